@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 # Tests start dozens of processes, and each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv lint docs test e2e soak bench-e2e bench-live bench-growth demo references crds clean
+.PHONY: venv lint docs test exhaustive e2e soak bench-e2e bench-live bench-growth demo references crds clean
 
 venv: $(STAMP)
 
@@ -34,6 +34,9 @@ $(VENV)/.docs: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+exhaustive: $(STAMP)
+	$(BIN)/python -m pytest -m exhaustive -n $(JOBS) --dist worksteal $(ARGS)
 
 e2e: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build

@@ -18,6 +18,7 @@ def blocks(repository: Path, language: str) -> str:
     return "\n\n".join(re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
 
 
+@pytest.mark.exhaustive
 def test_the_code_of_the_guides_passes_its_own_tests(repository: Path, tmp_path: Path) -> None:
     source = blocks(repository, "python")
     (tmp_path / "test_guides.py").write_text(source)
@@ -32,6 +33,7 @@ def test_the_code_of_the_guides_passes_its_own_tests(repository: Path, tmp_path:
     assert f"{source.count('def test_')} passed" in run.stdout
 
 
+@pytest.mark.exhaustive
 def test_the_commands_of_the_guides_succeed(repository: Path, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     run = subprocess.run(

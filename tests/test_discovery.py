@@ -81,6 +81,7 @@ def bindings(result: subprocess.CompletedProcess[str]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_an_installed_package(tmp_path: Path, repository: Path) -> None:
     source, installed = tmp_path / "source", tmp_path / "installed"
     shutil.copytree(repository / "examples" / "spot-plugin", source)

@@ -32,8 +32,13 @@ def modules() -> dict[str, ast.Module]:
     return found
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
+@cache
+def imported(name: str) -> frozenset[str]:
     """The modules of the package that one imports, for type checking as well."""
+    return frozenset(_imported(modules()[name]))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules())
@@ -44,8 +49,8 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 def graph(package: str) -> dict[str, set[str]]:
     """The modules of a package, each with the modules that it imports."""
-    inside = {name: tree for name, tree in modules().items() if name.startswith(f"{package}.")}
-    return {name: set(imported(tree)) & inside.keys() for name, tree in inside.items()}
+    inside = {name for name in modules() if name.startswith(f"{package}.")}
+    return {name: imported(name) & inside for name in inside}
 
 
 @pytest.mark.parametrize("package", ["stromboli.framework", "stromboli"])

@@ -15,6 +15,7 @@ from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.explain import why_job
 from stromboli.framework.failures import PluginFailure
 from stromboli.framework.handover import environment_after
+from stromboli.framework.muted import muted
 from stromboli.framework.node_questions import Watch
 from stromboli.framework.own_nodes import OwnNodesOnly
 from stromboli.framework.participants import Tiers
@@ -144,6 +145,12 @@ class Engine:
         ignored.tell(session)
         closing.close(session)
         return SessionResult(session.decisions, session, environment_after(session))
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the policy has no effect, a line each."""
+        tiers = [[self.registry.plugin(option.name) for option in tier.plugins] for tier in self.policy.tiers]
+        return [*self.policy.notes, *muted(tiers, self.rules)]
 
     def acting(self, actions: Sequence[str]) -> Engine:
         """An engine with the same policy but other actions."""

@@ -101,12 +101,14 @@ def test_elastic_jobs_grow_in_turns() -> None:
 def test_each_role_of_a_gang_has_its_minimum() -> None:
     cluster = builders.state(
         builders.queue("default"),
-        builders.node("n", cpu="3"),
+        builders.node("n", cpu="2"),
         builders.pod_group("j", 3, minTaskMember={"driver": 1, "worker": 2}),
         [builders.pod(f"w{i}", "j", annotations={"volcano.sh/task-spec": "worker"}) for i in range(3)],
         builders.pod("z", "j", annotations={"volcano.sh/task-spec": "driver"}),
     )
     assert bound(decide(cluster)) == {}
+    cluster.upsert("Node", builders.node("n", cpu="3"))
+    assert sorted(bound(decide(cluster))) == ["w0", "w1", "z"]
     cluster.upsert("Node", builders.node("n", cpu="4"))
     assert sorted(bound(decide(cluster))) == ["w0", "w1", "w2", "z"]
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from stromboli.cli.references.commands import everything
 from stromboli.engine import Engine
-from stromboli.explain.checkup import Finding, policy_findings
+from stromboli.explain.checkup import OF_SESSIONS, Finding, policy_findings
 from stromboli.policy.document import DEFAULT_POLICY
-from tests.builders import queue, state
+from tests.builders import decide, node, pod, pod_group, policy, queue, racks, state
 from tests.cli.conftest import stromboli
 from tests.live.cluster import Cluster
 from tests.live.conftest import bare_cluster, options
@@ -159,7 +160,11 @@ def test_the_doctor_names_what_keeps_pods_waiting(files: Path) -> None:
         ("enqueue, allocate", "gang predicates capacity proportion", "proportion and capacity both divide the cluster"),
         ("enqueue, allocate, reclaim", "gang predicates conformance", "reclaim has no plugin that determines shares"),
         ("enqueue, allocate, preempt", "gang predicates drf", "pods of kube-system may be evicted"),
-        ("allocate", "gang predicates overcommit", "overcommit has no effect without enqueue"),
+        ("allocate", "gang predicates overcommit", "overcommit has no say without enqueue"),
+        (
+            *("enqueue, allocate", "gang sla predicates"),
+            "sla is not in a tier above gang, which outvotes it: jobs that waited long enough reserve nothing",
+        ),
     ],
 )
 def test_policies_that_hardly_mean_what_they_say(actions: str, plugins: str, problem: str) -> None:
@@ -167,6 +172,48 @@ def test_policies_that_hardly_mean_what_they_say(actions: str, plugins: str, pro
     found = list(policy_findings(Engine(f"actions: {actions!r}\ntiers:\n- plugins:\n{named}").policy))
     assert [finding.problem for finding in found] == [problem]
     assert list(policy_findings(Engine(DEFAULT_POLICY).policy)) == []
+
+
+def findings(*objects: Any, by: str = DEFAULT_POLICY) -> list[str]:
+    """The problems that the doctor finds in a session."""
+    session = decide(state(*objects), by).session
+    return [found.problem for check in OF_SESSIONS for found in check(session)]
+
+
+@pytest.mark.parametrize("word", ["deserved", "guarantee"])
+@pytest.mark.parametrize("each", [4, 5])
+def test_the_doctor_adds_up_what_queues_are_promised(word: str, each: int) -> None:
+    amounts: dict[str, Any] = {"cpu": str(each)}
+    spec = {word: {"resource": amounts} if word == "guarantee" else amounts}
+    child = {"parent": "a", **spec}
+    found = findings(node("n"), queue("a", **spec), queue("b", **spec), queue("c", **child), by=TREE)
+    said = [f"queues are promised 10 cpu by spec.{word}, and the cluster has 8"] if each == 5 else []
+    assert [problem for problem in found if "promised" in problem] == said
+
+
+TREE = "actions: allocate\ntiers:\n- plugins: [{name: gang}, {name: capacity, enableHierarchy: true}]"
+CARDS = {"nvidia.com/gpu": "4"}
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpus", "nvidia.com/GPU", "example.com/card"])
+def test_the_doctor_names_cards_that_no_node_offers(name: str) -> None:
+    cards = node("n", resources=CARDS)
+    near = ", did you mean 'nvidia.com/gpu'?" if name.startswith("nvidia") else ""
+    waits = [pod_group("job"), pod("job-0", "job", resources={name: "1"})]
+    found = findings(cards, queue("default", capability={name: "1"}), *waits)
+    assert f"queue default names {name}, which no node offers{near}" in found
+    assert f"1 pod (default/job-0): no node offers {name}{near}" in found
+    assert findings(cards, queue("default", capability=CARDS)) == []
+
+
+@pytest.mark.parametrize("mode", ["hard", "soft"])
+def test_the_doctor_knows_what_a_topology_needs(mode: str) -> None:
+    group = pod_group("job", networkTopology={"mode": mode, "highestTierAllowed": 1})
+    found = findings(node("n"), queue("default"), group, by=policy("gang", "predicates"))
+    hard = "1 PodGroup (default/job) must stay in one HyperNode"
+    said = [f"{hard}, and the policy has no network-topology-aware", f"{hard}, and there are none"]
+    assert [each for each in found if each.startswith(hard)] == (said if mode == "hard" else [])
+    assert hard not in "".join(findings(*racks(2, 2), queue("default"), group))
 
 
 def test_two_schedulers_on_one_name_and_missing_definitions(bare_cluster: Cluster) -> None:

@@ -25,7 +25,7 @@ def candidates(*words: str) -> list[str]:
 def test_commands_values_and_options_are_completed() -> None:
     assert "queue\tThe queues of a cluster." in completed([""])
     assert candidates() == candidates("")
-    assert candidates("queue", "") == ["list", "tree", "open", "close", ":4"]
+    assert candidates("queue", "") == ["list", "tree", "open", "close", "create", "set", "delete", ":4"]
     assert candidates("queue", "tr") == ["tree", ":4"]
     assert candidates("why", "") == ["pod", "job", "queue", ":4"]
     assert candidates("why", "job", "train", "--names") == ["--namespace", ":4"]

@@ -131,6 +131,7 @@ def test_a_change_is_shown_as_a_diff(files: Path) -> None:
     assert told.output.splitlines() == [
         "+ bind default/train-0 to n (queue small)",
         "+ bind default/train-1 to n (queue small)",
+        "  job default/train: 2 bound, 0 of 2 wait",
         "  queue small held cpu: 1 -> 3",
         "  queue small deserved cpu: 2 -> 3",
         "  queue root held cpu: 1 -> 3",
@@ -141,7 +142,10 @@ def test_a_change_is_shown_as_a_diff(files: Path) -> None:
 def test_objects_are_added_removed_and_another_policy_is_tried(files: Path) -> None:
     without_nodes = f'{LARGER}\n---\n{{kind: Node, metadata: {{name: n}}, "$patch": delete}}'
     removed = stromboli("whatif", "-f", "-", "--on", files, stdin=without_nodes)
-    assert removed.output.splitlines()[-1] == "0 pods bound, 0 evicted by the change; 2 wait after it"
+    assert (
+        removed.output.splitlines()[-1]
+        == "1 pod loses its node, 0 pods bound, 0 evicted by the change; 3 wait after it"
+    )
     backfill = 'actions: "allocate"\ntiers: [{plugins: [{name: gang}, {name: predicates}]}]'
     other = stromboli("whatif", "-f", "-", "--on", files, stdin=backfill)
     assert "+ bind default/train-0 to n (queue small)" in other.output
@@ -212,6 +216,37 @@ def test_a_cluster_is_read_with_ones_own_rights(cluster: Cluster) -> None:
     assert told.exit_code == 0, told.output
     assert "Who can change it" in told.output
     assert "2 nodes" in told.output
+
+
+TEN = """
+{kind: PodGroup, metadata: {name: web}, spec: {minMember: 1, queue: small}, status: {phase: Running}}
+"""
+
+
+@pytest.mark.parametrize("free", [0, 4, 10])
+def test_pods_that_lose_their_node_are_counted_by_job(tmp_path: Path, free: int) -> None:
+    spec = "schedulerName: stromboli, containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]"
+    named, running = "annotations: {scheduling.k8s.io/group-name: web}", "status: {phase: Running}"
+    pods = [
+        f"{{kind: Pod, metadata: {{name: web-{i}, {named}}}, spec: {{nodeName: old, {spec}}}, {running}}}"
+        for i in range(10)
+    ]
+    daemon = f"{{kind: Pod, metadata: {{name: agent}}, spec: {{nodeName: old, {spec.replace('stromboli', 'other')}}}}}"
+    nodes = [
+        f"{{kind: Node, metadata: {{name: {name}}}, status: {{allocatable: {{cpu: {cpu}, memory: 9Gi, pods: 99}}}}}}"
+        for name, cpu in (("old", 10), ("new", free))
+    ]
+    queue = "{kind: Queue, metadata: {name: small}, spec: {weight: 1}, status: {state: Open}}"
+    (tmp_path / "cluster.yaml").write_text("\n---\n".join([*nodes, queue, TEN, *pods, daemon]))
+    change = '{kind: Node, metadata: {name: old}, "$patch": delete}'
+    arguments = ("whatif", "-f", "-", "--on", tmp_path / "cluster.yaml", "--scheduler-name", "stromboli")
+    told = stromboli(*arguments, stdin=change).output.splitlines()
+    assert "- default/web-0 loses its node old (queue small)" in told
+    bound = f"10 lost their nodes, {free} bound" if free else "10 lost their nodes"
+    assert f"  job default/web: {bound}, {10 - free} of 10 wait" in told
+    assert told[-1].startswith(
+        f"10 pods lose their nodes, {free} pods bound, 0 evicted by the change; {10 - free} wait"
+    )
 
 
 KUBECONFIG = """

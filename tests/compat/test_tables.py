@@ -7,6 +7,7 @@ import pytest
 from tests.compat.tables import cases, differences, excused, recorded
 
 
+@pytest.mark.exhaustive
 async def test_every_recorded_answer_agrees() -> None:
     folder = recorded()
     if not folder.is_dir():

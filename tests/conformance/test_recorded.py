@@ -56,6 +56,7 @@ def test_the_selection(part: int) -> None:
     assert differing(SELECTION[part::PARTS]) == {}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_whole_collection(conformance_data: Path, part: int) -> None:
     """Every scenario whose actions and plugins are here agrees, but for the ones that are listed."""

@@ -96,6 +96,9 @@ RIGHTS = {
     "create scheduling.volcano.sh/podgroups": "makes groups for bare pods",
     "patch scheduling.volcano.sh/podgroups": "writes phases where the status is no subresource",
     "patch scheduling.volcano.sh/podgroups/status": "writes phases and conditions",
+    "list scheduling.k8s.io/podgroups": "knows Kubernetes' own gangs",
+    "watch scheduling.k8s.io/podgroups": "sees Kubernetes' own gangs change",
+    "patch scheduling.k8s.io/podgroups/status": "says whether Kubernetes' own gangs are scheduled",
     "get apps/deployments": "asks what owns the owners of pods",
     "get batch/cronjobs": "asks what owns the owners of pods",
     "get replicationcontrollers": "asks owners for the size of their gang",
@@ -107,7 +110,7 @@ RIGHTS = {
     "watch batch/jobs": "has groups follow their Jobs",
     "create pods/binding": "binds",
     "get pods": "looks up what became of a binding",
-    "patch pods": "puts bare pods into their group",
+    "patch pods": "puts bare pods that kube-scheduler binds into their group",
     "patch pods/status": "says why pods wait, and whom it evicts",
     "create pods/eviction": "evicts",
     "create events": "tells what it did",
@@ -135,7 +138,12 @@ OTHERS = {
     for verb in ("get", "list", "watch")
 }
 #: of these the record of requests says nothing: one is asked for with another, one is of Kubernetes 1.37
-ASKED_BESIDE = {"update resource.k8s.io/resourceclaims/binding", "watch resource.k8s.io/devicetaintrules"}
+ASKED_BESIDE = {
+    "update resource.k8s.io/resourceclaims/binding",
+    "watch resource.k8s.io/devicetaintrules",
+    *(f"{right} scheduling.k8s.io/podgroups" for right in ("list", "watch")),
+    "patch scheduling.k8s.io/podgroups/status",
+}
 #: the chart's policy evicts nobody
 EVICTING = """
 actions: "enqueue, allocate, preempt, backfill"
@@ -220,9 +228,11 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
     service = start(*arguments, kubeconfig=world.cluster.service_account_kubeconfig(NAMESPACE, "stromboli"))
     world.gang("train", 4)
     world.gang("large", 9)
-    world.pods([pod("bare"), *owned(world)])
+    notes = {"scheduling.volcano.sh/queue-name": "default"}
+    advised = pod("advised", cpu="100m", scheduler="default-scheduler", annotations=notes)
+    world.pods([pod("bare"), advised, *owned(world)])
 
-    eventually(lambda: len(world.placed()) == 6)
+    eventually(lambda: len(world.placed()) == 7)
     eventually(lambda: world.group_status("train").get("phase") == "Running")
     eventually(lambda: world.condition("large", "Unschedulable") != {})
     eventually(lambda: world.refused() != {})

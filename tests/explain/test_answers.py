@@ -280,7 +280,8 @@ def test_a_pod_is_explained_with_its_gang() -> None:
 def test_jobs_that_are_served_before_are_named() -> None:
     names = ("first", "second", "third")
     groups, pods = [pod_group(name, 3, created=at) for at, name in enumerate(names)], [gang(name, 3) for name in names]
-    found = why(state(node("n", cpu="2"), queue("default"), groups, *pods), "job default/third")
+    runs = [pod_group("runs", phase="Running"), pod("runs-0", "runs", cpu="2", node="n")]
+    found = why(state(node("n", cpu="4"), queue("default"), runs, groups, *pods), "job default/third")
     assert [ahead.name for ahead in found.ahead] == ["first", "second"]
     assert found.ahead[0].amounts["cpu"] == "3"
 
@@ -338,9 +339,9 @@ def test_what_runs_has_no_reason() -> None:
     assert said(cluster, "job default/job") == "Job default/job: 1 of 1 pods have a place"
     assert said(cluster, "pod default/job-0") == "Pod default/job-0 of PodGroup job: Running on n"
     cluster.upsert("Pod", pod("job-1", "job", node="gone", phase="Pending"))
-    assert said(cluster, "pod default/job-1").endswith(": it is bound to gone, which does not exist")
+    assert said(cluster, "pod default/job-1").endswith(": it is bound to gone, which is not there")
     cluster.upsert("Pod", pod("job-2", "job", node="n", deleted=True))
-    assert said(cluster, "pod default/job-2").endswith(": it is terminating on n")
+    assert said(cluster, "pod default/job-2").endswith(": it is on its way out of n")
     assert answer(cluster, "job default/none") is None
     assert answer(cluster, "pod default/none") is None
     assert answer(cluster, "queue none") is None

@@ -272,11 +272,12 @@ def pages(service: Asked) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def api(service: Asked) -> Callable[[str], Any]:
+    transport = httpx.ASGITransport(service.app(), client=("127.0.0.1", 4711))
+
     def get(path: str) -> Any:
         async def ask() -> Any:
-            transport = httpx.ASGITransport(service.app(), client=("127.0.0.1", 4711))
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as http:
                 return (await http.get(path)).raise_for_status().json()
 
@@ -335,7 +336,7 @@ def test_all_surfaces_tell_the_same(name: str, service: Asked, pages: httpx.Clie
     assert job.detail in told.message
     assert told.message.endswith(sentence)
     events = [each.message for each in decisions if isinstance(each, EmitEvent) and each.name == "job"]
-    assert events == [told.message]
+    assert events == [told.message, *(c.message for kind, c in conditions.items() if kind == "FieldIgnored")]
     assert f"Waits at {job.stage}: {job.reason} {job.message}" in web
     assert f"{job.detail} Who can change it: {who(job.who)}" in web
 

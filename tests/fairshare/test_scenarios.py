@@ -30,6 +30,7 @@ def excused() -> Iterator[str]:
             yield line.partition(":")[0]
 
 
+@pytest.mark.exhaustive
 def test_the_rounds_end_as_recorded(recordings: list[Mapping[str, Any]]) -> None:
     differ = {scenario["id"]: found for scenario in recordings if (found := differences(scenario))}
     assert differ.keys() == set(excused()), differ

@@ -31,7 +31,7 @@ GATES = frozenset(
     {
         *("job_valid", "job_enqueueable", "job_missing", "job_pipelined", "job_starving", "sub_job_missing"),
         *("sub_job_pipelined", "overused", "allocatable", "lendable", "preemptive", "predicate", "refusal"),
-        *("hyper_node_gradient", "bind_annotations", "bind_claims", "bind_volumes"),
+        *("hyper_node_gradient", "bind_annotations", "bind_claims", "bind_volumes", "relations"),
     }
 )
 
@@ -98,37 +98,51 @@ def expected() -> SessionResult:
     return decide(of(KNOWN))
 
 
-@pytest.mark.parametrize("point", [*POINTS, "open", "close", "leave"])
-def test_who_only_prefers_costs_nobody_a_place_and_gates_are_named(point: str, expected: SessionResult) -> None:
-    for body in WRONG:
-        by = engine(point, body)
-        result = decide(by)
-        session = result.session
-        assert {failure.plugin for failure in session.failures} <= {"odd"}, body
-        if point in GATES:
-            reasons = pending_reasons(session).values()
-            said = [f"{each.message} {each.detail}" for each in reasons]
-            placed = all(each.reason == "WaitingForRelease" for each in reasons)
-            assert not session.failures or placed or any("plugin odd failed: " in each for each in said), body
-        elif session.failures:
-            assert (session.bound, session.evicted) == (expected.session.bound, expected.session.evicted), body
-        assert "object" not in body or decide(by).decisions == result.decisions
+WHERE = (*POINTS, "open", "close", "leave")
 
 
-@pytest.mark.parametrize("point", [*POINTS, "open", "close", "leave"])
-def test_questions_are_answered(point: str) -> None:
-    """Also where the plugin first fails when somebody asks: after the session."""
-    for when in ("True", "getattr(self, 'asked', 0) > 3 or not setattr(self, 'asked', getattr(self, 'asked', 0) + 1)"):
-        by = engine(point, "raise LookupError('no such team')", when)
-        rehearsal = Rehearsal(by, cluster(), OFFLINE, builders.NOON)
-        session = rehearsal.session()
-        for name in ("old", "near", "bad", "good", "free"):
-            assert explained(session, "job", f"default/{name}", None) is not None
-            assert explained(session, "pod", f"default/{name}-0", None) is not None
-        for queue in ("a", "b"):
-            assert explain_queue(session, queue) is not None
-        if when != "True":
-            continue
+def in_turn(*ways: str) -> list[Any]:
+    """Every point with every way to fail; all but one of each point, in turn, are exhaustive."""
+    return [
+        pytest.param(point, way, marks=[] if number % len(ways) == at else pytest.mark.exhaustive)
+        for number, point in enumerate(WHERE)
+        for at, way in enumerate(ways)
+    ]
+
+
+@pytest.mark.parametrize(("point", "body"), in_turn(*WRONG))
+def test_who_only_prefers_costs_nobody_a_place_and_gates_are_named(
+    point: str, body: str, expected: SessionResult
+) -> None:
+    by = engine(point, body)
+    result = decide(by)
+    session = result.session
+    assert {failure.plugin for failure in session.failures} <= {"odd"}
+    if point in GATES:
+        reasons = pending_reasons(session).values()
+        said = [f"{each.message} {each.detail}" for each in reasons]
+        placed = all(each.reason == "WaitingForRelease" for each in reasons)
+        assert not session.failures or placed or any("plugin odd failed: " in each for each in said)
+    elif session.failures:
+        assert (session.bound, session.evicted) == (expected.session.bound, expected.session.evicted)
+    assert "object" not in body or decide(by).decisions == result.decisions
+
+
+@pytest.mark.parametrize(
+    ("point", "when"),
+    in_turn("True", "getattr(self, 'asked', 0) > 3 or not setattr(self, 'asked', getattr(self, 'asked', 0) + 1)"),
+)
+def test_questions_are_answered(point: str, when: str) -> None:
+    """Also where the plugin first fails when a question is asked: after the session."""
+    by = engine(point, "raise LookupError('no such team')", when)
+    rehearsal = Rehearsal(by, cluster(), OFFLINE, builders.NOON)
+    session = rehearsal.session()
+    for name in ("old", "near", "bad", "good", "free"):
+        assert explained(session, "job", f"default/{name}", None) is not None
+        assert explained(session, "pod", f"default/{name}-0", None) is not None
+    for queue in ("a", "b"):
+        assert explain_queue(session, queue) is not None
+    if when == "True":
         difference = what_if(rehearsal, lambda state: state.delete("Pod", "default/old-0"), cycles=1)
         assert all(problem.startswith("plugin odd failed in ") for problem in difference.problems)
 

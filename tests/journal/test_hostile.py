@@ -108,6 +108,7 @@ def test_what_is_no_journal(tmp_path: Path, content: bytes, says: str) -> None:
     assert answered(path, content) == f"{path}: {says}"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("filler", [b"\x90", b"\x91\x90"])
 def test_a_small_file_that_stands_for_millions_of_objects_is_refused(tmp_path: Path, filler: bytes) -> None:
     many = (8 << 20) // len(filler)

@@ -89,7 +89,19 @@ STATES: dict[str, tuple[State, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("state", "sign", "flags"), STATES.values(), ids=STATES)
+#: the states of which the others are variants
+_ALWAYS = ("at work", "while everything hangs")
+
+
+@pytest.mark.parametrize(
+    ("state", "sign", "flags"),
+    [
+        pytest.param(
+            *of, id=name, marks=[] if name in ("at work", "while everything hangs") else pytest.mark.exhaustive
+        )
+        for name, of in STATES.items()
+    ],
+)
 async def test_sigterm_ends_the_process(
     cluster: Cluster, spawn: Run, state: State, sign: str, flags: tuple[str, ...]
 ) -> None:

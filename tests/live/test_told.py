@@ -64,7 +64,7 @@ async def test_every_pod_that_waits_says_why_whatever_it_lacks(cluster: Cluster,
     await until(lambda: sum(map(bool, cluster.pods().values())) == 2)
     (waiting,) = (name for name, node in cluster.pods().items() if name.startswith("elastic") and not node)
     await until(lambda: said(cluster, waiting)[0] == "Unschedulable")
-    assert "cpu: holds 16, deserves 16, 8 more requested" in said(cluster, waiting)[1]
+    assert "cpu: the cluster has 16, queue default holds 16, 8 more requested" in said(cluster, waiting)[1]
     await until(lambda: said(cluster, "lost-0")[0] == "QueueNotFound")
     await until(lambda: said(cluster, "orphan")[0] == "PodGroupNotFound")
     await until(lambda: condition(cluster, "lost").get("reason") == "QueueNotFound")

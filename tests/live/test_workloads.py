@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
+from tests.cli.conftest import stromboli
 from tests.live.cluster import SCHEDULING, Cluster
 from tests.live.conftest import StartService, until
 
@@ -193,3 +195,45 @@ async def test_a_pod_in_a_group_of_its_controller_is_left_alone(cluster: Cluster
     cluster.pod("train-0", "theirs", metadata={"ownerReferences": [reference(made)]})
     await until(lambda: bool(cluster.pods()["train-0"]))
     assert list(groups(cluster)) == ["theirs"]
+
+
+async def test_why_asks_the_owners_of_pods_that_wait(cluster: Cluster, start: StartService) -> None:
+    define(cluster, "jobset.x-k8s.io", "v1alpha2", "JobSet")
+    cluster.node("small", cpu="1")
+    await start(engine)
+    replicated = [{"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 1, "template": TEMPLATE}}}]
+    made = make(cluster, "jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": replicated})
+    for number in range(2):
+        pods_of(cluster, job(cluster, f"train-w-{number}", 1, made), 1)
+    await until(lambda: group_of(cluster, made)["spec"].get("minMember") == 2)
+    asked = ("why", "job", "train", "--kubeconfig", cluster.kubeconfig, "-n", "default")
+    said = await asyncio.to_thread(stromboli, *asked)
+    assert f"Job default/podgroup-{made['metadata']['uid']} (JobSet/train) waits at" in said.output
+    assert "0 of 2 pods placed, 2 start together" in said.output
+
+
+# -- Kubernetes' own PodGroups ---------------------------------------------------------------------------------------
+
+NATIVE = "/apis/scheduling.k8s.io/v1alpha3/namespaces/default/podgroups"
+
+
+async def test_groups_of_kubernetes_come_change_and_go(cluster: Cluster, start: StartService) -> None:
+    """With a definition of them, as a version that the real API server of these tests does not have."""
+    define(cluster, "scheduling.k8s.io", "v1alpha3", "PodGroup")
+    cluster.node("n", cpu="2")
+    await start(engine)
+    manifest = {"apiVersion": "scheduling.k8s.io/v1alpha3", "kind": "PodGroup", "metadata": {"name": "g"}}
+    cluster.create(NATIVE, {**manifest, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}})
+    for number in range(3):
+        cluster.pod(f"p-{number}", schedulingGroup={"podGroupName": "g"})
+    await until(lambda: any(event["regarding"]["kind"] == "PodGroup" for event in events(cluster)))
+    assert not any(cluster.pods().values())
+    about = next(event["regarding"] for event in events(cluster) if event["regarding"]["kind"] == "PodGroup")
+    assert (about["apiVersion"], about["name"]) == ("scheduling.k8s.io/v1alpha3", "g")
+    cluster.patch(f"{NATIVE}/g", {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
+    await until(lambda: sum(map(bool, cluster.pods().values())) == 2)
+    assert cluster.items(f"{SCHEDULING}/podgroups") == []
+
+
+def events(cluster: Cluster) -> list[Any]:
+    return cluster.items("/apis/events.k8s.io/v1/events")

@@ -264,3 +264,19 @@ def test_what_a_pod_names_is_read_once() -> None:
 
     session(1)
     assert session(1_000) <= session(10) + 3 * 1_000
+
+
+def test_a_gang_that_is_too_large_to_move_costs_no_trial_for_each_node() -> None:
+    """consolidation looks at no member of it, on however many nodes it runs."""
+    engine = Engine(builders.policy("gang", "predicates", actions="allocate, consolidation"))
+
+    def session(nodes: int) -> int:
+        objects = [builders.node(f"n{at}", cpu="40") for at in range(nodes)]
+        pods = [builders.pod(f"r{at}-{n}", "runs", cpu="1", node=f"n{at}") for at in range(nodes) for n in range(20)]
+        wants = [builders.pod_group("g"), *(builders.pod(f"p{n}", "g", cpu=f"{30 + n}") for n in range(2))]
+        group = builders.pod_group("runs", 20 * nodes, phase="Running")
+        state = builders.state(*objects, builders.queue("default"), group, *pods, *wants)
+        engine.decide(state.snapshot(), now=builders.NOON)
+        return calls(lambda: engine.decide(state.snapshot(), now=builders.NOON))
+
+    assert session(16) <= 4 * session(4)

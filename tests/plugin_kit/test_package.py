@@ -13,6 +13,7 @@ from stromboli.discovery import discover
 from stromboli.plugin_kit.package import PackageError, write_package
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "action", "group", "entry"),
     [

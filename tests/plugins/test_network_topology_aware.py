@@ -94,11 +94,14 @@ def test_hyper_nodes_that_cannot_hold_the_minimum_are_not_offered() -> None:
     assert gradients(state, evicting=True) == [["a", "b", "c", "d"]]
 
 
-def test_the_minimum_of_a_group_is_what_its_pending_pods_request() -> None:
+def test_a_group_is_offered_what_holds_all_its_pods_before_what_holds_those_that_it_starts_with() -> None:
     state = cluster(builders.gang("j", 3, cpu="6"), topology=HARD_2)
     plugin, session, job = opened(state)
     found = plugin.hyper_node_gradient(job.sub_jobs[job.key], session.view.topology.top, False)
-    assert [[session.view.topology.name(h) for h in gradient] for gradient in found] == [["ab", "cd"]]
+    assert [[session.view.topology.name(h) for h in gradient] for gradient in found] == [
+        ["ab", "cd"],
+        ["a", "b", "c", "d"],
+    ]
 
 
 def test_a_running_job_is_offered_what_is_near_whatever_its_minimum() -> None:

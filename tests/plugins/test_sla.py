@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stromboli.api.errors import PolicyError
-from tests.builders import NOON, node, pod, pod_group
+from stromboli.engine import Engine
+from tests import builders
+from tests.builders import NOON, node, pod, pod_group, queue, state
 from tests.plugins.sessions import decide, policy
 
 #: seconds since the epoch of PodGroups that the builders create at 0
@@ -62,3 +66,47 @@ def test_the_earliest_deadline_comes_first() -> None:
 def test_an_argument_that_is_no_duration_is_an_error() -> None:
     with pytest.raises(PolicyError, match=r"sla-waiting-time: 'tomorrow' is not a duration"):
         decide(by=policy("sla", {"sla-waiting-time": "tomorrow"}), now=NOON)
+
+
+# -- places that are kept --------------------------------------------------------------------------------------------
+
+
+def places_of_late_job(tiers: tuple[str, ...], now: float, rules: Any = "strict") -> dict[str, str]:
+    """The pods that are bound where a gang of two has one place of two, and a job that came later wants it."""
+    late, other = pod_group("late", 2), pod_group("other", 1, created=60)
+    late.metadata.annotations["sla-waiting-time"] = "10m"
+    pods = [pod("late-0", "late", cpu="2"), pod("late-1", "late", cpu="2"), pod("other-0", "other", cpu="2")]
+    full = node("full", cpu="2"), pod("alien", scheduler="other", node="full", cpu="2")
+    cluster = state(queue("default"), node("n", cpu="2"), *full, late, other, *pods)
+    by = builders.policy(*tiers)
+    return dict(Engine(by, compatibility=rules).decide(cluster.snapshot(), now=now).session.bound)
+
+
+@pytest.mark.parametrize("tiers", [("priority gang sla", "predicates"), ("sla", "gang predicates")])
+def test_an_overdue_gang_keeps_the_places_that_it_finds(tiers: tuple[str, ...]) -> None:
+    assert set(places_of_late_job(tiers, CREATED + 599)) == {"default/other-0"}
+    assert places_of_late_job(tiers, CREATED + 600) == {}
+
+
+def test_under_volcanos_rules_it_keeps_them_from_a_tier_above_only() -> None:
+    assert places_of_late_job(("gang sla", "predicates"), CREATED + 600, "volcano")
+    assert not places_of_late_job(("sla", "gang predicates"), CREATED + 600, "volcano")
+
+
+def test_a_policy_in_which_sla_is_not_heard_says_so() -> None:
+    assert Engine(builders.policy("gang sla", "overcommit predicates")).notes == []
+    lines = Engine(builders.policy("gang overcommit", "sla predicates")).notes
+    assert [line.partition(":")[0] for line in lines] == ["tiers[1].plugins[0]"] * 2
+    assert "what sla permits at job_pipelined is not heard where gang rejects" in lines[1]
+    assert len(Engine(builders.policy("gang sla"), compatibility="volcano").notes) == 1
+
+
+def test_an_overdue_gang_starts_where_it_has_places_in_another_order() -> None:
+    late = pod_group("late", 2)
+    late.metadata.annotations["sla-waiting-time"] = "10m"
+    nodes = node("large", cpu="4"), node("small", cpu="2")
+    pods = pod("late-0", "late", cpu="2"), pod("late-1", "late", cpu="4")
+    cluster = state(queue("default"), *nodes, late, *pods)
+    engine = Engine(builders.policy("gang sla", "predicates"))
+    bound = engine.decide(cluster.snapshot(), now=CREATED + 600).session.bound
+    assert bound == {"default/late-0": "small", "default/late-1": "large"}

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from stromboli.api import objects
+from stromboli.api.crds import PodGroup
 from stromboli.api.errors import InvalidObjectError
 from stromboli.engine import Engine
 from stromboli.simulation.admission import admit
@@ -359,3 +360,51 @@ def test_what_is_no_mapping_or_list_counts_as_absent() -> None:
     for spec in (None, 7, [], {"workerGroupSpecs": {"a": 1}}, {"headGroupSpec": []}):
         cluster = {**owner(RAY, "RayCluster"), "spec": spec}
         assert group_of(cluster)["spec"]["minMember"] >= 1
+
+
+# -- owners that change ----------------------------------------------------------------------------------------------
+
+
+def changes(before: Object, after: Object, **meta: Any) -> Object:
+    """What of the PodGroup of a pod is to change when its owner does."""
+    pod = pod_of(before, **meta)
+    return family_of(pod, [after]).changes(PodGroup.parse(family_of(pod, [before]).manifest(pod)))
+
+
+def test_a_group_follows_the_number_of_its_pods_and_what_they_need() -> None:
+    four, eight = (owner(BATCH, "Job", {"parallelism": pods, "template": POD}) for pods in (4, 8))
+    found = changes(four, eight)
+    assert (found["minMember"], found["minResources"]["cpu"]) == (8, "8")
+    assert changes(four, four) == {}
+
+
+def test_with_an_autoscaler_only_what_is_always_there_changes_a_group() -> None:
+    def cluster(pods: int, least: int, *, scales: bool = True) -> Object:
+        groups = replicas(pods, groupName="gpu", minReplicas=least)
+        return owner(RAY, "RayCluster", ray(groups, enableInTreeAutoscaling=scales))
+
+    labels = {"ray.io/group": "gpu"}
+    assert changes(cluster(4, 1), cluster(9, 1), labels=labels) == {}
+    found = changes(cluster(4, 1), cluster(9, 3), labels=labels)
+    assert (found["minMember"], found["minTaskMember"]) == (4, {"headgroup": 1, "gpu": 3})
+    assert changes(cluster(2, 1, scales=False), cluster(5, 1, scales=False))["minMember"] == 6
+
+
+def test_each_group_of_a_workload_follows_it() -> None:
+    index = {"leaderworkerset.sigs.k8s.io/group-index": "1"}
+    small, large = (owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leader(size)) for size in (2, 5))
+    assert changes(small, large, labels=index)["minMember"] == 5
+
+
+def test_a_queue_or_priority_that_the_owner_names_is_followed_and_what_its_pods_say_stays() -> None:
+    job, moved = (owner(BATCH, "Job", labels=labels) for labels in ({}, {"kai.scheduler/queue": "research"}))
+    assert changes(job, moved, annotations={"scheduling.volcano.sh/queue-name": "pods"}) == {"queue": "research"}
+    assert changes(moved, job) == {}
+
+
+def test_what_a_group_needs_no_longer_is_taken_out() -> None:
+    def torch(**policy: Any) -> Object:
+        return owner(KUBEFLOW, "PyTorchJob", {"pytorchReplicaSpecs": ROLES, "runPolicy": {"schedulingPolicy": policy}})
+
+    gpus, cpus = torch(minResources={"nvidia.com/gpu": "4"}), torch(minResources={"cpu": "4"})
+    assert changes(gpus, cpus) == {"minResources": {"nvidia.com/gpu": None, "cpu": "4"}}

@@ -51,10 +51,11 @@ class Consolidation(Action):
         pod_index = PodIndex(session, HELD)
         held_amounts = HeldAmounts(session, pod_index, np.ones(len(pod_index.rows), np.bool_))
         hopeless: set[Hashable] = set()
+        turns = session.budget.turns(self.name, waiting)
         queues: list[tuple[Any, Queue]] = [
             (session.ask.queue_key(session.view.queues[name]), session.view.queues[name]) for name in waiting
         ]
-        jobs_of = {name: sorted(jobs, key=session.ask.job_key, reverse=True) for name, jobs in waiting.items()}
+        jobs_of = {name: turns.in_order(jobs, session.ask.job_key)[::-1] for name, jobs in waiting.items()}
         heapq.heapify(queues)
         while queues:
             _, queue = heapq.heappop(queues)
@@ -62,8 +63,9 @@ class Consolidation(Action):
             if not jobs or session.ask.overused(queue) is not None:
                 continue
             job = jobs.pop()
-            session.attempt(job, partial(self._serve, session, policy, job, held_amounts, hopeless), otherwise=None)
+            session.budget.serve(turns, job, partial(self._serve, session, policy, job, held_amounts, hopeless))
             heapq.heappush(queues, (session.ask.queue_key(queue), queue))
+        session.budget.end(self.name, turns)
 
     def _serve(
         self, session: Session, policy: MovePolicy, job: Job, held_amounts: HeldAmounts, hopeless: set[Hashable]

@@ -53,7 +53,7 @@ class Enqueue(Action):
         jobs = session.view.jobs
         waiting: Mask = jobs.now_in_phase("", "Pending")
         if jobs.claims is not None:
-            waiting = waiting | (jobs.now_in_phase("Inqueue") & ~jobs.claims)
+            waiting = waiting | (jobs.now_in_phase("Inqueue") & ~jobs.claims & ~jobs.given_up)
         if session.rules.admission:
             idle = jobs.now(jobs.count(*ALLOCATED_STATES), lambda job: job.allocated_count) == 0
             waiting = waiting | (jobs.now_in_phase("Running", "Unknown") & idle)

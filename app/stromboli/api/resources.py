@@ -175,7 +175,7 @@ def _copies_on_one(wanted: Sequence[tuple[int, float]], idle: Sequence[float], a
     for column in always:
         if idle[column] <= -TOLERANCE:
             return 0.0
-    return float(min(math.ceil((idle[column] + TOLERANCE) / want) for column, want in wanted) - 1)
+    return float(min([math.ceil((idle[column] + TOLERANCE) / want) for column, want in wanted]) - 1)
 
 
 def copies_that_fit(request: Vector, idle: Vector, always: Collection[int] = ()) -> Vector:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,18 @@ class Feature:
 
     trial: Trial
     bars: Mapping[str, float] = field(default_factory=dict)
+
+
+def _half(large: int) -> Callable[[int], Fields]:
+    """Running pods that leave some nodes with 16 CPUs and all others with 8."""
+    return lambda number: {"containers": [container({"cpu": "16" if number < large else "24"})]}
+
+
+def _unlike(number: int) -> Fields:
+    """Of 64 pods the second half asks for more than most nodes have left; the first would take their nodes."""
+    gang, at = divmod(number, 64)
+    milli = (8_200 if at >= 32 else 4_100) + 7 * at + gang
+    return {"containers": [container({"cpu": f"{milli}m"})]}
 
 
 def _own_size(number: int) -> Fields:
@@ -77,6 +89,17 @@ FEATURES: Mapping[str, Feature] = {
     "default, 5,000 distinct pods wait": Feature(
         Trial(pod=_larger_than_is_left, placed=lambda _: _NEARLY_FULL, per_node=1, pods=5_000, **_BOUNDED),
         {"vain": 0.1, "again": 0.06},
+    ),
+    "64 unlike pods that fit in another order": Feature(
+        Trial(pod=_unlike, placed=_half(32), per_node=1, pods=64, without="binpack"), {"success": 500 / 64}
+    ),
+    "64 unlike pods that do not fit": Feature(
+        Trial(pod=_unlike, placed=_half(31), per_node=1, pods=64, groups_in_vain=1, always_vain=True),
+        {"vain": 2_000 / 64, "again": 0.3},
+    ),
+    "100 gangs of 64 unlike pods that do not fit": Feature(
+        Trial(pod=_unlike, placed=_half(31), per_node=1, pods=6_400, groups_in_vain=100, always_vain=True),
+        {"again": 0.1},
     ),
     "default, elastic": Feature(Trial(pods=1_000, groups=100, group=lambda _: {"minMember": 1}), {"success": 0.03}),
     "default, elastic, five sizes": Feature(

@@ -88,6 +88,8 @@ class Trial:
     bounded: bool = False
     #: whether pods in vain are as all others, since no pod finds room or victims
     always_vain: bool = False
+    #: the PodGroups that pods in vain are in; 0 for one each, of which there are fewer than of new pods
+    groups_in_vain: int = 0
 
     def policy(self) -> str:
         """The built-in policy with what the feature needs."""
@@ -132,13 +134,15 @@ def measure(trial: Trial, nodes: int, runs: int) -> Figures:
         scheduler = scheduler.unbounded()
     cluster = Cluster(trial, nodes, scheduler)
     figures = Figures()
-    pods, in_vain = trial.pods, trial.pods if trial.bounded else min(trial.pods, _MOST_IN_VAIN)
+    pods, in_vain = trial.pods, min(trial.pods, _MOST_IN_VAIN)
+    if trial.bounded or trial.groups_in_vain:
+        in_vain = pods
     if not trial.always_vain:
         with cluster.wave(pods, trial.groups):
             first, *later = cluster.sessions(1 + runs)
             figures.bound, figures.evicted = first[1:]
             figures.success = min(later)[0] / pods
-    with cluster.wave(in_vain, in_vain, cpu="" if trial.always_vain else _TOO_MUCH):
+    with cluster.wave(in_vain, trial.groups_in_vain or in_vain, cpu="" if trial.always_vain else _TOO_MUCH):
         first, *later = cluster.sessions(1 + runs)
         figures.vain, figures.again = first[0] / in_vain, min(later)[0] / in_vain
     with cluster.wave(1, 1):

@@ -39,6 +39,7 @@ from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.run import feed
 from stromboli.simulation.scenario import Scenario
 from stromboli.state.cluster import ClusterState
+from stromboli.workloads import known_kinds, native
 
 if TYPE_CHECKING:
     from stromboli.cli.which import Which
@@ -239,7 +240,32 @@ async def _dumped(kube: Kube, refused: Callable[[str, int], None]) -> bytes:
                     continue
                 refused(source.kind, error.status)
             break
+    lists += [each async for each in _workloads(kube, refused)]
     return msgspec.json.encode({"kind": "List", "items": lists})
+
+
+async def _workloads(kube: Kube, refused: Callable[[str, int], None]) -> AsyncIterator[dict[str, Any]]:
+    """What may own pods, and Kubernetes' own PodGroups, as far as they are served; each names its kind."""
+    from stromboli.live.client import ApiError
+
+    try:
+        groups = (await kube.get("/apis")).get("groups") or []
+    except ApiError as error:
+        refused("workloads", error.status)
+        return
+    served = {group["name"]: [each["version"] for each in group.get("versions") or ()] for group in groups}
+    rows = [kind.row for kind in known_kinds()]
+    named = [(row.group, version, row.plural, row.kind) for row in rows for version in served.get(row.group, ())[:1]]
+    own = [version for version in native.VERSIONS if version in served.get(native.GROUP, ())]
+    named += [(native.GROUP, version, "podgroups", "PodGroup") for version in own[:1]]
+    for group, version, plural, kind in named:
+        try:
+            async for page in kube.pages(f"/apis/{group}/{version}/{plural}", {}):
+                for item in page.items or ():
+                    yield {"apiVersion": f"{group}/{version}", "kind": kind, **msgspec.json.decode(item)}
+        except ApiError as error:
+            if error.status != 404:
+                refused(kind, error.status)
 
 
 def ask(address: Address, path: str, *, body: bytes | None = None) -> Any:

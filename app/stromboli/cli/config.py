@@ -47,7 +47,7 @@ def check(
         else:
             plugins = sum(len(tier.plugins) for tier in engine.policy.tiers)
             print(f"{path}: good: actions {', '.join(engine.policy.actions)}; {counted(plugins, 'plugin')}")
-            for note in engine.policy.notes:
+            for note in engine.notes:
                 print(f"{path}: {note}")
     if problems:
         quit_with(problems)

@@ -65,7 +65,7 @@ _KEYS = {
 
 
 def _rows(found: list[JobRow], now: float, *, wide: bool) -> Iterator[tuple[str, ...]]:
-    more = ("WHO", "MESSAGE") if wide else ()
+    more = ("WORKLOAD", "WHO", "MESSAGE") if wide else ()
     timed = ("AGE", "SINCE", "PRIORITY", "POSITION", "CARDS")
     yield ("NAMESPACE", "NAME", "QUEUE", "PHASE", "PODS", "MIN", *timed, "STAGE", "REASON", *more)
     for each in found:
@@ -73,7 +73,7 @@ def _rows(found: list[JobRow], now: float, *, wide: bool) -> Iterator[tuple[str,
         times = (_ago(each.created, now), _ago(each.since, now))
         cards = ", ".join(f"{amount(number, name)} {name}" for name, number in each.cards.items())
         place = (str(each.priority), str(each.position or "-"), cards or "-")
-        rest = (each.who or "-", each.message) if wide else ()
+        rest = (each.workload or "-", each.who or "-", each.message) if wide else ()
         names = (each.namespace, each.name, each.queue or "-", each.phase or "-")
         yield (*names, *pods, *times, *place, each.stage or "-", each.reason or "-", *rest)
 

@@ -77,6 +77,10 @@ CaFile = Annotated[Path | None, typer.Option("--certificate-authority", help="Au
 CertFile = Annotated[Path | None, typer.Option(help="Certificate (PEM); the port then speaks HTTPS.")]
 KeyFile = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
 
+# -- changes ---------------------------------------------------------------------------------------------------------
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what it would do, and write nothing.")]
+
 # -- output ----------------------------------------------------------------------------------------------------------
 
 Format = Annotated[Output, typer.Option("-o", "--output", help="text, wide, json or yaml.")]

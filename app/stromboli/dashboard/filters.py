@@ -14,5 +14,15 @@ class JobFilter:
     queue: str = ""
     reason: str = ""
     phase: str = ""
-    #: a part of `NAMESPACE/NAME`
+    #: a part of `NAMESPACE/NAME`, or of the workload's `KIND/NAME`
     name: str = ""
+    #: what they are sorted by, those that wait first in any case: age, since, priority, position, cards; else by name
+    sort: str = ""
+
+    def matches(self, namespace: str, name: str, workload: str, phase: str) -> bool:
+        """Whether a job is one of them as far as its namespace, its name, its workload's and its phase say."""
+        return (
+            self.namespace in ("", namespace)
+            and (self.name in f"{namespace}/{name}" or self.name in workload)
+            and self.phase in ("", phase or "Pending")
+        )

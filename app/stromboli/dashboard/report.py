@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
-import msgspec
 import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector, is_device
 from stromboli.dashboard.filters import JobFilter
-from stromboli.dashboard.waiting import in_line, lost_row, waiting_since
+from stromboli.dashboard.waiting import SORTED, in_line, lost_row, waiting_since
 from stromboli.explain.jobs import outline
+from stromboli.explain.named import job_called
 from stromboli.explain.overview import (
     Amounts,
     JobPage,
@@ -37,6 +37,7 @@ from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
+from stromboli.workloads.names import workload_of
 
 _LOST = "queue not found"
 
@@ -187,26 +188,28 @@ class SessionReport:
         # Jobs may name a queue that does not exist.
         below = {only.queue, *self._names_below(only.queue)} if only.queue else frozenset[str]()
 
-        def wanted(where: str, what: str, its_queue: str, its_phase: str) -> bool:
-            return (
-                only.namespace in ("", where)
-                and (within is None or where in within)
-                and only.name in f"{where}/{what}"
-                and (not only.queue or its_queue in below)
-                and only.phase in ("", its_phase or "Pending")
-            )
+        def wanted(where: str, what: str, workload: str, queue: str, phase: str) -> bool:
+            readable = within is None or where in within
+            return readable and (not only.queue or queue in below) and only.matches(where, what, workload, phase)
 
         first = [
             row
             for row, _ in self._waiting_jobs
-            if only.reason in ("", row.reason) and wanted(row.namespace, row.name, row.queue, row.phase)
+            if only.reason in ("", row.reason) and wanted(row.namespace, row.name, row.workload, row.queue, row.phase)
         ]
-        waits = self._waiting_keys
         then: list[Job] = []
         if not only.reason:
-            goes_on = (job for key, job in view.jobs.items() if key not in waits)
-            then = [job for job in goes_on if wanted(job.namespace, job.name, job.queue.name, job.phase)]
-            then.sort(key=lambda job: job.key)
+            called = workload_of if only.name else lambda _: ""
+            then = [
+                job
+                for job in sorted(view.jobs.values(), key=lambda job: job.key)
+                if job.key not in self._waiting_keys
+                and wanted(job.namespace, job.name, called(job.pod_group), job.queue.name, job.phase)
+            ]
+        if only.sort in SORTED:
+            first.sort(key=SORTED[only.sort])
+            rows = sorted(map(self._job, then), key=SORTED[only.sort])
+            then = [view.jobs[f"{row.namespace}/{row.name}"] for row in rows]
         rest = then[max(0, offset - len(first)) : max(0, offset + limit - len(first))]
         return JobPage(
             total=len(first) + len(then),
@@ -220,11 +223,12 @@ class SessionReport:
 
     def job(self, key: str) -> JobRow | None:
         """One job; None if there is no PodGroup of that name."""
+        key = job_called(self._view, key)
         job = self._view.jobs.get(key)
         if job is not None:
-            waits = (row for row, _ in self._waiting_jobs if key in self._waiting_keys)
-            return next((row for row in waits if f"{row.namespace}/{row.name}" == key), None) or self._job(job)
-        return next((lost_row(group, self._pods_of_lost[key]) for group in self._view.lost if group.key == key), None)
+            waits = (row for row, _ in self._waiting_jobs if (row.namespace, row.name) == (job.namespace, job.name))
+            return next(waits, None) or self._job(job)
+        return next((row for row, _ in self._lost if f"{row.namespace}/{row.name}" == key), None)
 
     @cached_property
     def _waiting_jobs(self) -> list[tuple[JobRow, int]]:
@@ -234,21 +238,14 @@ class SessionReport:
             for job in self._view.jobs.values()
             if may_wait(job)
         ]
-        found = self._in_line([(row, unplaced) for row, unplaced in rows if row.reason])
-        lost = ((group, self._pods_of_lost[group.key]) for group in self._view.lost)
-        found += [(lost_row(group, unplaced), unplaced) for group, unplaced in lost]
-        return sorted(found, key=lambda each: (each[0].namespace, each[0].name))
+        found = in_line(self.session, [(row, unplaced) for row, unplaced in rows if row.reason])
+        return sorted(found + self._lost, key=lambda each: (each[0].namespace, each[0].name))
 
-    def _in_line(self, rows: list[tuple[JobRow, int]]) -> list[tuple[JobRow, int]]:
-        """Waiting jobs with their positions in their queues: those that only wait for room, as they are served."""
-        jobs = self._view.jobs
-        at = {jobs[f"{row.namespace}/{row.name}"].index: number for number, (row, _) in enumerate(rows) if in_line(row)}
-        places = Counter[str]()
-        for index in self.session.ask.in_job_order(jobs, np.fromiter(at, np.intp, len(at))).tolist():
-            row, unplaced = rows[at[index]]
-            places[row.queue] += 1
-            rows[at[index]] = msgspec.structs.replace(row, position=places[row.queue]), unplaced
-        return rows
+    @cached_property
+    def _lost(self) -> list[tuple[JobRow, int]]:
+        """PodGroups whose queue does not exist, with the number of their unplaced pods."""
+        lost = ((group, self._pods_of_lost[group.key]) for group in self._view.lost)
+        return [(lost_row(group, unplaced, self._view.queues), unplaced) for group, unplaced in lost]
 
     @cached_property
     def _asked(self) -> np.ndarray:
@@ -284,12 +281,15 @@ class SessionReport:
             pods=said.pods,
             placed=said.placed,
             min_member=said.min_member,
+            workload=workload_of(job.pod_group),
             stage=said.stage,
             reason=said.reason,
             message=f"{said.message} ({said.detail})" if said.detail else said.message,
             who=said.who,
             since=waiting_since(job) if said.reason else 0.0,
-            cards={name: asked / 1000 for column, name in self._cards if (asked := self._asked[job.index, column])},
+            cards={
+                name: float(asked) / 1000 for column, name in self._cards if (asked := self._asked[job.index, column])
+            },
         )
 
     # -- pods --------------------------------------------------------------------------------------------------------
@@ -304,10 +304,7 @@ class SessionReport:
         reason: str = "",
         within: Collection[str] | None = None,
     ) -> PodPage:
-        """The pods of a job or, without one, the waiting pods, filtered by reason and namespace.
-
-        `within` restricts namespaces; None allows all.
-        """
+        """The pods of a job or, without one, those that wait, by reason and namespace, `within` some namespaces."""
         if not job:
             found = [
                 (pod, why)
@@ -324,6 +321,15 @@ class SessionReport:
             total, rows = len(records), [self._pod(pod, self._why(pod, known, blocking)) for pod in shown]
         return PodPage(total=total, offset=offset, items=rows)
 
+    def pods_on(self, node: str, offset: int, limit: int, within: Collection[str] | None = None) -> PodPage:
+        """The pods on a node."""
+        view = self._view
+        at = next((at for at, each in enumerate(view.nodes.facts.records) if each.name == node), -2)
+        records = view.records(np.flatnonzero((view.pods.node == at) & (view.pods.state != PodState.Pending)))
+        found = sorted((pod for pod in records if within is None or pod.namespace in within), key=lambda pod: pod.key)
+        items = [self._pod(pod, None) for pod in found[offset : offset + limit]]
+        return PodPage(total=len(found), offset=offset, items=items)
+
     @cached_property
     def _waiting_pods(self) -> list[tuple[PodRecord, Reason, bool]]:
         return list(waiting(self.session))
@@ -339,6 +345,7 @@ class SessionReport:
         return [pod for pod in found if not pod.node_name]
 
     def _members(self, key: str) -> Sequence[PodRecord]:
+        key = job_called(self._view, key)
         job = self._view.jobs.get(key)
         if job is not None:
             return sorted(self._view.members(job), key=lambda pod: pod.index)

@@ -159,7 +159,7 @@ def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> A
 
         A caller who may not list them in all namespaces gets those of the permitted namespaces; if jobs are in more
         than 50 namespaces, `namespace` is required. `queue` includes its descendants; `name` is a part of
-        `NAMESPACE/NAME`.
+        `NAMESPACE/NAME`, or of the workload's `KIND/NAME`; `sort` is age, since, priority, position or cards.
         """
         within = await readable(await caller(request, reviews), only.namespace)
         return as_json(await reports.ask(lambda report: report.jobs(offset, limit, only, within)))
@@ -179,10 +179,20 @@ def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> A
 
     @router.get("/pods", responses=answers(PodPage, 401, 403, 503))
     async def pods(
-        request: Request, offset: Offset = 0, limit: Limit = 100, namespace: str = "", reason: str = ""
+        request: Request,
+        offset: Offset = 0,
+        limit: Limit = 100,
+        namespace: str = "",
+        reason: str = "",
+        node: str = "",
     ) -> Response:
-        """The waiting pods. Needs `list` on PodGroups and pods, in all namespaces or in `namespace`, as for jobs."""
+        """The waiting pods or, with `node`, those on a node.
+
+        Needs `list` on PodGroups and pods, in all namespaces or in `namespace`, as for jobs.
+        """
         within = await readable(await caller(request, reviews), namespace)
+        if node:
+            return as_json(await reports.ask(lambda report: report.pods_on(node, offset, limit, within)))
         return as_json(
             await reports.ask(
                 lambda report: report.pods(offset, limit, namespace=namespace, reason=reason, within=within)

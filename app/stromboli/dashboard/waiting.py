@@ -1,17 +1,49 @@
-"""Jobs that wait, for lists: since when, and whether in line or until something is changed first."""
+"""Jobs that wait: since when, and at which place of their queue."""
 
 from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import msgspec
+import numpy as np
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.reasons import Actionable
 from stromboli.explain.overview import JobRow
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
+from stromboli.framework.session import Session
+from stromboli.workloads.names import workload_of
+
+#: what lists of jobs can be sorted by
+SORTED: dict[str, Callable[[JobRow], tuple[float, str, str]]] = {
+    "age": lambda row: (row.created, row.namespace, row.name),
+    "since": lambda row: (row.since or math.inf, row.namespace, row.name),
+    "priority": lambda row: (-row.priority, row.namespace, row.name),
+    "position": lambda row: (row.position or math.inf, row.namespace, row.name),
+    "cards": lambda row: (-sum(row.cards.values()), row.namespace, row.name),
+}
 
 
-def in_line(row: JobRow) -> bool:
-    """Whether a job that waits is served when there is room: none that has to be changed first is ahead of others."""
-    return row.who == Actionable.Wait
+def in_line(session: Session, rows: list[tuple[JobRow, int]]) -> list[tuple[JobRow, int]]:
+    """Rows of waiting jobs with their positions in their queues, in the order in which they are served.
+
+    A job that has to be changed before it can start has none, and is ahead of no other.
+    """
+    jobs = session.view.jobs
+    at = {
+        jobs[f"{row.namespace}/{row.name}"].index: number
+        for number, (row, _) in enumerate(rows)
+        if row.who == Actionable.Wait
+    }
+    places, out = Counter[str](), list(rows)
+    for index in session.ask.in_job_order(jobs, np.fromiter(at, np.intp, len(at))).tolist():
+        row, unplaced = rows[at[index]]
+        places[row.queue] += 1
+        out[at[index]] = msgspec.structs.replace(row, position=places[row.queue]), unplaced
+    return out
 
 
 def waiting_since(job: Job) -> float:
@@ -23,9 +55,9 @@ def waiting_since(job: Job) -> float:
     return said.last_transition_time.timestamp()
 
 
-def lost_row(group: PodGroup, pods: int) -> JobRow:
+def lost_row(group: PodGroup, pods: int, queues: Iterable[str]) -> JobRow:
     """A PodGroup whose queue does not exist, and the number of its waiting pods."""
-    reason = reasons.queue_not_found(group.spec.queue)
+    reason = reasons.queue_not_found(group.spec.queue, queues)
     return JobRow(
         namespace=group.metadata.namespace,
         name=group.metadata.name,
@@ -36,9 +68,10 @@ def lost_row(group: PodGroup, pods: int) -> JobRow:
         pods=pods,
         placed=0,
         min_member=group.spec.min_member,
+        workload=workload_of(group),
         stage=reason.stage.name,
         reason=reason.reason,
-        message=reason.message,
+        message=reason.numbered,
         who=str(reason.actionable),
         since=group.metadata.created,
     )

@@ -31,7 +31,6 @@ class CostBounds:
         self.level: Rows = np.full(count, _NEVER)
         #: how many victims that takes at least, and for how many pods there are places at most
         self._least: Vector = np.zeros(count)
-        self._age: Vector = np.zeros(count)
         self._most: Vector = np.zeros(count)
         self._changes = Changes(self._nodes)
         held_amounts.refresh()
@@ -65,7 +64,6 @@ class CostBounds:
         fitting = fits(self._request, room, self._nodes.always)
         level[fitting], least[fitting] = NO_VICTIMS, 0
         self.level[nodes], self._least[nodes] = level, least
-        self._age[nodes] = np.where(fitting, 0.0, -held_amounts.latest[nodes])
         room = room + held_amounts.amounts.take(nodes, axis=1)
         self._most[nodes] = copies_that_fit(self._request, room, self._nodes.always)
 
@@ -80,5 +78,7 @@ class CostBounds:
         many = np.minimum(self._most[rows], count).clip(min=1)
         among = np.zeros(len(self._nodes))
         among[rows[np.lexsort((place, -many))]] = np.arange(len(rows))
-        spared = np.zeros(len(rows), np.bool_)
-        return LazyHeap((self.level[rows], spared, self._least[rows], self._age[rows], among[rows], rows)), among
+        level, spared, age = self.level[rows], np.zeros(len(rows), np.bool_), np.zeros(len(rows))
+        if len(rows):
+            age = np.where(level == NO_VICTIMS, 0.0, -self._held_amounts.latest[rows])
+        return LazyHeap((level, spared, self._least[rows], age, among[rows], rows)), among

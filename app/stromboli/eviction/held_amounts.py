@@ -43,11 +43,7 @@ class HeldAmounts:
         occupied = np.flatnonzero(np.diff(self.starts))
         if len(occupied):
             self.largest[:, occupied] = np.maximum.reduceat(held, self.starts[occupied], axis=1)
-        began = pod_index.began[self.rows]
-        #: when the last of them started, shape (nodes,)
-        self.latest: Vector = np.zeros(len(view.nodes))
-        if len(occupied):
-            self.latest[occupied] = np.maximum.reduceat(np.where(alive, began, 0.0), self.starts[occupied])
+        self._latest: Vector | None = None
         #: number of candidates, shape (nodes,)
         self.counts: Rows = np.bincount(self.node[alive], minlength=len(view.nodes))
         self._changes = Changes(view.nodes)
@@ -63,7 +59,19 @@ class HeldAmounts:
                 self.amounts[:, node] = self.sums[:, part.stop - 1]
                 self.largest[:, node] = held.max(axis=1)
                 self.counts[node] = alive.sum()
-                self.latest[node] = self.pod_index.began[self.rows[part]].max(where=alive, initial=0.0)
+                if self._latest is not None:
+                    self._latest[node] = self.pod_index.began[self.rows[part]].max(where=alive, initial=0.0)
+
+    @property
+    def latest(self) -> Vector:
+        """When the last candidate on each node started, shape (nodes,). Only equal costs are told apart by it."""
+        if self._latest is None:
+            self._latest = np.zeros(len(self._view.nodes))
+            occupied = np.flatnonzero(np.diff(self.starts))
+            if len(occupied):
+                began = np.where(self._alive(self.rows), self.pod_index.began[self.rows], 0.0)
+                self._latest[occupied] = np.maximum.reduceat(began, self.starts[occupied])
+        return self._latest
 
     def candidates(self, nodes: Rows) -> tuple[Rows | slice, Rows]:
         """Where the candidates on some nodes are, node by node, and at which of these nodes each is."""

@@ -7,9 +7,11 @@ longer spare what was counted on.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import truediv
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,8 @@ class NodeCandidates:
         self._columns: list[int] = np.flatnonzero(compared(request, session.view.nodes.always)).tolist()
         self._wants: Vector = request[self._columns]
         self._wanted: list[float] = self._wants.tolist()
+        #: the same, infinite where nothing is wanted, so that no part of it is gained
+        self._divisors = [want if want > 0 else math.inf for want in self._wanted]
         #: whether what is said about a victim stays so
         self._steady = session.ask.judges_steadily(point)
         self._known: dict[int, _CacheEntry] = {}
@@ -124,7 +128,7 @@ class NodeCandidates:
             return Candidate(node, (), Cost.of(())), ()
         pods = self._permitted_on(node)
         found, rest = self.sparable(pods)
-        jobs = {pod.job: self._session.view.jobs[pod.job] for pod in pods}
+        jobs = {key: self._session.view.jobs[key] for key in dict.fromkeys([pod.job for pod in pods])}
         victims = self._victims(node, found, rest, short, left, elsewhere)
         more = () if self._steady or self._session.ask.gives_back_in_order else self._permitted_by_size(node, pods)
         if more:
@@ -240,11 +244,11 @@ class NodeCandidates:
         rest: dict[str, list[PodRecord]] = {}
         surplus: dict[str, Surplus] = {}
         for order, pod in enumerate(pods):
-            job = view.jobs[pod.job]
-            if pod.job not in surplus:
-                surplus[pod.job] = Surplus(self._session, job)
-            if surplus[pod.job].spend(pod):
-                unit = Unit(job, (pod,), self._rank(pod), False, began(pod))
+            spare = surplus.get(pod.job)
+            if spare is None:
+                spare = surplus[pod.job] = Surplus(self._session, view.jobs[pod.job])
+            if spare.spend(pod):
+                unit = Unit(spare.job, (pod,), self._rank(pod), False, began(pod))
                 found.append(PotentialVictim(unit, self._held(pod), order))
             else:
                 rest.setdefault(pod.job, []).append(pod)
@@ -273,7 +277,7 @@ class NodeCandidates:
             taken.append(item)
             lacking = [lack - gain for lack, gain in zip(lacking, item.gain, strict=True)]
             after = items[at + 1] if at + 1 < len(items) else None
-            alike = after is not None and unit_cost(after.unit)[:2] == unit_cost(item.unit)[:2]
+            alike = after is not None and after.unit.rank == item.unit.rank and after.unit.whole == item.unit.whole
             if not alike and max(lacking) < 0:
                 break
         if max(lacking) >= 0:
@@ -286,9 +290,8 @@ class NodeCandidates:
 
     def _reprieve_key(self, item: PotentialVictim) -> tuple[float, ...]:
         """Larger is given back first; one that releases less of the request counts as more pods."""
-        rank, gangs, pods, age = unit_cost(item.unit)
-        part = sum(gain / want for gain, want in zip(item.gain, self._wanted, strict=True) if want > 0)
-        return rank, gangs, pods, -part, age, item.order
+        unit, part = item.unit, sum(map(truediv, item.gain, self._divisors))
+        return unit.rank, unit.whole, len(unit.pods), -part, -unit.began, item.order
 
     def _permitted_on(self, node: int) -> list[PodRecord]:
         """The candidates on a node that every plugin lets go, in victim order."""

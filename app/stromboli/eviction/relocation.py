@@ -132,6 +132,7 @@ class Relocation:
 
     def _make_room(self, pod: PodRecord, node: int) -> bool:
         """Move others away from a node until a pod fits there, and promise it the place."""
+        self._session.kernel.step()
         units: list[Statement] = []
         for candidate in self._candidates(node):
             if self._fits(pod, node):
@@ -182,16 +183,17 @@ class Relocation:
         session, most = self._session, self._policy.most - self._moved - _moves(units)
         if session.view.pods.state[pod.row] not in HELD or self._is_rest(session.view.jobs[pod.job]):
             return
+        session.kernel.step()
         job, unit, elsewhere = session.view.jobs[pod.job], session.statement(), _all_but(node, session)
         unit.evict(pod, self._policy.action, self._job.key)
         whole = self._policy.whole_gangs and session.ask.job_missing(job) > 0
         rest = session.view.holding(job) if whole else []
-        if not self._may_all_move(rest):
+        if 1 + len(rest) > most or not self._may_all_move(rest):
             unit.discard()
             return
         for other in rest:
             unit.evict(other, self._policy.action, self._job.key)
-        if 1 + len(rest) > most or not all(self._find(unit, each, elsewhere) for each in (pod, *rest)):
+        if not all(self._find(unit, each, elsewhere) for each in (pod, *rest)):
             unit.discard()
             return
         if whole:

@@ -11,7 +11,7 @@ from stromboli.api.pod_state import STATES
 from stromboli.eviction.eligibility import HELD, preemptable
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.session import Session
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import EVICTED_TOGETHER, PodRecord
 
 #: by state, whether a pod can be evicted
 _HELD = np.isin(np.arange(STATES), HELD)
@@ -36,10 +36,12 @@ class Surplus:
 
     def __init__(self, session: Session, job: Job) -> None:
         self._session = session
-        self._job = job
+        #: the gang's job
+        self.job = job
         #: whether pending best-effort pods count as if they had a place
         self._generous = session.ask.counts_best_effort
-        self._pods = job.ready_count - job.min_available
+        together = job.pod_group.metadata.annotations.get(EVICTED_TOGETHER) == "true"
+        self._pods = 0 if together else job.ready_count - job.min_available
         self._roles: dict[str, int] = {}
         #: uids of the groups that are ready, and how many of each policy are beyond its minimum
         self._ready: set[str] = set()
@@ -51,9 +53,9 @@ class Surplus:
             self._count_groups()
 
     def _count_groups(self) -> None:
-        policies = self._job.pod_group.spec.sub_group_policy
+        policies = self.job.pod_group.spec.sub_group_policy
         self._groups = {"": 0} | {policy.name: -policy.min_sub_groups for policy in policies}
-        for sub_job in self._job.sub_jobs.values():
+        for sub_job in self.job.sub_jobs.values():
             if self._is_ready(sub_job):
                 self._ready.add(sub_job.uid)
                 self._groups[sub_job.policy] += 1
@@ -66,8 +68,8 @@ class Surplus:
         """Whether the gang can do without one more pod; if so, it has to from now on."""
         if self._pods <= 0 or self._roles.get(pod.role, 1) <= 0:
             return False
-        if self._job.divided:
-            sub_job = self._session.view.sub_job_of(self._job, pod)
+        if self.job.divided:
+            sub_job = self._session.view.sub_job_of(self.job, pod)
             if sub_job.uid in self._ready:
                 if self._groups[sub_job.policy] <= 0:
                     return False

@@ -115,6 +115,8 @@ class Answer(Part, frozen=True, kw_only=True):
     name: str
     #: the PodGroup of a pod
     group: str = ""
+    #: the workload that a job is for, as KIND/NAME; empty for a pod by itself
+    workload: str = ""
     queue: str = ""
     phase: str = ""
     #: how many pods there are
@@ -163,6 +165,8 @@ class Answer(Part, frozen=True, kw_only=True):
     remedies: list[Remedy] = field(default_factory=list)
     #: whether changes were tried
     tried: bool = False
+    #: whether some were left untried, as sessions are long
+    unfinished: bool = False
 
 
 class Level(Part, frozen=True, kw_only=True):

@@ -9,26 +9,30 @@ import numpy as np
 from msgspec import Struct
 
 from stromboli.api.pod_state import PodState
+from stromboli.api.resources import TOLERANCE, ResourceAmounts, amounts, told
 from stromboli.api.validation import did_you_mean
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.explain.jobs import counted
 from stromboli.framework.ignored import ignored_of_queue
+from stromboli.framework.job import Queue
 from stromboli.framework.session import Session
 from stromboli.policy.model import Policy
 from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.workloads.native import GROUP, outer_name
 
 #: objects of a kind that are named
 _MOST = 5
 _SHARING = ("proportion", "capacity", "fairshare")
 #: actions that ask conformance whom to spare
 _EVICTING = (*RECLAIMING, *PREEMPTING, "consolidation", "shuffle")
+_TOPOLOGY = "network-topology-aware"
 _KUBE_SCHEDULER = "default-scheduler"
 
 
 class Finding(Struct, frozen=True):
     """Something that is likely to be wrong."""
 
-    #: policy, queues, pods, crds, access, schedulers or files
+    #: policy, queues, pods, topology, crds, access, schedulers or files
     area: str
     problem: str
     #: what to do about it
@@ -59,13 +63,22 @@ def policy_findings(policy: Policy) -> Iterator[Finding]:
     if reclaiming and not sharing:
         yield finding(f"{reclaiming[0]} has no plugin that determines shares", f"add {' or '.join(_SHARING)}")
     if "overcommit" in plugins and "enqueue" not in actions:
-        yield finding("overcommit has no effect without enqueue", "add enqueue to the actions, or drop overcommit")
+        yield finding("overcommit has no say without enqueue", "add enqueue to the actions, or drop overcommit")
     if any(name in actions for name in _EVICTING) and "conformance" not in plugins:
         yield finding("pods of kube-system may be evicted", "add the plugin conformance, which protects them")
+    yield from _outvoted(policy)
     if "gang" not in plugins:
         yield finding("there is no gang", "without it jobs start pod by pod, whatever their minMember")
     if "predicates" not in plugins:
         yield finding("there is no predicates", "without it taints, affinity and volumes are not heeded")
+
+
+def _outvoted(policy: Policy) -> Iterator[Finding]:
+    """sla where gang, in its tier or above, rejects what it permits."""
+    tier = {option.name: number for number, each in reversed([*enumerate(policy.tiers)]) for option in each.plugins}
+    if "sla" in tier and "gang" in tier and tier["gang"] <= tier["sla"]:
+        problem = "sla is not in a tier above gang, which outvotes it: jobs that waited long enough reserve nothing"
+        yield Finding("policy", problem, "put sla into a tier of its own, before that of gang")
 
 
 def queue_findings(session: Session) -> Iterator[Finding]:
@@ -95,6 +108,56 @@ def queue_findings(session: Session) -> Iterator[Finding]:
         )
 
 
+def amount_findings(session: Session) -> Iterator[Finding]:
+    """What queues are promised together beyond what the cluster has, and names of resources that no node offers."""
+    view = session.view
+    offered = {name for record in view.nodes.facts.records for name in record.allocatable}
+    top = [queue for queue in view.queues.values() if queue.parent in ("", "root") and queue.name != "root"]
+    for word, amounts_of in _PROMISES.items():
+        total: defaultdict[str, float] = defaultdict(float)
+        for queue in top:
+            for name, value in amounts(amounts_of(queue)).items():
+                total[name] += value
+        for name, promised in total.items():
+            has = float(view.total[view.dimensions.index(name)]) if name in view.dimensions else 0.0
+            if name in offered and promised > has + TOLERANCE:
+                problem = f"queues are promised {told(name, promised)} {name} by spec.{word}, and the cluster has"
+                yield Finding("queues", f"{problem} {told(name, has)}", "lower them, or add nodes")
+    for queue in view.queues.values():
+        named = {name for of in (*_PROMISES.values(), _capability) for name in amounts(of(queue))}
+        for name in sorted(each for each in named if "/" in each and each not in offered):
+            near = did_you_mean(name, offered)
+            problem = f"queue {queue.name} names {name}, which no node offers{near}"
+            yield Finding("queues", problem, "correct the name, or add nodes that have it")
+
+
+def _capability(queue: Queue) -> ResourceAmounts | None:
+    return queue.spec.capability
+
+
+#: amounts in a queue's spec that are for it
+_PROMISES: dict[str, Callable[[Queue], ResourceAmounts | None]] = {
+    "deserved": lambda queue: queue.spec.deserved,
+    "guarantee": lambda queue: queue.spec.guarantee.resource,
+}
+
+
+def topology_findings(session: Session) -> Iterator[Finding]:
+    """Jobs that must stay close where there are no HyperNodes, or no plugin that reads them."""
+    asking = [
+        job.key
+        for job in session.view.jobs.values()
+        if (topology := job.pod_group.spec.network_topology) is not None and topology.mode == "hard"
+    ]
+    if not asking:
+        return
+    jobs = f"{_some(asking, 'PodGroup')} must stay in one HyperNode"
+    if not any(plugin.name == _TOPOLOGY for plugin in session.points.plugins):
+        yield Finding("topology", f"{jobs}, and the policy has no {_TOPOLOGY}", f"add the plugin {_TOPOLOGY}")
+    if not session.view.snapshot.hyper_nodes:
+        yield Finding("topology", f"{jobs}, and there are none", "create HyperNodes, or drop networkTopology")
+
+
 def pod_findings(session: Session) -> Iterator[Finding]:
     """Pods that wait and that no session can place."""
     view = session.view
@@ -105,9 +168,21 @@ def pod_findings(session: Session) -> Iterator[Finding]:
     for pod in waiting:
         if pod.job not in groups:
             lost[pod.job].append(pod.key)
+    offered = {name for record in view.nodes.facts.records for name in record.allocatable}
+    unknown: defaultdict[str, list[str]] = defaultdict(list)
+    for pod in waiting:
+        for name in pod.pod_class.request:
+            if "/" in name and name not in offered:
+                unknown[name].append(pod.key)
+    for name, pods in unknown.items():
+        problem = f"{_some(pods, 'pod')}: no node offers {name}{did_you_mean(name, offered)}"
+        yield Finding("pods", problem, "correct the name, or add nodes that have it")
     for group, pods in lost.items():
         what = f"PodGroup {group} does not exist" if group else "no PodGroup"
         advice = f"create it, or correct the annotation {GROUP_ANNOTATION}"
+        own = outer_name(group)
+        if own is not None:
+            what, advice = f"PodGroup {own} of {GROUP} does not exist", "create it: their spec.schedulingGroup names it"
         yield Finding("pods", f"{_some(pods, 'pod')}: {what}", advice if group else "the service makes one for each")
 
 
@@ -131,4 +206,9 @@ def _some(keys: list[str], noun: str) -> str:
 
 
 #: what is looked at in a session
-OF_SESSIONS: tuple[Callable[[Session], Iterator[Finding]], ...] = (queue_findings, pod_findings)
+OF_SESSIONS: tuple[Callable[[Session], Iterator[Finding]], ...] = (
+    queue_findings,
+    amount_findings,
+    topology_findings,
+    pod_findings,
+)

@@ -7,28 +7,38 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Reason, Stage
+from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Vector
 from stromboli.explain.answers import Holding
 from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders
 from stromboli.fairness.queue_tree import QueueTree
+from stromboli.framework.explain import why_job
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
 
 def jobs_ahead(session: Session, job: Job) -> list[Job]:
-    """The jobs that wait and are served before this one, in order."""
+    """The jobs that wait for room only and are served before this one, in order.
+
+    Those that cannot start as they are, whoever finishes, take nothing from it.
+    """
     ask = session.ask
+
+    def in_line(other: Job) -> bool:
+        if other is job or not other.counts[PodState.Pending]:
+            return False
+        why = why_job(session, other)
+        return why is None or why.actionable is Actionable.Wait
+
     mine = ask.job_key(job)
-    before = [
-        (ask.job_key(other), other) for other in job.queue.jobs if other is not job and other.counts[PodState.Pending]
-    ]
-    same = [other for key, other in sorted(before, key=lambda pair: pair[0]) if key < mine]
+    keys = ((ask.job_key(other), other) for other in job.queue.jobs)
+    before = [(key, other) for key, other in keys if key < mine and in_line(other)]
+    same = [other for _, other in sorted(before, key=lambda pair: pair[0])]
     place = ask.queue_key(job.queue)
     queues = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.jobs]
     earlier = [queue for queue in queues if ask.queue_key(queue) < place]
-    others = [other for queue in earlier for other in queue.jobs if other.counts[PodState.Pending]]
+    others = [other for queue in earlier for other in queue.jobs if in_line(other)]
     return same + others
 
 

@@ -16,6 +16,7 @@ from stromboli.framework.explain import why_job
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session import Session
+from stromboli.kube.budgets import budgets_of
 from stromboli.state.pods import PodRecord
 
 #: actions that evict for other jobs of the same queue, and for other queues
@@ -25,18 +26,36 @@ RECLAIMING = ("reclaim", "gangreclaim")
 _STAGES = (Stage.QueueShare, Stage.Gang, Stage.Placement)
 #: queues whose shares a detail compares
 _MOST_QUEUES = 4
+#: jobs, or disruption budgets, that a detail names
+_MOST_JOBS = 3
 
 
 def why_no_evictions(session: Session, job: Job) -> Iterator[tuple[str, Reason]]:
     """For each action of the policy that evicts, why it evicts no pod for a job, by the action's name."""
     waiting = [pod for pod in session.view.pending(job) if not pod.pod_class.gated]
     blocked = why_job(session, job)
+    if waiting and blocked is not None and blocked.stage is Stage.Admission and job.pending_phase:
+        yield from _not_admitted(session, job)
+        return
     if not waiting or blocked is None or blocked.stage not in _STAGES or session.ask.job_valid(job) is not None:
         return
     pod = session.ask.in_task_order(waiting)[0]
     for action in session.policy.actions:
         if action in PREEMPTING or action in RECLAIMING:
             yield action, _why_none(session, job, pod, "preemptable" if action in PREEMPTING else "reclaimable")
+
+
+def _not_admitted(session: Session, job: Job) -> Iterator[tuple[str, Reason]]:
+    """For each action that evicts that a job which is not admitted reaches none of them, whatever its priority."""
+    message = f"PodGroup {job.key} is not admitted, and only admitted jobs evict, whatever their priority"
+    for action in session.policy.actions:
+        if action in PREEMPTING or action in RECLAIMING:
+            below = ""
+            if action in PREEMPTING:
+                running = candidates(session, job, "preemptable")
+                lower = sum(session.view.jobs[each.job].priority < job.priority for each in running)
+                below = f"{lower} of the {len(running)} pods that run in queue {job.queue.name} have a lower priority"
+            yield action, _reason("NotAdmitted", message, below)
 
 
 def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
@@ -96,17 +115,58 @@ def _unasked(running: Sequence[PodRecord], there: Sequence[PodRecord]) -> str:
 
 def _no_victims(session: Session, job: Job, pod: PodRecord, point: str, message: str, detail: str) -> Reason:
     """A reason with what would have to be different for a pod to be evicted: priorities within a queue, or shares."""
+    running = candidates(session, job, point)
+    protected = list(_protected(session, running))
     if point == "preemptable":
-        priorities = [session.view.jobs[each.job].priority for each in candidates(session, job, point)]
-        if priorities and min(priorities) >= job.priority:
-            detail += f"; no job has a lower priority than its {job.priority}"
-        return _reason("NoVictims", message, detail)
+        said = [*_by_priority(session, job, running), *protected]
+        return _reason("NoVictims", message, detail).saying(job.namespace, said)
     others = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.has_jobs]
     giving = [queue for queue in others if queue.spec.reclaimable is not False]
     kept = [queue.name for queue in others if queue.spec.reclaimable is False]
     shares = [_share(session, queue, pod) for queue in giving[:_MOST_QUEUES]]
     shares += [f"not reclaimable: {', '.join(kept[:_MOST_QUEUES])}"] if kept else []
-    return _reason("NoVictims", message, "; ".join([detail, *shares]))
+    return _reason("NoVictims", message, "; ".join([detail, *shares])).saying(job.namespace, protected)
+
+
+def _by_priority(session: Session, job: Job, running: Sequence[PodRecord]) -> Iterator[Passage]:
+    """Whose priorities keep a job from evicting, and whose would not if they were in its queue."""
+
+    def lower(pods: Sequence[PodRecord]) -> list[PodRecord]:
+        return [pod for pod in pods if session.view.jobs[pod.job].priority < job.priority]
+
+    if running and not lower(running):
+        words = f"no job has a lower priority than its {job.priority}"
+        yield _naming(session, words, running)
+    elif not running and (elsewhere := lower(candidates(session, job, "reclaimable"))):
+        yield _naming(session, "jobs of lower priority are in other queues, from which only reclaim takes", elsewhere)
+
+
+def _naming(session: Session, words: str, pods: Sequence[PodRecord]) -> Passage:
+    """Words with the jobs of some pods and their priorities, the lowest first."""
+    jobs = sorted(((session.view.jobs[key], n) for key, n in Counter(pod.job for pod in pods).items()), key=_by_rank)
+    named = ", ".join(
+        f"{job.key} in queue {job.queue.name} has {job.priority} ({n} pod{'' if n == 1 else 's'})"
+        for job, n in jobs[:_MOST_JOBS]
+    )
+    more = f" and {len(jobs) - _MOST_JOBS} more" if len(jobs) > _MOST_JOBS else ""
+    namespaces = tuple(sorted({job.namespace for job, _ in jobs[:_MOST_JOBS]}))
+    return Passage(namespaces, f"{words}: {named}{more}", words)
+
+
+def _by_rank(pair: tuple[Job, int]) -> tuple[int, str]:
+    return pair[0].priority, pair[0].key
+
+
+def _protected(session: Session, pods: Sequence[PodRecord]) -> Iterator[Passage]:
+    """The disruption budgets that allow no eviction of some pods, where the policy heeds them."""
+    if not any(plugin.name == "pdb" for plugin in session.points.plugins):
+        return
+    budgets = budgets_of(session.view.snapshot, empty_selects_all=session.rules.budgets)
+    barring = Counter(n for pod in pods for n in budgets.covering(pod) if budgets.listed[n].allowed < 1)
+    for number, count in sorted(barring.items())[:_MOST_JOBS]:
+        words = f"PodDisruptionBudget {budgets.key(number)} allows no disruption, and covers {count} of them"
+        others = "disruption budgets of other namespaces allow none of theirs"
+        yield Passage((budgets.listed[number].namespace,), words, others)
 
 
 def _share(session: Session, queue: Queue, pod: PodRecord) -> str:
@@ -139,7 +199,7 @@ def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[Po
 
     def saying(word: str, message: str, rest: str) -> Reason:
         passage = Passage(named, f"{who} could be evicted, {rest}", f"pods of other namespaces among them, {rest}")
-        return _reason(word, message).saying(job.namespace, [passage])
+        return _reason(word, message).saying(job.namespace, [passage, *_protected(session, victims)])
 
     if places < needed:
         message = f"evicting all pods {where} that plugins allow would not make room"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import PODS, listed, told
+from stromboli.api.resources import PODS, TOLERANCE, listed, told
 from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, why_no_evictions
@@ -18,14 +19,18 @@ from stromboli.explain.places import Places, amounts, limited, places, would_fit
 from stromboli.framework import reasons
 from stromboli.framework.explain import why, why_job, why_moved, without_place
 from stromboli.framework.ignored import ignored_of_job
-from stromboli.framework.job import Job, Queue
+from stromboli.framework.job import Job, Queue, lineage
+from stromboli.framework.reasons import column_name
 from stromboli.framework.session import Session
 from stromboli.kube.pod_claims import claims_of
 from stromboli.kube.storage import storage_of
 from stromboli.state.pods import PodRecord, timestamp
+from stromboli.workloads.names import workload_of
 
 #: jobs ahead that are named
 _MOST_AHEAD = 5
+#: queues that hold the rest of what is shared, of which so many are named
+_MOST_QUEUES = 3
 #: states of a pod between a decision and a running container
 _BINDING = (PodState.Allocated, PodState.Binding, PodState.Bound)
 _PENDING = int(PodState.Pending)
@@ -64,7 +69,9 @@ def explain_job(session: Session, key: str) -> Answer | None:
     job = view.jobs.get(key)
     if job is not None:
         waiting = without_place(session, job)
-        return _answer(session, said, job, waiting, why_job(session, job))
+        found = _answer(session, said, job, waiting, why_job(session, job))
+        held = "" if found.reason else _held_up_together(session, job)
+        return replace(found, message=f"{found.message}; {held}") if held else found
     pods = _pods_of(session, key)
     if not pods and _lost(session, key) is None:
         return None
@@ -89,6 +96,7 @@ def _outlined(session: Session, said: Answer, job: Job, reason: Reason | None) -
         pods=job.size,
         placed=job.ready_count,
         min_member=job.min_available,
+        workload=workload_of(job.pod_group),
         ignored=ignored_of_job(session, job),
     )
 
@@ -105,14 +113,42 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
         node = session.view.nodes.name(row)
     if state in _BINDING:
         if pod.node_name and pod.node_name not in {record.name for record in session.view.nodes.facts.records}:
-            return f"it is bound to {node}, which does not exist"
+            return f"it is bound to {node}, which is not there"
         if pod.node_name:
-            return f"it is bound to {node} and starts"
+            why = _held_up(session, pod)
+            return f"it is bound to {node} and does not run: {why}" if why else f"it is bound to {node} and starts"
         lacking = _volumes_that_lack(session, pod)
         return f"it is bound to {node} once it has {lacking}" if lacking else f"it is being bound to {node}"
     if state is PodState.Releasing:
-        return f"it is terminating{f' on {node}' if node else ''}"
-    return f"{state.name} on {node}" if node else state.name
+        return f"it is on its way out{f' of {node}' if node else ''}"
+    why = _held_up(session, pod) if state is PodState.Running else ""
+    where = f"{state.name} on {node}" if node else state.name
+    return f"{where}, but {why}" if why else where
+
+
+def _held_up(session: Session, pod: PodRecord) -> str:
+    """What keeps a pod with a node from running well; empty for nothing that is known."""
+    said = [pod.held_up] if pod.held_up else []
+    row = int(session.view.pods.node[pod.row])
+    if row >= 0 and not (node := session.view.nodes.facts.records[row]).is_ready:
+        said.append(f"node {node.name} is not ready (Ready is {node.ready})")
+    return "; ".join(said)
+
+
+def _held_up_together(session: Session, job: Job) -> str:
+    """How many pods of a job do not run on the nodes that they have, and why the first of them does not."""
+    pods = session.view.records(session.view.membership.rows(job.index))
+    states = session.view.pods.state
+    held = [
+        (pod, why)
+        for pod in pods
+        if pod.node_name and states[pod.row] in (PodState.Bound, PodState.Running) and (why := _held_up(session, pod))
+    ]
+    if not held:
+        return ""
+    first, why = held[0]
+    verb = "does" if len(held) == 1 else "do"
+    return f"{len(held)} of them {verb} not run as they should: {first.name} on {first.node_name}: {why}"
 
 
 def _volumes_that_lack(session: Session, pod: PodRecord) -> str:
@@ -195,7 +231,7 @@ def _lost(session: Session, key: str) -> PodGroup | None:
 def _unseen(session: Session, said: Answer, key: str, waiting: Sequence[PodRecord]) -> Answer:
     """The answer about what is no job of the session, since its PodGroup or its queue does not exist."""
     group, pods = _lost(session, key), _pods_of(session, key) or waiting
-    lacking = reasons.queue_not_found(group.spec.queue) if group else reasons.no_pod_group(pods[0])
+    lacking = reasons.queue_not_found(group.spec.queue, session.view.queues) if group else reasons.no_pod_group(pods[0])
     to_come = group is not None and not pods and group.status.phase != "Completed"
     placed = sum(int(session.view.pods.state[pod.row]) in READY_STATES for pod in pods)
     instead = f"{_have_places(placed, len(pods))}, and {lacking.message}"
@@ -239,7 +275,8 @@ def _steps(
     """Each stage with what it says, up to and beyond the one that blocks."""
     texts = {
         Stage.Admission: f"phase {job.phase or 'not set'}",
-        Stage.QueueShare: queue_share(session, job.queue),
+        Stage.QueueShare: queue_share(session, job.queue)
+        + (shares_of_others(session, job.queue, waiting) if reason is not None else ""),
         Stage.Gang: _gang(job, waiting, fitting),
         Stage.Placement: "; ".join(f"{counted(cause.nodes, 'node')}: {cause.cause}" for cause in found.causes),
         Stage.Preemption: "; ".join(f"{each.action}: {each.reason}" for each in evictions),
@@ -280,6 +317,33 @@ def queue_share(session: Session, queue: Queue) -> str:
     )
 
 
+def shares_of_others(session: Session, queue: Queue, waiting: Sequence[PodRecord]) -> str:
+    """The queues that hold most of the rest of what some pods ask for, with what they hold and deserve."""
+    gauges = session.report.gauges
+    mine = gauges.get(queue.name)
+    if not waiting or mine is None or "deserved" not in mine.amounts:
+        return ""
+    line = {each.name for each in lineage(queue, session.view.queues)}
+    parents = {each.parent for each in session.view.queues.values()}
+    others = [
+        (name, each.amounts["allocated"], each.amounts["deserved"])
+        for name, each in gauges.items()
+        if name not in line | parents and "deserved" in each.amounts
+    ]
+    said = []
+    for column in [c for c in np.flatnonzero(session.view.request(waiting[0]) > 0).tolist() if c != PODS]:
+        resource = column_name(session.view.dimensions, column)
+        if float(mine.amounts["allocated"][column]) < float(mine.amounts["deserved"][column]) - TOLERANCE:
+            continue
+        holding = sorted((each for each in others if each[1][column] > 0), key=lambda each: -float(each[1][column]))
+        said += [
+            f"queue {name} holds {told(resource, held[column])} of {told(resource, deserved[column])} {resource}"
+            for name, held, deserved in holding[:_MOST_QUEUES]
+        ]
+        said += [f"{len(holding) - _MOST_QUEUES} more hold some"] if len(holding) > _MOST_QUEUES else []
+    return f"; of the rest, {'; '.join(said)}" if said else ""
+
+
 def claims(session: Session, queue: Queue) -> str:
     """What counts against the limit of a queue beside what its pods hold."""
     gauges = session.report.gauges.get(queue.name)
@@ -313,4 +377,5 @@ def _binding(session: Session, job: Job) -> str:
     binding = session.view.records(rows[session.view.pods.state[rows] == PodState.Binding])
     lacking = list(filter(None, (_volumes_that_lack(session, pod) for pod in binding)))
     waits = f"; {counted(len(lacking), 'pod')} of them lack volumes, the first {lacking[0]}" if lacking else ""
-    return f"{under_way} pods have been given nodes and are not running yet{waits}"
+    held = _held_up_together(session, job)
+    return f"{under_way} pods are decided and not running yet{waits}{f'; {held}' if held else ''}"

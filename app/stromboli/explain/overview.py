@@ -110,6 +110,8 @@ class JobRow(Part, frozen=True, kw_only=True):
     position: int = 0
     #: what its pods ask for beside cpu, memory and storage
     cards: Amounts = field(default_factory=dict)
+    #: the workload that it is for, as KIND/NAME; empty for a pod by itself
+    workload: str = ""
 
 
 class JobPage(Page, frozen=True, kw_only=True):

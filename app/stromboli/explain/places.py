@@ -193,6 +193,9 @@ def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
 def holders(session: Session, nodes: Mask, columns: Sequence[int]) -> list[Holding]:
     """The jobs that hold most of some resources on some nodes; pods in no job count by namespace."""
     pods = session.view.pods
+    if not len(nodes):
+        # No pod was looked for a place for: all nodes count.
+        nodes = np.ones(len(session.view.nodes), np.bool_)
     at = np.flatnonzero(_IS_ON_NODE[pods.state] & (pods.node >= 0))
     at = at[nodes[pods.node[at]]]
     if not len(at) or not columns:

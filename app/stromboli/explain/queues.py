@@ -114,9 +114,21 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     if not queue.open:
         return
     if deserved is not None and not np.delete(deserved, PODS).any():
-        yield "deserves nothing, so it counts as overused though its share is 0: nothing is placed in it"
+        yield _deserving_nothing(session, queue, gauges)
     elif gauges.gets_nothing_more:
         yield "holds all that it deserves: it gets nothing more until others want less or its share grows"
+
+
+def _deserving_nothing(session: Session, queue: Queue, gauges: QueueGauges) -> str:
+    """What follows for a queue that deserves nothing, from what it holds and from whether it gets more."""
+    held = session.view.by_queue(session.view.membership.allocated_now())[queue.name]
+    borrows = bool((np.delete(held, PODS) > 0).any())
+    if not gauges.gets_nothing_more:
+        return f"deserves nothing: {'all that it holds is' if borrows else 'what it gets is'} borrowed from others"
+    if borrows:
+        return "deserves nothing, and all that it holds is borrowed: it gets nothing more"
+    share = f" though its share is {gauges.share:.0f}" if gauges.share is not None and gauges.share < 1 else ""
+    return f"deserves nothing, so it counts as overused{share}: nothing is placed in it"
 
 
 def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Vector) -> Iterator[str]:

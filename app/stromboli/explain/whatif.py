@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from stromboli.api.objects import PodStatus
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import MEMORY, UNKNOWN, Vector, exact, told_quantity
 from stromboli.engine import Engine
 from stromboli.explain.jobs import counted
-from stromboli.explain.rehearsal import Change, Future, Rehearsal
+from stromboli.explain.rehearsal import Change, Future, Rehearsal, pod_of
 from stromboli.framework.explain import pending_reasons
 from stromboli.framework.failures import summaries
 from stromboli.framework.session import Session
+from stromboli.state.cluster import ClusterState
 
 _EXTENDER = "the policy asks an HTTP extender, which is not asked here: jobs that need its answer wait"
 #: lines of a kind that people are shown
@@ -53,9 +57,30 @@ class Shift(Struct, frozen=True, rename="camel"):
     after: str
 
 
+class JobShift(Struct, frozen=True, rename="camel"):
+    """What the change does to the pods of a job, as numbers of them."""
+
+    #: `NAMESPACE/NAME`
+    job: str
+    queue: str = ""
+    bound: int = 0
+    evicted: int = 0
+    #: whose node is gone
+    lost: int = 0
+    #: bound without the change only
+    no_longer_bound: int = 0
+    #: that have no place after the change, and how many of the job's
+    waiting: int = 0
+    pods: int = 0
+
+
 class WhatIf(Struct, frozen=True, kw_only=True, rename="camel"):
     """The difference that a change makes. Nothing of it was carried out."""
 
+    #: pods whose node is gone; their controllers make others, which are bound or wait
+    lost: list[Moved] = field(default_factory=list)
+    #: what happens to each job that the change touches
+    jobs: list[JobShift] = field(default_factory=list)
     #: bound with the change only
     bound: list[Moved] = field(default_factory=list)
     #: evicted with the change only
@@ -82,7 +107,13 @@ def what_if(
     rehearsal: Rehearsal, change: Change, *, engine: Engine | None = None, about: Collection[str] = (), cycles: int = 6
 ) -> WhatIf:
     """The difference between what happens anyway and after a change; `about` are the pods that it brings."""
-    before, after = rehearsal.run(cycles=cycles), rehearsal.run(change, engine=engine, cycles=cycles)
+    lost: list[Moved] = []
+
+    def changed(state: ClusterState) -> None:
+        change(state)
+        lost.extend(_without_node(state))
+
+    before, after = rehearsal.run(cycles=cycles), rehearsal.run(changed, engine=engine, cycles=cycles)
     assert before.session is not None
     assert after.session is not None
     problems = [_EXTENDER] if rehearsal.misses_extender else []
@@ -90,7 +121,8 @@ def what_if(
     waited, waits = pending_reasons(before.session), pending_reasons(after.session)
     mine = set(about)
     moved = [pod for pod in after.bound if pod in before.bound and before.bound[pod] != after.bound[pod]]
-    return WhatIf(
+    found = WhatIf(
+        lost=[_in_queue(each, after.session) for each in lost],
         bound=list(_moves(after, after.bound.keys() - before.bound.keys())),
         evicted=list(_moves(after, after.evicted.keys() - before.evicted.keys())),
         no_longer_bound=list(_moves(before, before.bound.keys() - after.bound.keys())),
@@ -106,6 +138,48 @@ def what_if(
         unsettled=after.unsettled,
         problems=problems,
     )
+    records = (record for each in (before.session, after.session) for record in each.view.pods.records)
+    job_of = {record.key: record.job for record in records if record is not None} | before.jobs | after.jobs
+    return replace(found, jobs=list(_jobs(found, job_of, before.session, after.session)))
+
+
+def _without_node(state: ClusterState) -> Iterator[Moved]:
+    """Take pods off nodes that are not there, as their controllers make others; pods of none of ours just go."""
+    records = [record for record in state.pods.records if record is not None]
+    for record in records:
+        held = state.pods.state[record.row] in (PodState.Bound, PodState.Running)
+        if held and record.node_name and record.node_name not in state.nodes.by_name:
+            state.upsert("Pod", pod_of(record, "", PodStatus(phase="Pending")))
+            if state.record(record.key) is not None:
+                yield Moved(record.key, record.node_name, record.job)
+
+
+def _in_queue(lost: Moved, session: Session) -> Moved:
+    """A pod that lost its node, whose `queue` is the key of its job so far."""
+    job = session.view.jobs.get(lost.queue)
+    return Moved(lost.pod, lost.node, job.queue.name if job else "")
+
+
+def _jobs(found: WhatIf, job_of: Mapping[str, str], before: Session, after: Session) -> Iterator[JobShift]:
+    """The jobs of the pods that a difference names, with how many of theirs wait after it."""
+    counts: dict[str, Counter[str]] = {}
+    for what in ("bound", "evicted", "lost", "no_longer_bound"):
+        for moved in getattr(found, what):
+            counts.setdefault(job_of.get(moved.pod, ""), Counter())[what] += 1
+    for waiting in found.waiting:
+        counts.setdefault(job_of.get(waiting.pod, ""), Counter())
+    for key, count in sorted(counts.items()):
+        if not key:
+            continue
+        job = after.view.jobs.get(key) or before.view.jobs.get(key)
+        left = after.view.jobs.get(key)
+        yield JobShift(
+            job=key,
+            queue=job.queue.name if job else "",
+            **count,
+            waiting=left.counts[PodState.Pending] if left else 0,
+            pods=left.size if left else 0,
+        )
 
 
 def _moves(future: Future, pods: Collection[str]) -> Iterator[Moved]:
@@ -167,6 +241,7 @@ def _in_mebibytes(vector: Vector | None) -> Vector | None:
 def lines(answer: WhatIf) -> Iterator[str]:
     """The difference for people, as a diff: + for what the change brings about, - for what it does away with."""
     parts = [
+        *(f"- {each.pod} loses its node {each.node}{_in(each)}" for each in answer.lost),
         *(f"+ bind {each.pod} to {each.node}{_in(each)}" for each in answer.bound),
         *(f"- bind {each.pod} to {each.node}{_in(each)}" for each in answer.no_longer_bound),
         *(f"~ bind {each.pod} to {each.node} instead{_in(each)}" for each in answer.elsewhere),
@@ -178,6 +253,9 @@ def lines(answer: WhatIf) -> Iterator[str]:
         yield from some[:_MOST_LINES]
         if len(some) > _MOST_LINES:
             yield f"  and {len(some) - _MOST_LINES} more"
+    yield from (f"  job {each.job}: {_shifted(each)}" for each in answer.jobs[:_MOST_LINES])
+    if len(answer.jobs) > _MOST_LINES:
+        yield f"  and {len(answer.jobs) - _MOST_LINES} more jobs"
     for shift in answer.queues:
         before, after = (told_quantity(shift.resource, amount) for amount in (shift.before, shift.after))
         yield f"  queue {shift.queue} {shift.amount} {shift.resource}: {before} -> {after}"
@@ -185,9 +263,24 @@ def lines(answer: WhatIf) -> Iterator[str]:
         yield "no difference"
     total = sum(answer.pending.values())
     made = f"{counted(len(answer.bound), 'pod')} bound, {len(answer.evicted)} evicted by the change"
+    if answer.lost:
+        verb = "loses its node" if len(answer.lost) == 1 else "lose their nodes"
+        made = f"{counted(len(answer.lost), 'pod')} {verb}, {made}"
     yield f"{made}; {total} wait after it"
     if answer.unsettled:
         yield "later sessions would decide more, which is not shown"
+
+
+def _shifted(job: JobShift) -> str:
+    """`2 of its pods lose their nodes, 1 is bound, 1 of 4 waits`."""
+    parts = (
+        (job.lost, "lost their nodes"),
+        (job.evicted, "evicted"),
+        (job.no_longer_bound, "not bound any more"),
+        (job.bound, "bound"),
+    )
+    said = [f"{number} {what}" for number, what in parts if number]
+    return ", ".join([*said, f"{job.waiting} of {job.pods} wait" if job.pods else "no pods left"])
 
 
 def _in(each: Moved) -> str:

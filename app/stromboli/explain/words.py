@@ -48,6 +48,8 @@ def _job(answer: Answer) -> Iterator[str]:
     what = f"{answer.kind} {answer.namespace}/{answer.name}"
     if answer.kind == "Pod" and answer.group:
         what += f" of PodGroup {answer.group}"
+    if answer.workload:
+        what += f" ({answer.workload})"
     if not answer.reason:
         yield f"{what}: {answer.message}"
         yield from _history(answer)
@@ -86,6 +88,8 @@ def _job(answer: Answer) -> Iterator[str]:
         yield from (f"  {remedy.who}: {remedy.change} -> {remedy.effect}" for remedy in answer.remedies)
     elif answer.tried:
         yield "No single change that was tried would help."
+    if answer.unfinished:
+        yield "Others were not tried: sessions are long on a cluster of this size."
     yield from _ignored(answer.ignored)
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Matrix, Vector
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.view import View
+
+#: API groups of whose jobs the controllers wait for admission before they make pods
+_WAIT_FOR_ADMISSION = ("batch.volcano.sh", "kubeflow.org")
+#: phases of jobs that had pods
+_BEGUN = ("Running", "Unknown", "Completed")
 
 
 def share(amount: Vector, of: Vector) -> Vector:
@@ -110,6 +118,24 @@ def _stays_admitted(view: View, job: Job) -> bool:
     return job.allocated_count > 0 or not view.rules.admission
 
 
+def is_empty(view: View, job: Job) -> bool:
+    """Whether a job has no pods and claims nothing until it has: that of a suspended workload, or of one that is over.
+
+    Its owner makes pods whether the job is admitted or not. A job without an owner, or whose controller makes pods only
+    once it is admitted, is waited for.
+    """
+    if job.size or not view.rules.admission:
+        return False
+    status, owners = job.pod_group.status, job.pod_group.metadata.owner_references
+    begun = status.phase in _BEGUN or bool(status.running or status.succeeded or status.failed)
+    return (bool(owners) or begun) and not any(map(_waits, owners))
+
+
+def _waits(owner: Mapping[str, Any]) -> bool:
+    group = str(owner.get("apiVersion")).partition("/")[0]
+    return group in _WAIT_FOR_ADMISSION and str(owner.get("kind")).endswith("Job")
+
+
 def claimants(view: View) -> list[Job]:
     """The jobs that were admitted with minResources and may start, except those that already hold them."""
     jobs = view.jobs
@@ -123,6 +149,7 @@ def claimants(view: View) -> list[Job]:
         for job in jobs.where(claiming)
         if job.min_resources is not None
         and job.claims
+        and not is_empty(view, job)
         and not view.shut[job.index]
         and (job.phase == "Inqueue" or _stays_admitted(view, job))
     ]
@@ -149,6 +176,8 @@ def reserved(view: View, job: Job, *, beyond_allocated: bool) -> Vector:
     With `beyond_allocated`, and always under strict rules, without what it already holds.
     """
     assert job.min_resources is not None
+    if is_empty(view, job):
+        return np.zeros_like(job.min_resources)
     amount = job.min_resources
     if beyond_allocated or view.rules.admission:
         amount = np.maximum(amount - job.allocated, 0)

@@ -11,6 +11,7 @@ from stromboli.framework.job import Job, Queue, SubJob
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Anywhere, Arguments, Filters, Key, Passing, Plugin, Verdict, Vote
+from stromboli.framework.relations import Apart, Balanced, Limited, Near, Relation, Unclear
 from stromboli.framework.report import Report
 from stromboli.framework.session import Session
 from stromboli.framework.view import View
@@ -21,12 +22,16 @@ __all__ = [
     "Action",
     "Actionable",
     "Anywhere",
+    "Apart",
     "Arguments",
+    "Balanced",
     "Filters",
     "Job",
     "Key",
+    "Limited",
     "Mask",
     "Matrix",
+    "Near",
     "NodeView",
     "Operation",
     "Passing",
@@ -36,11 +41,13 @@ __all__ = [
     "Queue",
     "Reads",
     "Reason",
+    "Relation",
     "Report",
     "Rows",
     "Session",
     "Stage",
     "SubJob",
+    "Unclear",
     "Vector",
     "Verdict",
     "View",

@@ -32,6 +32,8 @@ from stromboli.framework.session import Session
 _RUNNING, _SUCCEEDED, _FAILED = int(PodState.Running), int(PodState.Succeeded), int(PodState.Failed)
 _READY = Condition(type="Ready", status="True", reason="Open", message="the queue takes new work")
 _OVERUSED = Condition(type="Overused", status="True", reason="Overused", message="the queue holds all that it deserves")
+#: the type of the condition about fields that have no effect
+_IGNORED = "FieldIgnored"
 _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 
@@ -122,7 +124,7 @@ def _of_lost_groups(session: Session) -> Iterator[Decision]:
         status = pod_group.status
         if pod_group.key not in pending and status.phase not in ("", "Pending", "Inqueue"):
             continue
-        why = reasons.queue_not_found(pod_group.spec.queue)
+        why = reasons.queue_not_found(pod_group.spec.queue, view.queues)
         conditions = with_condition(status.conditions, reasons.unschedulable(session.rules, why))
         if conditions is not status.conditions:
             meta, shown = pod_group.metadata, status.model_copy(update={"conditions": conditions})
@@ -131,7 +133,8 @@ def _of_lost_groups(session: Session) -> Iterator[Decision]:
 
 
 def _news(pod_group: PodGroup, conditions: list[PodGroupCondition]) -> Iterator[EmitEvent]:
-    """An Event for each new reason why a PodGroup does not run, and when there is none any more.
+    """An Event for each new reason why a PodGroup does not run, and when there is none any more; and for what of its
+    spec has no effect.
 
     Its reason is the condition's type, for which clients of Volcano wait; the message begins with the word of ours.
     """
@@ -144,6 +147,9 @@ def _news(pod_group: PodGroup, conditions: list[PodGroupCondition]) -> Iterator[
             yield _event(pod_group, "Warning", now.type, f"{now.message}{past}")
     elif now is not None and was:
         yield _event(pod_group, "Normal", "Schedulable", f"nothing is in the way any more.{past}")
+    ignored = next((c for c in conditions if c.type == _IGNORED and c.status == "True"), None)
+    if ignored is not None and all(c.shown != ignored.shown for c in pod_group.status.conditions):
+        yield _event(pod_group, "Warning", ignored.type, ignored.message)
 
 
 def _word(condition: PodGroupCondition) -> str:
@@ -183,6 +189,9 @@ def phase(job: Job) -> str:
     """The phase of a PodGroup after a session."""
     if job.unschedulable and job.counts[_RUNNING]:
         return "Unknown"
+    if job.phase == "Completed" and not job.size:
+        # Its pods were deleted, and none is to come for all that is known.
+        return job.phase
     done, scheduled = job.counts[_SUCCEEDED] + job.counts[_FAILED], job.scheduled_count
     if scheduled >= job.min_available:
         return "Completed" if scheduled == done else "Running"
@@ -199,7 +208,7 @@ def _may_differ(jobs: Jobs) -> Mask:
     settled = np.where(
         has_begun,
         np.where(is_done, jobs.in_phase("Completed"), jobs.in_phase("Running")),
-        jobs.in_phase("Inqueue", "Pending"),
+        jobs.in_phase("Inqueue", "Pending") | (jobs.in_phase("Completed") & (jobs.membership.counts.sum(axis=0) == 0)),
     )
     shown = np.array([jobs.count(state) for state in (PodState.Running, PodState.Succeeded, PodState.Failed)])
     moved: Mask = ~settled | (shown != jobs.numbers[1:]).any(axis=0)

@@ -20,7 +20,10 @@ class Combination(Enum):
 
     Concatenated = "Keys are concatenated: what an earlier plugin says outweighs all later ones."
     FirstReason = "The first reason counts."
-    Vote = "Any rejection decides; a permit ends the question after its tier; no opinion is a yes."
+    Vote = (
+        "Any rejection decides, unless a plugin of its tier that insists permits; a permit ends the question after its "
+        "tier; no opinion is a yes."
+    )
     Largest = "The largest number counts."
     Smallest = "The smallest number counts."
     LowestLimit = "The lowest limit counts, for each resource."

@@ -40,7 +40,8 @@ def first_reason(taking_part: Participants, point: str, *subject: Any) -> Reason
 
 
 def vote(taking_part: Participants, point: str, *subject: Any) -> tuple[bool, Reason | None]:
-    """A rejection anywhere decides; a permit ends the question after its tier; no opinion is a yes."""
+    """A rejection anywhere decides, unless a plugin of its tier that insists permits; a permit ends the question after
+    its tier; no opinion is a yes."""
     for tier in taking_part.tiers(point):
         permitted = False
         for method in tier:
@@ -50,10 +51,10 @@ def vote(taking_part: Participants, point: str, *subject: Any) -> tuple[bool, Re
                 if point != "job_enqueueable":
                     taking_part.hold(point, method, error, subject)
                 verdict = taking_part.refusal(point, method, error, subject)
-            if isinstance(verdict, Reason):
-                return False, verdict
-            if verdict is Vote.Reject:
-                return False, None
+            if isinstance(verdict, Reason) or verdict is Vote.Reject:
+                if any(plugin_of(each).insists and each(*subject) is Vote.Permit for each in tier):
+                    return True, None
+                return False, verdict if isinstance(verdict, Reason) else None
             permitted = permitted or verdict is Vote.Permit
         if permitted:
             return True, None

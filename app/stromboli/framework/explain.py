@@ -114,7 +114,7 @@ def _why_pending(session: Session, pod: PodRecord, job: Job | None, blocking: Re
         return reasons.no_nodes()
     if job is None:
         pod_group = view.snapshot.pod_groups[row] if (row := int(view.pods.job[pod.row])) >= 0 else None
-        return reasons.queue_not_found(pod_group.spec.queue) if pod_group else reasons.no_pod_group(pod)
+        return reasons.queue_not_found(pod_group.spec.queue, view.queues) if pod_group else reasons.no_pod_group(pod)
     own = view.trace.pods.get(pod.row)
     of_job = view.trace.jobs.get(job.key)
     if of_job is not None and (own is None or of_job.stage <= own.stage):

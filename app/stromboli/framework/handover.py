@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from stromboli.framework.admissions import EMPTY
 from stromboli.framework.environment import Environment
 from stromboli.framework.job import NOWHERE
 from stromboli.framework.session import Session
@@ -40,6 +41,8 @@ def nominated_hyper_nodes(session: Session) -> dict[str, str]:
 def _left(session: Session) -> dict[str, Any]:
     """What plugins and actions leave. A plugin that failed leaves what was left before."""
     left = {**session.view.environment.left, **session.actions_left, **session.budget.left}
+    if session.admissions is not None and (session.admissions.empty_since or EMPTY in left):
+        left[EMPTY] = session.admissions.empty_since
     for plugin in [p for p in session.plugins if p in session.points]:
         try:
             mine = plugin.leave()

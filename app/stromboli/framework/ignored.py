@@ -6,13 +6,15 @@ written from it. What a policy reads is what its plugins declare in `queue_field
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic.alias_generators import to_snake
 
 from stromboli.api.crds import Condition, PodGroupCondition
 from stromboli.api.resources import Mask
+from stromboli.api.validation import did_you_mean
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology, says_topology
@@ -92,9 +94,9 @@ def tell(session: Session) -> None:
         reason = "NotInPolicy" if "networkTopology" in ignored else "NoPriorityClass"
         said = PodGroupCondition(type=CONDITION, status="True", reason=reason, message=told(ignored))
         session.report.condition(job, said)
-    read = fields_read(session)
+    unread = _unread_fields(session)
     for queue in session.view.queues.values():
-        if ignored := _unread(queue, read):
+        if ignored := _set_of(queue, unread):
             message = told(ignored)
             queue_said = Condition(type=CONDITION, status="True", reason="NotInPolicy", message=message)
             session.report.queue_condition(queue.name, queue_said)
@@ -102,7 +104,7 @@ def tell(session: Session) -> None:
 
 def ignored_of_queue(session: Session, queue: Queue) -> dict[str, str]:
     """The fields of a queue's spec that are set and that nothing in the policy reads, each with what would."""
-    return _unread(queue, fields_read(session))
+    return _set_of(queue, _unread_fields(session))
 
 
 def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
@@ -110,7 +112,7 @@ def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
     ignored = dict(_NO_TOPOLOGY) if has_topology(job) and not _reads_topology(session) else {}
     name = job.pod_group.spec.priority_class_name
     if _is_missing(session, name):
-        ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}"
+        ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}{_or(session, name)}"
     return ignored
 
 
@@ -131,11 +133,20 @@ def fields_read(session: Session) -> Collection[str]:
     return read
 
 
-def _unread(queue: Queue, read: Collection[str]) -> dict[str, str]:
+def _unread_fields(session: Session) -> dict[str, QueueField]:
+    """The fields that nothing in the policy reads, by their names in Python."""
+    read = fields_read(session)
+    return {to_snake(field.name): field for field in QUEUE_FIELDS if field.name not in read}
+
+
+def _set_of(queue: Queue, fields: Mapping[str, QueueField]) -> dict[str, str]:
+    """Which of some fields are set, each with what would read it."""
+    # What a manifest leaves out is not set, and most of a thousand queues say little.
+    given = queue.spec.model_fields_set
     return {
         field.name: f"has no effect under this policy: it is read by {field.readers}"
-        for field in QUEUE_FIELDS
-        if field.name not in read and field.is_set(queue)
+        for name, field in fields.items()
+        if name in given and field.is_set(queue)
     }
 
 
@@ -154,6 +165,10 @@ def _without_class(session: Session) -> Mask:
     values, numbers = session.view.jobs.said("priority class", lambda group: group.spec.priority_class_name)
     missing: Mask = np.array([_is_missing(session, name) for name in values], np.bool_)[numbers]
     return missing
+
+
+def _or(session: Session, name: str) -> str:
+    return did_you_mean(name, session.view.snapshot.priority_classes)
 
 
 def _is_missing(session: Session, name: str) -> bool:

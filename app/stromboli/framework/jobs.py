@@ -54,6 +54,8 @@ class Jobs(Mapping[str, Job]):
         self.membership = Membership(snapshot, self.rows)
         #: which could not run even on the empty cluster
         self.aside: Mask = np.zeros(len(self.rows), np.bool_)
+        #: which were admitted and had no pods for so long that they claim nothing until pods come
+        self.given_up: Mask = np.zeros(len(self.rows), np.bool_)
         #: whether jobs lay claim to their minResources; None for all
         self.claims: Mask | None = None
 

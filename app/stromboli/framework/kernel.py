@@ -51,6 +51,10 @@ class Kernel(NodeQuestions):
         """The rows of the nodes that all predicates pass, or fail for causes that go when pods go; room aside."""
         return np.flatnonzero(self.feasible(pod, hopeful=True)) if self.varies(pod) else self._known_board(pod).rows
 
+    def passes_everywhere(self, pod: PodRecord) -> bool:
+        """Whether all predicates pass a pod that does not vary on all nodes, room aside."""
+        return len(self._known_board(pod, refresh=False).rows) == len(self.nodes)
+
     def whole_score(self, pod: PodRecord, rows: Rows) -> Vector:
         """All scores of some nodes to choose from, shape (rows,). They must not be changed."""
         own, of_set = self._own_score(pod, rows), self.set_scores(pod, rows)

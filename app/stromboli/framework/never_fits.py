@@ -19,6 +19,7 @@ from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, copies_that_fit, fits, told
 from stromboli.framework.job import Job, Queue
+from stromboli.framework.packing import may_fit
 from stromboli.framework.reasons import resource_name
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
@@ -108,6 +109,10 @@ class _Shapes:
                 copies = np.where(requests > 0, of_shape // requests, np.inf).min(axis=1, initial=np.inf)
             held |= copies * self._counts[shape] >= numbers
         return held
+
+    def pack(self, requests: Matrix, numbers: Rows) -> bool:
+        """Whether so many pods with each request, shape (requests, dimensions), may have room side by side."""
+        return may_fit(requests, numbers, self.amounts, self._counts)
 
     def copies(self, request: Vector) -> float:
         """For how many pods of one request all nodes together have room."""
@@ -262,7 +267,16 @@ class _Judge:
             self._beyond_room(job, need, self._most_of(kinds, counts, need))
             or self._beyond_cluster(job, least)
             or self._beyond_queue(job, least)
+            or self._beyond_nodes(job, kinds, counts, need)
         )
+
+    def _beyond_nodes(self, job: Job, kinds: Rows, counts: Rows, need: int) -> Reason | None:
+        """Why pods that are all needed have no room side by side though their sum has."""
+        if counts.sum() != need or self._shapes.pack(self._requests[kinds], counts):
+            return None
+        message = f"PodGroup {job.key} starts with {need} pods together, which the empty nodes cannot hold side by side"
+        detail = "all nodes together have as much as they ask for, and no way to divide them among the nodes is left"
+        return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
     def _larger_than_any_node(self, at: int) -> Reason:
         pod_class = int(self._class[at])

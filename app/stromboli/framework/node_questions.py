@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.framework.asked import plugin_of
 from stromboli.framework.failures import TurnCutError
 from stromboli.framework.nodes import Nodes, NodeView
 from stromboli.framework.plugin import Passing
 from stromboli.framework.points import Points
+from stromboli.framework.relations import Relation
 from stromboli.state.pods import PodRecord
 
 #: told of steps of work
@@ -110,6 +112,25 @@ class NodeQuestions:
         passed = np.ones(len(view), np.bool_)
         for cause, mask in self._filters(pod, view):
             if not (hopeful and isinstance(cause, Passing)):
+                passed &= mask
+        return passed
+
+    def between(self, pods: Sequence[PodRecord]) -> tuple[list[Relation], list[bool]]:
+        """What placements of some pods mean for each other, and of which of them plugins may say more than that."""
+        said = set(map(plugin_of, self._points.all["relations"]))
+        warning = [
+            method
+            for hint in ("varies", "varies_on_node")
+            for method in self._points.all[hint]
+            if plugin_of(method) not in said and "predicate" in plugin_of(method).taking_part
+        ]
+        return self._points.uses("relations", Relation, pods), [any(m(pod) for m in warning) for pod in pods]
+
+    def without(self, pod: PodRecord, causes: Collection[str], *, hopeful: bool = False) -> Mask:
+        """The nodes that all predicates pass, or fail for some causes only, room not considered; see `feasible`."""
+        passed = np.ones(len(self.nodes), np.bool_)
+        for cause, mask in self._filters(pod, self.nodes.view(self.nodes.rows)):
+            if not (cause in causes or (hopeful and isinstance(cause, Passing))):
                 passed &= mask
         return passed
 

@@ -167,8 +167,8 @@ class Nodes:
 
     def future_idle(self, rows: Rows | int | slice = slice(None)) -> Matrix:
         """What is idle now or will be when terminating pods have gone and pipelined ones have come."""
-        idle, releasing, pipelined = (self._of(each, rows) for each in (self.idle, self.releasing, self.pipelined))
-        out: Matrix = idle + releasing - pipelined
+        out: Matrix = self._of(self.idle, rows) + self._of(self.releasing, rows)
+        out -= self._of(self.pipelined, rows)
         return out
 
     def room(self, rows: Rows) -> Matrix:

@@ -28,6 +28,7 @@ from stromboli.framework.hints import Hints, holds
 from stromboli.framework.job import Job, Queue, SubJob
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
+from stromboli.framework.relations import Relation
 from stromboli.framework.report import Report
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
@@ -93,6 +94,8 @@ class Plugin(Hints):
     silent: frozenset[str] = frozenset()
     #: what predicates and scores read of pods beyond their class; see `Reads`
     reads: ClassVar[Reads] = Reads()
+    #: whether what it permits outweighs rejections by others in its tier; it may be set in `open`
+    insists: bool = False
     #: the fields of a queue's spec, as they are written, that it heeds; what no plugin heeds is told to be ignored
     queue_fields: ClassVar[frozenset[str]] = frozenset()
     #: dataclasses that `leave` returns, or that are in it, beside plain data: a journal can keep them
@@ -301,6 +304,16 @@ class Plugin(Hints):
     @combines(Combination.AllPass, switch="predicate", of_class=True)
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         """Pairs of a cause and the mask of nodes, shape (nodes,), that do not have it."""
+        raise NotImplementedError
+
+    @combines(Combination.Joined, switch="predicate")
+    def relations(self, pods: Sequence[PodRecord]) -> Sequence[Relation]:
+        """What placements of some pods of a gang mean for each other, where `predicate` follows from them.
+
+        Each pod stands for those that are like it. Asked when a gang found no places in the order of its pods, to
+        search for them and to prove that there are none. A plugin whose predicate varies and that leaves this alone is
+        asked about each placement that was found; for pods that vary by it nothing is proven.
+        """
         raise NotImplementedError
 
     @combines(Combination.Sum, switch="node_order", of_class=True)

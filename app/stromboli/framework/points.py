@@ -20,10 +20,11 @@ from stromboli.framework.culprit import culprit
 from stromboli.framework.keys import Keys
 from stromboli.framework.participants import Participants, Tiers
 from stromboli.framework.plugin import DECLARED, Plugin
+from stromboli.framework.relations import Relation
 from stromboli.framework.voices import Beneficiary, VictimQuestions
 from stromboli.state.pods import PodRecord
 
-Use = TypeVar("Use", ClaimUse, VolumeUse)
+Use = TypeVar("Use", ClaimUse, VolumeUse, Relation)
 
 
 class Points(Participants):
@@ -114,7 +115,7 @@ class Points(Participants):
         return texts
 
     def uses(self, point: str, kind: type[Use], *subject: Any) -> list[Use]:
-        """Claims that a pod uses, of one kind."""
+        """What plugins name, of one kind: claims that a pod uses, relations between pods."""
         uses: list[Use] = self._ask[point](kind, *subject)
         return uses
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from stromboli.api.decisions import FOREIGN_POD_GROUP
 from stromboli.api.keys import namespace_of
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import UNKNOWN
+from stromboli.api.validation import nearest
 from stromboli.framework.job import Job, Queue
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
@@ -212,9 +214,16 @@ def no_pod_group(pod: PodRecord) -> Reason:
     return Reason(Stage.Admission, "PodGroupNotFound", f"there is no PodGroup {pod.job}", Actionable.User)
 
 
-def queue_not_found(queue: str) -> Reason:
-    """A PodGroup whose queue does not exist."""
-    return Reason(Stage.Admission, "QueueNotFound", f"there is no queue {queue}", Actionable.User)
+def queue_not_found(queue: str, known: Iterable[str]) -> Reason:
+    """A PodGroup whose queue does not exist; with the one of those that do whose name is much like it."""
+    near = _near(queue, tuple(known))
+    detail = f"did you mean {near}?" if near else ""
+    return Reason(Stage.Admission, "QueueNotFound", f"there is no queue {queue}", Actionable.User, detail)
+
+
+@lru_cache(maxsize=1_024)
+def _near(name: str, known: tuple[str, ...]) -> str:
+    return nearest(name, known)
 
 
 def column_name(dimensions: Sequence[str], column: int) -> str:

@@ -271,6 +271,11 @@ class Session:
         self.behind.update(keys)
         self.view.trace.all_jobs(keys, reasons.behind(queue))
 
+    @property
+    def undecided(self) -> list[Statement]:
+        """The statements of the current turn that hold something and were not committed."""
+        return [statement for statement in self._open if statement]
+
     def statement(self) -> Statement:
         """A new statement."""
         statement = Statement(self.view, self.ledger, self.outcome.commit)
@@ -358,4 +363,4 @@ def _admissions(view: View) -> Admissions | None:
     admitted = view.environment.admitted
     if admitted is None or not view.rules.admission or "enqueue" not in view.policy.actions:
         return None
-    return Admissions(view.jobs, admitted)
+    return Admissions(view, admitted)

@@ -71,6 +71,10 @@ class Budgets:
             for place in _places(budget):
                 self._placed.setdefault(place, []).append(number)
 
+    def key(self, number: int) -> str:
+        """`NAMESPACE/NAME` of a budget."""
+        return list(self.plain)[number]
+
     def covering(self, pod: PodRecord) -> list[int]:
         """The numbers of the budgets that select a pod."""
         places = [(pod.namespace, "", ""), *((pod.namespace, *label) for label in pod.labels.items())]

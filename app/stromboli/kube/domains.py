@@ -24,6 +24,11 @@ class Domains:
         #: the number of each node's domain, 0 without the label, shape (nodes,)
         self._number = labels.numbers.astype(np.intp) + 1
 
+    @property
+    def numbers(self) -> Rows:
+        """The number of each node's domain, -1 without the label, shape (nodes,)."""
+        return self._number - 1
+
     def number_of(self, among: Mask | Rows) -> int:
         """The number of domains of some nodes, all of which have the label."""
         # np.unique is ten times slower

@@ -6,7 +6,7 @@ key. matchLabelKeys need no attention: the API server merges them into the selec
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, reduce
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
+from stromboli.framework.relations import Apart, Near, Relation
 from stromboli.framework.view import View
 from stromboli.kube.domains import Domains, domains
 from stromboli.kube.placed import PlacedPods, Scope, Trait
@@ -37,6 +38,8 @@ from stromboli.state.selectors import NOTHING, Requirement, Selector
 _Near = list[tuple[str, Vector]]
 #: a topology key, the numbers of terms with it, and a key for caching
 _Terms = tuple[str, Rows, bytes]
+#: the cause of nodes that are not near the pods that all affinity terms select
+_NOT_NEAR = "node(s) didn't match pod affinity rules"
 #: up to this many values are looked up one by one
 _FEW_VALUES = 8
 
@@ -64,13 +67,45 @@ class InterPod:
         """The filters by the pod's terms, and by the terms of placed pods that select it."""
         near = self._placed.traits(required_affinity).value(pod.row) if requires_affinity(pod.pod_class) else None
         if near:
-            yield "node(s) didn't match pod affinity rules", self._near_all(near, pod)
+            yield _NOT_NEAR, self._near_all(near, pod)
         far = [(term.topology_key, counts) for term in self._own_far(pod) if (counts := self._counts(term)) is not None]
         if far:
             yield Passing("node(s) didn't match pod anti-affinity rules"), self._nobody(far)
         repelling = self._repelling(pod)
         if repelling:
             yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), self._nobody(repelling)
+
+    def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
+        """What the terms of some pods mean for each other."""
+        for at, pod in enumerate(pods):
+            terms = self._placed.traits(required_affinity).value(pod.row) if requires_affinity(pod.pod_class) else None
+            if terms:
+                yield self._near(at, terms, pods)
+        conflicts: dict[str, Mask] = {}
+        for at, pod in enumerate(pods):
+            for term in self._own_far(pod):
+                found = conflicts.setdefault(term.topology_key, np.zeros((len(pods), len(pods)), np.bool_))
+                found[at] |= [self._selects(term, other) for other in pods]
+        for key, each in conflicts.items():
+            if each.any():
+                yield Apart(f"pod anti-affinity by {key}", each | each.T, self._domains(key).numbers)
+
+    def _near(self, at: int, terms: tuple[Term, ...], pods: Sequence[PodRecord]) -> Near:
+        counts = self._placed.count(terms, partial(self._selected_by_all, terms))
+        by_term = [self._domains(term.topology_key) for term in terms]
+        nowhere = np.zeros(len(self._facts), np.bool_)
+        return Near(
+            f"pod affinity by {' and '.join(sorted({term.topology_key for term in terms}))}",
+            _NOT_NEAR,
+            at,
+            np.array([all(self._selects(term, pod) for term in terms) for pod in pods], np.bool_),
+            tuple(each.numbers for each in by_term),
+            tuple(nowhere if counts is None else ~each.without(counts) for each in by_term),
+        )
+
+    def _selected_by_all(self, terms: tuple[Term, ...]) -> Rows:
+        """The rows of the pods that all of some terms select."""
+        return reduce(np.intersect1d, map(self._selected, terms))
 
     def scope(self, pod: PodRecord) -> Scope:
         """The pods that anti-affinity filters depend on; with the hostname as topology key, only those on the node
@@ -116,12 +151,8 @@ class InterPod:
 
         The first pod of a group with affinity to itself passes everywhere, or none of them could ever start.
         """
-
-        def selected() -> Rows:
-            return reduce(np.intersect1d, map(self._selected, terms))
-
         by_term = [self._domains(term.topology_key) for term in terms]
-        counts = self._placed.count(terms, selected)
+        counts = self._placed.count(terms, partial(self._selected_by_all, terms))
         far = [] if counts is None else [each.without(counts) for each in by_term]
         if not all(mask.all() for mask in far):
             return ~reduce(np.logical_or, far)

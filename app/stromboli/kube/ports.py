@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.framework.relations import Apart, same_node
 from stromboli.framework.view import View
 from stromboli.kube.numbered import Numbered
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.classes import PodClass
+from stromboli.state.pods import PodRecord
 
 _ANY_ADDRESS = "0.0.0.0"
 
@@ -76,3 +79,22 @@ class Ports:
         conflicting = partial(self._placed.traits(host_ports).index(PortIndex).conflicting, wanted)
         counts = self._placed.with_traits(host_ports, wanted, conflicting)
         return np.ones(self._nodes, np.bool_) if counts is None else counts == 0
+
+    def relations(self, pods: Sequence[PodRecord]) -> Iterator[Apart]:
+        """What the host ports of some pods mean for each other."""
+        wanted = [host_ports(pod.pod_class) or frozenset() for pod in pods]
+        users: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for at, ports in enumerate(wanted):
+            for protocol, port, _ in ports:
+                users[protocol, port].append(at)
+        for (protocol, port), using in sorted(users.items()):
+            conflicts = np.zeros((len(pods), len(pods)), np.bool_)
+            addresses = {at: {a for p, number, a in wanted[at] if (p, number) == (protocol, port)} for at in using}
+            for one in using:
+                conflicts[one, using] = [_clash(addresses[one], addresses[other]) for other in using]
+            yield Apart(f"host port {port}/{protocol}", conflicts, same_node(self._nodes))
+
+
+def _clash(some: set[str], others: set[str]) -> bool:
+    """Whether two sets of addresses cannot use the same port; an unspecified address conflicts with every address."""
+    return _ANY_ADDRESS in some | others or not some.isdisjoint(others)

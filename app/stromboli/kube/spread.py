@@ -7,6 +7,7 @@ pods that a Service or a controller selects; here they are those of one PodGroup
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -15,6 +16,7 @@ import numpy as np
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
+from stromboli.framework.relations import Balanced
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.domains import Domains, domains
@@ -103,14 +105,40 @@ class Spread:
         if limiting:
             yield Passing(_CAUSE), reduce(np.logical_and, limiting)
 
+    def relations(self, pods: Sequence[PodRecord]) -> Iterator[Balanced]:
+        """What the constraints of some pods mean for each other."""
+        for at, pod in enumerate(pods):
+            wanted = constraints(pod, "DoNotSchedule")
+            labelled = self._labelled(wanted) if wanted else None
+            for constraint in wanted:
+                # What selects every pod counts none.
+                if labelled is None or constraint.selector == EVERYTHING:
+                    continue
+                counts, eligible = self._counts(constraint, pod), labelled & self._included(constraint, pod)
+                all_domains = self._domains(constraint)
+                yield Balanced(
+                    f"topology spread by {constraint.topology_key}",
+                    _CAUSE,
+                    at,
+                    np.array([_counted(constraint, pod, other) for other in pods], np.bool_),
+                    all_domains.numbers,
+                    eligible,
+                    np.zeros(len(self._facts)) if counts is None else counts,
+                    constraint.max_skew,
+                    all_domains.number_of(eligible) < constraint.min_domains,
+                )
+
     def scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
         """A score from 0 to 100 for each candidate node, shape (len(rows),); None if all are equal."""
         wanted = constraints(pod, "ScheduleAnyway")
-        labelled = self._labelled(wanted) if wanted else np.ones(len(self._facts), np.bool_)
-        if not wanted and self._by_default(pod):
-            wanted = _BY_DEFAULT
+        if wanted:
+            labelled = self._labelled(wanted)
+        elif self._by_default(pod):
+            wanted, labelled = _BY_DEFAULT, np.ones(len(self._facts), np.bool_)
+        else:
+            return None
         known = labelled[rows]
-        if not wanted or not known.any():
+        if not known.any():
             return None
         crowding = np.zeros(len(rows))
         for constraint in wanted:
@@ -119,14 +147,16 @@ class Spread:
 
     def prefers(self, pod: PodRecord) -> bool:
         """Whether `scores` may prefer some nodes for a pod."""
-        return has_constraints(pod.pod_class, "ScheduleAnyway") or self._by_default(pod)
-
-    def _by_default(self, pod: PodRecord) -> bool:
-        """Whether a pod is spread although it has no constraints: it is one of several replicas."""
+        if pod.pod_class.spec.topology_spread_constraints:
+            return has_constraints(pod.pod_class, "ScheduleAnyway")
         known = self._replicas.get(pod.job)
         if known is None:
             known = self._replicas[pod.job] = self._are_replicas(pod.job)
-        return known and not pod.pod_class.spec.topology_spread_constraints
+        return known
+
+    def _by_default(self, pod: PodRecord) -> bool:
+        """Whether a pod is spread although it has no constraints: it is one of several replicas."""
+        return not pod.pod_class.spec.topology_spread_constraints and self.prefers(pod)
 
     def _are_replicas(self, key: str) -> bool:
         job = self._jobs.get(key)
@@ -190,6 +220,11 @@ class Spread:
             return pods.selected(selector, pods.named((namespace,)))
 
         return self._placed.count((namespace, selector), selected, terminating=False)
+
+
+def _counted(constraint: Constraint, pod: PodRecord, other: PodRecord) -> bool:
+    """Whether a constraint of a pod counts another one."""
+    return other.namespace == pod.namespace and constraint.selector.matches(other.labels)
 
 
 def _emptiest_first(crowding: Vector, known: Mask) -> Vector | None:

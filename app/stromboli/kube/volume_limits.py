@@ -13,6 +13,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Anywhere, Filters, Passing
+from stromboli.framework.relations import Limited, Relation, Unclear
 from stromboli.kube.attached import volume_attachments
 from stromboli.kube.csi_migration import Volume, driver_of, migrated
 from stromboli.kube.csi_nodes import csi_nodes
@@ -43,6 +44,11 @@ class VolumeLimits:
             yield f"node(s) did not have the CSI driver {driver}", installed
         if self.concerns(pod):
             yield Passing("node(s) exceed max volume count"), self._attached().room_for(pod)
+
+    def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
+        """What the limits mean for some pods together; nothing of volumes that pods share or nodes hold."""
+        if any(self.concerns(pod) for pod in pods):
+            yield from self._attached().relations(pods)
 
     def concerns(self, pod: PodRecord) -> bool:
         """Whether a limit applies to the pod's volumes."""
@@ -114,6 +120,20 @@ class _Attached:
                 new[[node for node, users in self._users_of(volume).items() if users > 0]] -= 1
             out &= (new == 0) | (self._used[driver] + new <= self._limits[driver])
         return out
+
+    def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
+        """The numbers of each driver that some pods take, of volumes that no other pod has."""
+        self._catch_up()
+        mounted = [self.of(pod) for pod in pods]
+        times = Counter(volume for volumes in mounted for volume, _ in set(volumes))
+        own = {v for v, n in times.items() if n == 1 and not any(self._users_of(v).values()) and not self._held_of(v)}
+        for driver, most in self._limits.items():
+            takes = np.array([sum(v in own and d == driver for v, d in volumes) for volumes in mounted], np.float64)
+            if takes.any():
+                yield Limited("limits of attached volumes", takes, most - self._used[driver])
+        shared = np.array([any(v not in own for v, _ in volumes) for volumes in mounted], np.bool_)
+        if shared.any():
+            yield Unclear("volumes that pods share", shared)
 
     def _count_all(self, drivers: Rows, held_drivers: Rows) -> dict[int, Vector]:
         # Most attached volumes are mounted by a single pod.

@@ -15,6 +15,7 @@ from stromboli.api import keys
 from stromboli.api.objects import Disks
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
+from stromboli.framework.relations import Apart, same_node
 from stromboli.kube.numbered import Numbered
 from stromboli.kube.placed import PlacedPods, Scope
 from stromboli.kube.pod_claims import claims_of
@@ -48,6 +49,17 @@ class VolumeRestrictions:
         claims = self._exclusive_claims(pod)
         if claims and self._in_use(claims):
             yield Passing(_CLAIM_IN_USE), np.zeros(self._nodes, np.bool_)
+
+    def relations(self, pods: Sequence[PodRecord]) -> Iterator[Apart]:
+        """What the claims and disks of some pods mean for each other; an exclusive claim has one pod anywhere."""
+        claims = [self._exclusive_claims(pod) for pod in pods]
+        if any(claims):
+            conflicts = np.array([[bool(mine & others) for others in claims] for mine in claims], np.bool_)
+            yield Apart("ReadWriteOncePod claims", conflicts, np.zeros(self._nodes, np.intp))
+        disks = [exclusive_disks(pod.pod_class) or frozenset() for pod in pods]
+        if any(disks):
+            conflicts = np.array([[_clash(mine, others) for others in disks] for mine in disks], np.bool_)
+            yield Apart("disks that are mounted once", conflicts, same_node(self._nodes))
 
     def scope(self, pod: PodRecord) -> Scope:
         """The pods that the filter's answer about a node depends on."""
@@ -87,6 +99,11 @@ def exclusive_disks(pod_class: PodClass) -> frozenset[Disk] | None:
     if not pod_class.disks:
         return None
     return frozenset(disk for volume in pod_class.disks for disk in _disks(volume)) or None
+
+
+def _clash(mine: frozenset[Disk], others: frozenset[Disk]) -> bool:
+    """Whether a node cannot mount some disks twice: all mounts of a disk that both name have to be read-only."""
+    return any(disk == other and not (only and only_there) for disk, only in mine for other, only_there in others)
 
 
 def _disks(volume: Disks) -> Iterator[Disk]:

@@ -7,6 +7,7 @@ import secrets
 import socket
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -87,12 +88,15 @@ class Events:
         self._component = component
         self._instance = f"{component}-{os.environ.get('POD_NAME') or socket.gethostname()}"[:128]
         self._bucket = TokenBucket(rate, burst=2 * rate)
+        #: names what an Event is about as the API server knows it
+        self.translate: Callable[[Reference], Reference] = lambda about: about
         self._queue: FairQueue[_Event] = FairQueue(lambda event: event.about.namespace)
         #: time of the last emission of each Event, latest at the end
         self._told: OrderedDict[tuple[Reference, str, str], float] = OrderedDict()
 
     def emit(self, about: Reference, type: str, reason: str, note: str, action: str = "Scheduling") -> None:
         """Emit an Event unless the same one was emitted lately."""
+        about = self.translate(about)
         now, identity = time.monotonic(), (about, reason, note)
         told = self._told.get(identity)
         if told is not None and now - told < _REPEAT:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from msgspec.structs import astuple, replace
 
@@ -23,6 +23,7 @@ from stromboli.live.observer import Observer
 from stromboli.live.versions import is_older, version_of
 from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.pods import PodRecord
+from stromboli.workloads.native import native_key
 
 log = Logger(__name__)
 
@@ -36,6 +37,28 @@ _FINISHED = ("Succeeded", "Failed")
 _PENDING = int(PodState.Pending)
 _ON_NODE = frozenset(int(state) for state in ON_NODE_STATES)
 _REMEMBERED = 10_000
+
+
+class Sheet(Protocol):
+    """A list in progress."""
+
+    def add(self, obj: Any) -> None: ...
+
+    def keep(self, key: str) -> None: ...
+
+    def complete(self) -> list[str]: ...
+
+
+class Applied(Protocol):
+    """What a reflector tells of the objects of a kind."""
+
+    def listing(self, kind: str) -> Sheet: ...
+
+    def event(self, kind: str, type: str, obj: Any) -> None: ...
+
+    def delete(self, kind: str, key: str, obj: Any) -> None: ...
+
+    def set_aside(self, kind: str, key: str, problem: str, obj: Any = None) -> None: ...
 
 
 class Mirror:
@@ -223,7 +246,9 @@ class Listing:
     def __init__(self, mirror: Mirror, kind: str) -> None:
         self._mirror = mirror
         self._kind = kind
-        self._known = set(mirror.state.keys(kind))
+        keys = mirror.state.keys(kind)
+        # Kubernetes' own PodGroups are in another list.
+        self._known = {key for key in keys if not native_key(key)} if kind == "PodGroup" else set(keys)
         #: versions of objects that were read individually meanwhile
         self.seen: dict[str, str] = {}
 

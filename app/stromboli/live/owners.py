@@ -17,6 +17,7 @@ import msgspec
 from stromboli.api import objects
 from stromboli.live.client import ApiError, Kube, Object, is_name
 from stromboli.live.logs import Logger
+from stromboli.live.versions import is_older, version_of
 from stromboli.workloads import Family, Kind, Kinds, family_of
 from stromboli.workloads.groups import MOST_OWNERS, controller, manager_of
 
@@ -24,7 +25,7 @@ log = Logger(__name__)
 
 #: seconds for which an owner is not read again, and the number of owners that are kept
 _FRESH = 5.0
-_KEPT = 4_096
+_KEPT = 2_048
 #: owners of a pod that are read beside what manages it
 _MOST_BESIDE = 4
 #: seconds after which a kind that may not be read is tried again
@@ -62,10 +63,15 @@ class Owners:
         return await self._up(str(owner["metadata"].get("namespace") or "default"), manager_of(owner))
 
     def seen(self, owner: Object) -> None:
-        """Take a version of an owner that was watched."""
+        """Take a version of an owner that was watched, unless a later one was read."""
         uid = owner["metadata"].get("uid")
-        if isinstance(uid, str):
-            self._keep(uid, owner)
+        known = self.latest(uid) if isinstance(uid, str) else owner
+        if known is None or not is_older(version_of(owner), version_of(known)):
+            self._keep(str(uid), owner)
+
+    def latest(self, uid: str) -> Object | None:
+        """The latest version of an owner, as far as it was watched or read lately."""
+        return self._known.get(uid, (0.0, None))[1]
 
     def forbidden(self, kind: Kind, verbs: str) -> None:
         """A kind may not be read: tell it once, with the rule to add."""

@@ -30,6 +30,7 @@ from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Family, is_bare
 from stromboli.workloads.groups import WORKLOAD_ANNOTATION, controller, group_uid
+from stromboli.workloads.native import in_native_group
 from stromboli.workloads.paths import at, text
 
 log = Logger(__name__)
@@ -90,9 +91,9 @@ class PodGroupMaker:
     def owner_changed(self, owner: Object) -> None:
         """Have the PodGroups of an owner follow it; one whose spec, labels and annotations stay changes nothing."""
         uid = text(owner, "metadata.uid")
+        self._owners.seen(owner)
         if not self._active or uid not in self._groups_of:
             return
-        self._owners.seen(owner)
         meta = owner["metadata"]
         failed = at(owner, "status.failedIndexes")
         relevant = (meta.get("labels"), meta.get("annotations"), owner.get("spec"), failed)
@@ -112,9 +113,10 @@ class PodGroupMaker:
     def _joined(self, pod: objects.Pod) -> objects.Pod:
         """A pod as sessions see it: in its group, once that is there."""
         key = object_key(pod)
-        if not self._state.is_ours(pod) or not is_bare(pod):
+        ours = self._state.is_ours(pod)
+        if not ours or not is_bare(pod):
             self._forget(key)
-            return pod
+            return in_native_group(pod) if ours else pod
         manager = controller(pod)
         uid = manager.uid if manager else pod.metadata.uid or key
         if self._manager.get(key, uid) != uid:
@@ -140,7 +142,12 @@ class PodGroupMaker:
         if not uid:
             return
         if type != "DELETED":
-            self._groups_of[uid].add(key)
+            if key not in self._groups_of[uid]:
+                self._groups_of[uid].add(key)
+                # The owner may have changed while the group was made.
+                latest = self._owners.latest(uid)
+                if latest is not None:
+                    self.owner_changed(latest)
             return
         self._made.discard(key)
         self._groups_of[uid].discard(key)
@@ -178,7 +185,7 @@ class PodGroupMaker:
             self._again.discard(uid)
             try:
                 if uid in self._changed:
-                    await self._follow(uid, self._changed.pop(uid))
+                    await self._follow(uid, self._changed[uid])
                 if uid in self._bare:
                     await self._make(uid)
             except (ApiError, StromboliError, *CONNECTION_ERRORS) as error:
@@ -192,13 +199,12 @@ class PodGroupMaker:
     def _later(self, uid: str, why: str) -> None:
         pod = next(iter(self._bare[uid].values()), None) if uid in self._bare else None
         log.recurring("pod group not created", why, pod=object_key(pod) if pod else "", manager=uid)
+        delay = self._backoffs.setdefault(uid, Backoff(1.0, 60.0)).delay()
+        asyncio.get_running_loop().call_later(delay, self._enqueue, uid)
         if pod is None:
-            self._backoffs.pop(uid, None)
             return
         about = Reference("v1", "Pod", pod.metadata.namespace or "default", pod.metadata.name, pod.metadata.uid or "")
         self._events.emit(about, "Warning", "PodGroupNotMade", why)
-        delay = self._backoffs.setdefault(uid, Backoff(1.0, 60.0)).delay()
-        asyncio.get_running_loop().call_later(delay, self._enqueue, uid)
 
     async def _make(self, uid: str) -> None:
         """Make the PodGroups of the pods that something manages, as far as they are not there, and add the pods."""
@@ -263,8 +269,7 @@ class PodGroupMaker:
     async def _follow(self, uid: str, owner: Object) -> None:
         """Change the PodGroups of an owner where it says otherwise than they do."""
         kind = self._owners.kinds.of(owner)
-        if kind is None:
-            return
+        assert kind is not None
         family = Family(owner, kind, kind.read(owner), tuple(await self._owners.above(owner)))
         for manager in self._managers.get(uid, ()):
             if manager in self._families:
@@ -277,6 +282,8 @@ class PodGroupMaker:
                 path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}"
                 await self._kube.persist("PATCH", path, msgspec.json.encode({"spec": changes}), MERGE_PATCH)
                 log.info("pod group changed", job=key, changed=", ".join(changes))
+        if self._changed.get(uid) is owner:
+            del self._changed[uid]
 
     @staticmethod
     def _key(family: Family, pod: objects.Pod) -> str:

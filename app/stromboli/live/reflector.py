@@ -26,7 +26,7 @@ from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, refusal, st
 from stromboli.live.json import Decoder
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
-from stromboli.live.mirror import Mirror
+from stromboli.live.mirror import Applied
 from stromboli.live.observer import Observer
 from stromboli.live.sources import Source
 from stromboli.live.versions import is_older, version_of
@@ -89,7 +89,7 @@ class Reflector:
         self,
         kube: Kube,
         source: Source,
-        mirror: Mirror,
+        mirror: Applied,
         observer: Observer,
         *,
         page_size: int = 500,

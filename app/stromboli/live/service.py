@@ -79,13 +79,8 @@ class Service:
         fenced = partial(FencedKube, remaining=self._lease.remaining) if self._lease else Kube
         self._writer_kube = fenced(self._credentials)
         self._binder_kube = fenced(self._credentials, settings.bind_connections)
-        self.mirror = mirror = Mirror(self.state, self._wake, observer)
-        reflectors = {source.kind: Reflector(self._kube, source, mirror, observer) for source in (*SOURCES, COMMANDS)}
-        self._reflectors = list(reflectors.values())
-        claims = reflectors["ResourceClaim"]
-        self._writers = Writers(
-            settings, mirror, observer, self._writer_kube, self._binder_kube, claims_path=lambda: claims.path
-        )
+        self.mirror = Mirror(self.state, self._wake, observer)
+        self._reflectors, self._writers = self._make_parts()
         self._service_events = ServiceEvents(self._writers.events)
         self._operator = self._writers.operator(self._credentials, self._kube)
         self._contact = Contact(self._kube)
@@ -300,6 +295,16 @@ class Service:
     def _namespace(self) -> str:
         """The namespace of the service's own objects."""
         return self.settings.lease_namespace or os.environ.get("POD_NAMESPACE") or "default"
+
+    def _make_parts(self) -> tuple[list[Reflector], Writers]:
+        """What reads the cluster, and what writes."""
+        kube, mirror, observer = self._kube, self.mirror, self.observer
+        reflectors = {source.kind: Reflector(kube, source, mirror, observer) for source in (*SOURCES, COMMANDS)}
+        claims = reflectors["ResourceClaim"]
+        writers = Writers(
+            self.settings, mirror, observer, self._writer_kube, self._binder_kube, claims_path=lambda: claims.path
+        )
+        return [*reflectors.values(), writers.native_groups.reflector(kube, observer)], writers
 
     def _make_lease(self) -> LeaderLease:
         settings = self.settings

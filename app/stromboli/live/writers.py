@@ -30,6 +30,7 @@ from stromboli.live.evictor import Evictor
 from stromboli.live.gates import Gates
 from stromboli.live.limits import Reluctance
 from stromboli.live.mirror import Mirror
+from stromboli.live.native_groups import NativeGroups
 from stromboli.live.observer import Observer
 from stromboli.live.operator import Operator
 from stromboli.live.owners import Owners
@@ -44,6 +45,7 @@ from stromboli.live.settings import Settings
 from stromboli.live.status import StatusWriter, pod_group_fields
 from stromboli.live.volumes import Volumes
 from stromboli.state.snapshot import Snapshot
+from stromboli.workloads.native import native_key
 
 #: fields of a PodGroup's status that are facts about its pods, not explanations
 _FACTS = ("phase", "running", "succeeded", "failed")
@@ -95,6 +97,8 @@ class Writers:
         self.queues = QueueController(mirror, self._status, patience, self._required_queues.deleted)
         self._queue_states = QueueStates(kube, mirror, self.events)
         inherit = settings.inherit_owner_annotations
+        self.native_groups = NativeGroups(kube, mirror)
+        self.events.translate = self.native_groups.reference
         self._owners = Owners(kube, settings.kinds)
         self._pod_groups = PodGroupMaker(kube, mirror, self.events, self._owners, inherit=inherit)
 
@@ -119,6 +123,7 @@ class Writers:
             self._gates,
             self._set_aside,
             self._pod_groups,
+            self.native_groups,
             self._queue_states,
         )
         for part in parts:
@@ -163,6 +168,9 @@ class Writers:
             if pod_group is None:
                 continue
             emit = partial(self._emit, pending.pop(key, ()))
+            if native_key(key):
+                self.native_groups.decided(decision, emit)
+                continue
             if decision.status.phase == PodGroupPhase.Inqueue != pod_group.status.phase:
                 # The job's controller creates the pods only after admission; their absence is not worth an Event.
                 self._status.put("PodGroup", key, {"phase": PodGroupPhase.Inqueue})

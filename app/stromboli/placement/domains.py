@@ -67,6 +67,11 @@ def least_placements(session: Session, of: Job | SubJob) -> int:
     return 1 if may_stay else max(1, missing - of.waiting_count)
 
 
+def needed(job: Job) -> bool:
+    """Whether a HyperNode has to be found for a job."""
+    return job.divided or is_bound(job)
+
+
 def is_bound(job: Job) -> bool:
     """Whether the pods of a job, or of one of its groups, must lie in one HyperNode, be it the virtual one over all."""
     for sub_job in job.sub_jobs.values():

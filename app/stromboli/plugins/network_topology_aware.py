@@ -1,8 +1,9 @@
 """network-topology-aware: keeps the pods of a job close together, and packs HyperNodes before using empty ones.
 
-A job with a highest tier is offered the HyperNodes up to that tier, lowest first, that can hold its minimum. Of
-several, a group takes the one that is fullest with it. Within a HyperNode, pods prefer nodes near the job's other pods;
-pods of jobs without topology pack HyperNodes, so that empty ones stay free.
+A job with a highest tier is offered the HyperNodes up to that tier, lowest first, that can hold its minimum: for a
+group those that hold all of its pods, and after them those that hold what it lacks to start. Of several, a group takes
+the one that is fullest with it. Within a HyperNode, pods prefer nodes near the job's other pods; pods of jobs without
+topology pack HyperNodes, so that empty ones stay free.
 """
 
 from __future__ import annotations
@@ -113,11 +114,20 @@ class NetworkTopologyAware(Plugin):
             return []
         below = self._tree.below(start)
         eligible = below[self._tree.tiers[below] <= of.highest_tier]
-        if of.allocated_hyper_node == NOWHERE:
-            eligible = eligible[self._hold_minimum(of, evicting)[eligible]]
-        tiers = self._tree.tiers[eligible]
-        gradients = [eligible[tiers == tier] for tier in np.unique(tiers)]
-        return self._widest(gradients) if evicting else gradients
+        if of.allocated_hyper_node != NOWHERE:
+            return self._widest(self._by_tier(eligible)) if evicting else self._by_tier(eligible)
+        large = self._hold(self._minimum(of), evicting)[eligible]
+        if evicting:
+            return self._widest(self._by_tier(eligible[large]))
+        gradients = self._by_tier(eligible[large])
+        if isinstance(of, SubJob) and self._view.rules.what_fits and not large.all():
+            enough = self._hold(self._minimum(of, lacking=True), evicting)[eligible]
+            gradients += self._by_tier(eligible[enough & ~large])
+        return gradients
+
+    def _by_tier(self, hyper_nodes: Rows) -> list[Rows]:
+        tiers = self._tree.tiers[hyper_nodes]
+        return [hyper_nodes[tiers == tier] for tier in np.unique(tiers)]
 
     def _search_root(self, of: Job | SubJob, root: int) -> int:
         """The HyperNode below which to search: `root`, or less if a running job may not grow beyond it.
@@ -136,22 +146,25 @@ class NetworkTopologyAware(Plugin):
             return root
         return widest if common == root else NOWHERE
 
-    def _hold_minimum(self, of: Job | SubJob, evicting: bool) -> Mask:
-        """Which HyperNodes have room for the minimum of a job or group as a whole, shape (HyperNodes,)."""
-        least = self._minimum(of)
+    def _hold(self, least: Vector, evicting: bool) -> Mask:
+        """Which HyperNodes have room for an amount as a whole, shape (HyperNodes,)."""
         if evicting:
             return fits(least, self._allocatable)
         always = self._view.nodes.always
         return fits(least, self._idle, always) | fits(least, self._future_idle, always)
 
-    def _minimum(self, of: Job | SubJob) -> Vector:
-        """The minResources of a job; for a group, the requests of all pending pods."""
+    def _minimum(self, of: Job | SubJob, *, lacking: bool = False) -> Vector:
+        """The minResources of a job; for a group the requests of all pending pods, or of as many as it is `lacking`."""
         view = self._view
         if isinstance(of, Job):
             return np.zeros(len(view.dimensions)) if of.min_resources is None else of.min_resources
         rows = self._rows_of(of)
         waiting = rows[view.pods.state[rows] == PodState.Pending]
-        total: Vector = view.requests(waiting).sum(axis=0)
+        requests = view.requests(waiting)
+        if lacking:
+            # Of each resource the smallest requests, whichever pods these are of.
+            requests = np.sort(requests, axis=0)[: max(0, of.min_available - of.ready_count)]
+        total: Vector = requests.sum(axis=0)
         return total
 
     def _widest(self, gradients: list[Rows]) -> list[Rows]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from stromboli.api.resources import Mask, fits
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
+from stromboli.framework.relations import Relation, Unclear
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.csi_nodes import csi_nodes
@@ -196,6 +198,30 @@ class Predicates(Plugin):
         if self._volume_restrictions is not None and (pod_class.claims or pod_class.disks):
             found = max(found, self._volume_restrictions.scope(pod))
         return found
+
+    def relations(self, pods: Sequence[PodRecord]) -> list[Relation]:
+        enabled = self.arguments
+        found: list[Relation] = []
+        if enabled.node_ports:
+            found += self._ports.relations(pods)
+        if enabled.pod_affinity:
+            found += self._inter_pod.relations(pods)
+        if enabled.pod_topology_spread:
+            found += self._spread.relations(pods)
+        if any(pod.pod_class.claims or pod.pod_class.disks for pod in pods):
+            if self._volume_restrictions is not None:
+                found += self._volume_restrictions.relations(pods)
+            if enabled.node_volume_limits:
+                found += self._volume_limits.relations(pods)
+        chosen = [self._chooses_devices_or_volumes(pod) for pod in pods]
+        if any(chosen):
+            found.append(Unclear("volumes and devices that are chosen with the node", np.array(chosen, np.bool_)))
+        return found
+
+    def _chooses_devices_or_volumes(self, pod: PodRecord) -> bool:
+        if pod.pod_class.needs_claims(self._claimed):
+            return True
+        return bool(self.arguments.volume_binding) and self._volume_binding.waits_for_consumer(pod)
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         return self._dynamic_resources.uses(pod)

@@ -33,10 +33,12 @@ class SlaArguments(Arguments):
 
 class Sla(Plugin):
     name = "sla"
+    insists = True
     Arguments: ClassVar[type[BaseModel]] = SlaArguments
 
     def open(self, view: View) -> None:
         self._view, self._now = view, view.time()
+        self.insists = view.rules.overdue
         #: waiting time of jobs without an annotation, 0 for none
         self._usual: float = max(0.0, self.arguments.waiting_time)
 

@@ -104,6 +104,17 @@ class Rules:
         "without a tier the pods stay within one HyperNode other than the whole cluster; with a tier name that "
         "does not exist they wait",
     )
+    overdue: bool = _rule(
+        "a job that waited longer than `sla` allows keeps the free places that its pods find, and is admitted, only if "
+        "`sla` is in a tier above the plugins that reject it, such as `gang`",
+        "the same if `sla` is in their tier, as Volcano's documents show it",
+    )
+    what_fits: bool = _rule(
+        "a gang is tried in one order of its pods, each on its best node, and in a HyperNode only if that has room for "
+        "all of its pods; a gang that would fit in another way waits",
+        "where that fails other ways are searched within a budget (`session.search`), in HyperNodes with room for what "
+        "the gang starts with; a gang that cannot be placed, whatever finishes, says why",
+    )
     fifo: bool = _rule(
         "`dequeueStrategy` is ignored",
         "in a queue with `dequeueStrategy: fifo`, the jobs behind one that cannot be admitted or placed wait, and "

@@ -20,6 +20,7 @@ from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Family, family_of, is_bare
 from stromboli.workloads.groups import controller, owners_of
+from stromboli.workloads.native import in_native_group
 
 _DEFAULT_QUEUE = "default"
 _ROOT_QUEUE = "root"
@@ -45,6 +46,8 @@ def admit(
             pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))
             if pod.spec.scheduler_name in scheduler_names and is_bare(pod):
                 pod = groups.joined(pod)
+            elif pod.spec.scheduler_name in scheduler_names:
+                pod = in_native_group(pod)
             obj = pod
         elif kind == "Queue":
             obj = _open(obj)

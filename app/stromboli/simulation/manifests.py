@@ -23,6 +23,7 @@ from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounde
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Kind, Kinds, known_kinds
 from stromboli.workloads.model import is_workload_kind, parse
+from stromboli.workloads.native import as_pod_group, is_native
 
 #: kinds that are decoded for the core; plugins read the others as plain data
 _TYPED: Mapping[str, type[msgspec.Struct]] = {
@@ -229,6 +230,9 @@ class _Reader:
         if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
             raise InvalidObjectError(where, "kind", f"an object with a kind is needed, not {shown(manifest)}")
         kind = manifest["kind"]
+        if is_native(manifest):
+            self._native(manifest, where)
+            return
         if is_list(manifest):
             self._list(where, kind, manifest.get("items"))
             return
@@ -272,6 +276,17 @@ class _Reader:
         if self._is_new(f"{workload} {kind}", placed, place, named):
             for made_kind, made in self._workloads.expand(placed, where):
                 self._add(made_kind, made, place, named)
+
+    def _native(self, manifest: dict[str, Any], place: str) -> None:
+        """Read one of Kubernetes' own PodGroups."""
+        named = describe("PodGroup", manifest)
+        where = f"{place}: {named}"
+        schema.check("NativePodGroup", manifest, where, lenient=self._lenient)
+        try:
+            found = as_pod_group(_placed("PodGroup", manifest, where))
+        except InvalidObjectError as error:
+            raise InvalidObjectError(where, error.path, error.problem) from None
+        self._add("PodGroup", found, place, named)
 
     def _add(
         self, kind: str, manifest: dict[str, Any], place: str, named: str, before: dict[str, Any] | None = None

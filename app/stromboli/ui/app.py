@@ -88,27 +88,28 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
         return PlainTextResponse("ok\n")
 
     @app.get("/")
-    async def overview(request: Request, resource: str = "cpu", offset: int = 0) -> Response:
+    async def overview(request: Request, resource: str = "", offset: int = 0) -> Response:
         asking = ask(request)
         cluster, queues, sessions = await asyncio.gather(
             asking.get(Overview, "overview"),
             asking.get(QueuePage, "queues", offset=offset, limit=_ROWS),
             asking.get(Sessions, "sessions", limit=1),
         )
-        resource = resource if resource in cluster.total else "cpu"
+        resource = resource if resource in cluster.total else figures.scarcest(cluster)
         bars = figures.bars(queues.items, resource, cluster.total)
         shown: dict[str, Any] = {"cluster": cluster, "queues": queues, "bars": bars, "sessions": sessions.items}
         return pages.show("overview.html", request, resource=resource, **shown)
 
     @app.get("/queues/{name}")
-    async def queue(request: Request, name: str, resource: str = "cpu") -> Response:
+    async def queue(request: Request, name: str, resource: str = "") -> Response:
         asking = ask(request)
-        row, said, cluster, shares = await asyncio.gather(
+        row, said, cluster = await asyncio.gather(
             asking.get(QueueRow, "queues", name),
             asking.get(QueueAnswer, "explain", "queue", name, last="true"),
             asking.get(Overview, "overview"),
-            asking.get(Shares, "shares", resource=resource, queue=name),
         )
+        resource = resource or figures.scarcest(cluster)
+        shares = await asking.get(Shares, "shares", resource=resource, queue=name)
         bars = {
             each: figures.bar(row, each, figures.scale([row], each, cluster.total))
             for each in cluster.total
@@ -118,21 +119,15 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
         return pages.show("queue.html", request, row=row, said=said, bars=bars, shares=shares, chart=chart)
 
     @app.get("/jobs")
-    async def jobs(
-        request: Request,
-        offset: int = 0,
-        namespace: str = "",
-        queue: str = "",
-        reason: str = "",
-        phase: str = "",
-        name: str = "",
-    ) -> Response:
-        wanted = {"namespace": namespace, "queue": queue, "reason": reason, "phase": phase, "name": name}
-        found = await ask(request).get(JobPage, "jobs", offset=offset, limit=_ROWS, **wanted)
+    async def jobs(request: Request, offset: int = 0, sort: str = "") -> Response:
+        wanted = {key: request.query_params.get(key, "") for key in ("namespace", "queue", "reason", "phase", "name")}
+        found = await ask(request).get(JobPage, "jobs", offset=offset, limit=_ROWS, sort=sort, **wanted)
         return pages.show("jobs.html", request, page=found, wanted=wanted)
 
     @app.get("/jobs/{namespace}/{name}")
-    async def job(request: Request, namespace: str, name: str, offset: int = 0, tried: bool = False) -> Response:
+    async def job(
+        request: Request, namespace: str, name: str, offset: int = 0, tried: bool = False, renew: bool = False
+    ) -> Response:
         asking, key = ask(request), f"{namespace}/{name}"
         said, row, pods, nodes, sessions = await asyncio.gather(
             asking.get(Answer, "explain", "job", namespace, name, last="true", remedies="false"),
@@ -142,36 +137,42 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
             asking.maybe(Sessions, "sessions", limit=1),
         )
         on_map = nodes and figures.node_map(nodes)
-        soon = tried or _cheap(sessions)
+        soon = (tried or _cheap(sessions)) and not renew
         return pages.explained(request, asking, said, soon, row=row, pods=pods, map=on_map, nodes=nodes)
 
     @app.get("/pods")
-    async def pods(request: Request, offset: int = 0, namespace: str = "", reason: str = "") -> Response:
-        wanted = {"namespace": namespace, "reason": reason}
+    async def pods(
+        request: Request, offset: int = 0, namespace: str = "", reason: str = "", node: str = ""
+    ) -> Response:
+        wanted = {"namespace": namespace, "reason": reason, "node": node}
         found = await ask(request).get(PodPage, "pods", offset=offset, limit=_ROWS, **wanted)
         return pages.show("pods.html", request, page=found, wanted=wanted)
 
     @app.get("/pods/{namespace}/{name}")
-    async def pod(request: Request, namespace: str, name: str, tried: bool = False) -> Response:
+    async def pod(request: Request, namespace: str, name: str, tried: bool = False, renew: bool = False) -> Response:
         asking = ask(request)
         said, sessions = await asyncio.gather(
             asking.get(Answer, "explain", "pod", namespace, name, last="true", remedies="false"),
             asking.maybe(Sessions, "sessions", limit=1),
         )
-        soon = tried or _cheap(sessions)
+        soon = (tried or _cheap(sessions)) and not renew
         return pages.explained(request, asking, said, soon, row=None, pods=None, map=None, nodes=None)
 
     @app.get("/nodes")
-    async def nodes(request: Request, resource: str = "cpu", name: str = "", offset: int = 0) -> Response:
-        found = await ask(request).get(Nodes, "nodes", resource=resource, name=name, limit=_MOST_NODES)
+    async def nodes(request: Request, resource: str = "", name: str = "", offset: int = 0) -> Response:
+        asking = ask(request)
+        resource = resource or await asking.scarcest()
+        found = await asking.get(Nodes, "nodes", resource=resource, name=name, limit=_MOST_NODES)
         rows = range(max(0, offset), min(len(found.names), max(0, offset) + _ROWS))
         return pages.show(
             "nodes.html", request, nodes=found, map=figures.node_map(found), rows=rows, name=name, offset=offset
         )
 
     @app.get("/shares")
-    async def shares(request: Request, resource: str = "cpu", parent: str = "root") -> Response:
-        found = await ask(request).get(Shares, "shares", resource=resource, parent=parent, limit=figures.COLOURS)
+    async def shares(request: Request, resource: str = "", parent: str = "root") -> Response:
+        asking = ask(request)
+        resource = resource or await asking.scarcest()
+        found = await asking.get(Shares, "shares", resource=resource, parent=parent, limit=figures.COLOURS)
         return pages.show("shares.html", request, shares=found, chart=figures.chart(found))
 
     @app.get("/sessions")
@@ -240,6 +241,11 @@ class _Asking:
                 raise
             return None
 
+    async def scarcest(self) -> str:
+        """The resource of which least is left, `cpu` for those who may not know."""
+        cluster = await self.maybe(Overview, "overview")
+        return "cpu" if cluster is None else figures.scarcest(cluster)
+
 
 class _Pages:
     """The templates, with shared functions. Values are escaped."""
@@ -297,5 +303,5 @@ class _Pages:
 
     def _render(self, template: str, request: Request, shown: Mapping[str, Any]) -> str:
         here = request.url.path
-        asked = dict(request.query_params)
+        asked = {key: value for key, value in request.query_params.items() if key != "renew"}
         return self._templates.get_template(template).render(here=here, asked=asked, now=time.time(), **shown)

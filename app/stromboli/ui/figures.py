@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from stromboli.explain.overview import Amounts, Nodes, QueueRow, SessionRow, Shares
+from stromboli.api.resources import is_device
+from stromboli.explain.overview import Amounts, Nodes, Overview, QueueRow, SessionRow, Shares
 from stromboli.explain.words import amount
 from stromboli.ui.words import counted, moment
 
@@ -40,6 +41,14 @@ def scale(rows: Iterable[QueueRow], resource: str, total: Amounts) -> float:
         most = max(most, *(min(amounts.get(resource, 0.0), whole) for amounts in told), row.held.get(resource, 0.0))
     # A mark at the end of a bar must stay visible.
     return 1.01 * (most or whole or 1.0)
+
+
+def scarcest(cluster: Overview) -> str:
+    """The resource of which the largest part is held, of equals one of devices."""
+    parts = {
+        name: cluster.used.get(name, 0.0) / have for name, have in cluster.total.items() if have and name != "pods"
+    }
+    return max(parts, key=lambda name: (parts[name], is_device(name)), default="cpu")
 
 
 def bars(rows: Sequence[QueueRow], resource: str, total: Amounts) -> list[Bar]:

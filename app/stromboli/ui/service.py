@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -103,8 +104,7 @@ class Service:
             ) as answer:
                 content = await answer.read()
         except (aiohttp.ClientError, OSError) as error:
-            problem = str(error) or type(error).__name__
-            raise ServiceError(f"{self.url} does not answer: {problem}", _ELSEWHERE) from None
+            raise ServiceError(f"The service at {self.url} does not answer: {_why(error)}", _ELSEWHERE) from None
         if answer.status != 200:
             raise ServiceError(_refusal(content) or f"{self.url}: {answer.status}", answer.status)
         return content
@@ -127,6 +127,17 @@ class Service:
             return (await asyncio.to_thread(self.token_file.read_text)).strip()
         except OSError as error:
             raise ServiceError(f"{self.token_file}: {error.strerror or error}", 500) from None
+
+
+def _why(error: Exception) -> str:
+    """What kept a request from its answer, as people say it."""
+    if isinstance(error, TimeoutError):
+        return f"nothing came within {_PATIENCE:.0f} s"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not trusted ({error.certificate_error})"
+    cause: Any = getattr(error, "os_error", None) or error
+    # What is raised for several addresses at once has no number of its own.
+    return os.strerror(cause.errno) if getattr(cause, "errno", None) else str(cause) or type(cause).__name__
 
 
 def _read(content: bytes, kind: type[T]) -> T:

@@ -111,8 +111,23 @@ def refusal(conditions: Iterable[PodCondition]) -> PodCondition | None:
     return next((c for c in conditions if c.type == "PodScheduled" and c.status == "False"), None)
 
 
+class ContainerStateWaiting(Record, frozen=True):
+    reason: str | None = ""
+    message: str | None = ""
+
+
+class ContainerStateRunning(Record, frozen=True):
+    started_at: str | None = None
+
+
+class ContainerState(Record, frozen=True):
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+
+
 class ContainerStatus(Record, frozen=True):
     name: str = ""
+    state: ContainerState | None = None
     #: requests and limits that are in force
     resources: ResourceRequirements | None = None
     #: requests that the node has granted

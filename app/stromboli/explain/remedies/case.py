@@ -14,8 +14,8 @@ from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
-#: sessions that may be run in all
-_MOST_SESSIONS = 60
+#: sessions that may be run in all, and their steps: about two seconds
+_MOST_SESSIONS, _MOST_STEPS = 60, 60_000_000
 #: candidates of one kind
 MOST_ALIKE = 6
 
@@ -60,7 +60,7 @@ class Case:
     @property
     def exhausted(self) -> bool:
         """Whether enough was tried."""
-        return self.rehearsal.sessions >= _MOST_SESSIONS
+        return self.rehearsal.sessions >= _MOST_SESSIONS or self.rehearsal.steps >= _MOST_STEPS
 
     @property
     def asked(self) -> Vector:

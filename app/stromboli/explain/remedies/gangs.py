@@ -16,6 +16,10 @@ from stromboli.explain.rehearsal import Change, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import set_group
 from stromboli.state.cluster import ClusterState
+from stromboli.workloads.names import smaller_gang
+
+#: the part of a gang that it may start with instead
+_LEAST = 0.5
 
 
 def gangs(case: Case) -> Iterator[Candidate]:
@@ -26,13 +30,15 @@ def gangs(case: Case) -> Iterator[Candidate]:
     low = max(1, job.ready_count + 1)
     high = min(job.min_available - 1, job.valid_count)
     known = min(high, job.ready_count + case.answer.would_fit)
+    # A gang that starts with a fraction of its pods is another job.
+    low = max(low, math.ceil(job.min_available * _LEAST))
     for number in dict.fromkeys(n for n in (known, low) if low <= n <= high):
         least = job.pod_group.spec.min_resources
         if least is not None:
             least = {name: _part(value, number, job.min_available) for name, value in least.items()}
         change = set_group(job.key, min_member=number, min_task_member={}, min_resources=least)
         start = max(1, number - job.ready_count) if case.answer.kind == "Job" else 1
-        words = f"set minMember: {number} in PodGroup {job.key}" + (", and minResources to match" if least else "")
+        words = smaller_gang(job.pod_group, number) + (", and minResources to match" if least else "")
         yield Candidate(words, "user", change, needed=start)
     if case.reason == "NotEnoughPods" and case.pods:
         missing = job.min_available - job.valid_count
@@ -88,7 +94,7 @@ def resources(case: Case) -> Iterator[Candidate]:
 
 def topology(case: Case) -> Iterator[Candidate]:
     """The lowest tier of HyperNodes that has room, or no limit of how far apart pods are."""
-    if case.job is None or case.reason not in ("NoHyperNodeFits", "NoHyperNode"):
+    if case.job is None or case.reason not in ("NoHyperNodeFits", "NoHyperNode", "CannotBePlacedTogether"):
         return
     topology = case.job.pod_group.spec.network_topology
     if topology is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from stromboli.explain.competitors import in_jobs
+from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.explain.rehearsal import Change
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.explain.remedies.changes import set_queue
@@ -23,6 +24,10 @@ def actions(case: Case) -> Iterator[Candidate]:
             rest = tuple(name for name in actions if name not in first)
             words = f"add {action} to the actions of the policy"
             yield Candidate(words, "admin", engine=engine.acting(first + rest))
+    evicts = [action for action in (*PREEMPTING, *RECLAIMING) if action in actions]
+    if case.stage == "Admission" and evicts and "enqueue" in actions:
+        words = f"take enqueue out of the actions of the policy, so that {evicts[0]} sees jobs that have no room yet"
+        yield Candidate(words, "admin", engine=engine.acting(tuple(name for name in actions if name != "enqueue")))
     if case.stage not in ("Placement", "Gang"):
         return
     for action in ("preempt", "reclaim"):

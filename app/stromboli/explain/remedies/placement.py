@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from stromboli.api import objects
 from stromboli.api.requests import pod_level
-from stromboli.api.resources import PODS, UNKNOWN, exact, listed
+from stromboli.api.resources import PODS, UNKNOWN, exact, is_device, listed
+from stromboli.api.validation import nearest
 from stromboli.explain.answers import Amounts
 from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, node_of
@@ -22,6 +23,8 @@ from stromboli.kube.taints import REPELLING
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
+#: taints that tell how a node is, which goes by itself or is what is to be mended
+_OF_KUBERNETES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 #: the number of nodes beyond which nothing is proposed
 _MOST_NODES = 1_000
 #: reasons that more nodes may do away with
@@ -42,21 +45,25 @@ def predicates(case: Case) -> Iterator[Candidate]:
     ):
         return
     spec, facts = case.pods[0].pod_class.spec, case.session.view.nodes.facts
-    taints = dict.fromkeys(
-        (taint.key, taint.value or "", taint.effect)
-        for record in facts.records
-        for taint in record.taints
-        if taint.effect in REPELLING
-    )
-    for key, value, effect in list(taints)[:MOST_ALIKE]:
-        toleration = objects.Toleration(key=key, operator="Equal", value=value, effect=effect)
-        words = f"tolerate taint {key}{f'={value}' if value else ''}:{effect}"
-        yield Candidate(words, "user", respec(case, tolerations=[*(spec.tolerations or ()), toleration]))
+    for record in [record for record in facts.records if record.unschedulable][:MOST_ALIKE]:
+        node_ = node_of(record)
+        opened = replace(node_, spec=replace(node_.spec, unschedulable=False))
+        yield Candidate(f"uncordon node {record.name}", "admin", partial(_put_node, node=opened))
+    yield from _tolerations(case)
     for key, value in list((spec.node_selector or {}).items()):
         rest = {other: wanted for other, wanted in (spec.node_selector or {}).items() if other != key}
+        labels = {each: of for record in facts.records for each, of in record.labels.items() if each == key}
+        values = {of for record in facts.records for each, of in record.labels.items() if each == key}
+        if (near := nearest(value, sorted(values - {value}))) and value not in values:
+            words = f"correct {key}: {value} to {near} in nodeSelector"
+            yield Candidate(words, "user", respec(case, node_selector={**rest, key: near}))
+        keys = sorted({each for record in facts.records for each in record.labels})
+        if not labels and (other := nearest(key, keys)):
+            words = f"correct {key}: {value} to {other}: {value} in nodeSelector"
+            yield Candidate(words, "user", respec(case, node_selector={**rest, other: value}))
         yield Candidate(f"drop {key}: {value} from nodeSelector", "user", respec(case, node_selector=rest))
         node = next((record for record in facts.records if not record.unschedulable), None)
-        if node is not None:
+        if node is not None and not near:
             labelled = node_of(node)
             meta = replace(labelled.metadata, labels={**(labelled.metadata.labels or {}), key: value})
             yield Candidate(
@@ -77,10 +84,23 @@ def predicates(case: Case) -> Iterator[Candidate]:
                 yield Candidate(f"drop {words}", "user", respec(case, affinity=replace(affinity, **{field: None})))
     if spec.topology_spread_constraints:
         yield Candidate("drop the topology spread constraints", "user", respec(case, topology_spread_constraints=None))
-    for record in [record for record in facts.records if record.unschedulable][:MOST_ALIKE]:
-        node_ = node_of(record)
-        opened = replace(node_, spec=replace(node_.spec, unschedulable=False))
-        yield Candidate(f"uncordon node {record.name}", "admin", partial(_put_node, node=opened))
+
+
+def _tolerations(case: Case) -> Iterator[Candidate]:
+    """Taints to tolerate: none that says that a node is not well, or keeps those away that ask for no card of its."""
+    spec, facts = case.pods[0].pod_class.spec, case.session.view.nodes.facts
+    asked = case.pods[0].pod_class.request
+    taints = dict.fromkeys(
+        (taint.key, taint.value or "", taint.effect)
+        for record in facts.records
+        for taint in record.taints
+        if taint.effect in REPELLING and not taint.key.startswith(_OF_KUBERNETES)
+        if all(name in asked for name in record.allocatable if is_device(name))
+    )
+    for key, value, effect in list(taints)[:MOST_ALIKE]:
+        toleration = objects.Toleration(key=key, operator="Equal", value=value, effect=effect)
+        words = f"tolerate taint {key}{f'={value}' if value else ''}:{effect}"
+        yield Candidate(words, "user", respec(case, tolerations=[*(spec.tolerations or ()), toleration]))
 
 
 def _put_node(state: ClusterState, node: objects.Node) -> None:
@@ -92,6 +112,7 @@ def requests(case: Case) -> Iterator[Candidate]:
     if case.reason != "NeverFits" or not case.pods:
         return
     view, pod = case.session.view, case.pods[0]
+    yield from _misspelt(case)
     request = view.request(pod)
     willing = case.session.kernel.feasible(pod)
     if not willing.any():
@@ -102,6 +123,37 @@ def requests(case: Case) -> Iterator[Candidate]:
         return
     cut = {name: most for c in over for name, most in _by_name(view, pod, c, largest[c]).items()}
     yield Candidate(f"ask for no more than {listed(cut)} a pod", "user", respec(case, **_resized(pod, cut)))
+
+
+def _misspelt(case: Case) -> Iterator[Candidate]:
+    """Resources that no node offers, and whose names are much like one that is offered."""
+    pod = case.pods[0]
+    offered = sorted({name for record in case.session.view.nodes.facts.records for name in record.allocatable})
+    for name in sorted(pod.pod_class.request.keys() - set(offered)):
+        near = nearest(name, offered)
+        if near:
+            yield Candidate(f"ask for {near} instead of {name}", "user", respec(case, **_renamed(pod, name, near)))
+
+
+def _renamed(pod: PodRecord, name: str, instead: str) -> dict[str, object]:
+    """What a pod asks for, with another resource in the place of one."""
+
+    def of(resources: objects.ResourceRequirements | None) -> objects.ResourceRequirements | None:
+        if resources is None:
+            return None
+        pairs = (
+            {instead if each == name else each: value for each, value in (some or {}).items()}
+            for some in (resources.requests, resources.limits)
+        )
+        requests, limits = pairs
+        return replace(resources, requests=requests, limits=limits)
+
+    spec = pod.pod_class.spec
+    return {
+        "resources": of(spec.resources),
+        "containers": [replace(each, resources=of(each.resources)) for each in spec.containers or ()],
+        "init_containers": [replace(each, resources=of(each.resources)) for each in spec.init_containers or ()],
+    }
 
 
 def _by_name(view: View, pod: PodRecord, column: int, amount: float | None = None) -> Amounts:
@@ -134,7 +186,8 @@ def _asking(resources: objects.ResourceRequirements | None, requests: dict[str, 
 
 def nodes(case: Case) -> Iterator[Candidate]:
     """The fewest nodes that would have to be added, like one that is there, alone or with larger limits."""
-    if "admin" in case.found or case.reason not in _HELPED_BY_NODES:
+    # What is misspelt is no reason to buy nodes.
+    if "admin" in case.found or case.reason not in _HELPED_BY_NODES or (case.pods and any(_misspelt(case))):
         return
     added = _fewest(case, lambda state: None)
     if added is not None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from stromboli.api.pod_state import PodState
 from stromboli.explain.answers import Answer, Remedy
 from stromboli.explain.jobs import counted, explain_job, explain_pod
+from stromboli.explain.named import job_called
 from stromboli.explain.rehearsal import Future, Rehearsal
 from stromboli.explain.remedies import admission, claims, gangs, others, placement, shares
 from stromboli.explain.remedies.case import Candidate, Case
@@ -42,13 +43,18 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
                     found[candidate.who] = _remedy(candidate, _effect(case, future))
                 elif kind in _ADMITTING and candidate.who not in first_steps and (then := _waits_next(case, future)):
                     first_steps[candidate.who] = _remedy(candidate, then)
-        if answer.who == "wait" and "wait" not in found and _waits_in_vain(case):
+        if answer.who == "wait" and "wait" not in found and not case.exhausted and _waits_in_vain(case):
             said = [answer.detail] if answer.detail else []
             detail = "; ".join([*said, "it would not start even if all other jobs were gone"])
             answer = replace(answer, who="user" if "user" in found else "admin", detail=detail)
     found = first_steps | found
     order = {who: rank for rank, who in enumerate(dict.fromkeys((answer.who, "user", "admin", "wait")))}
-    return replace(answer, remedies=sorted(found.values(), key=lambda remedy: order[remedy.who]), tried=True)
+    return replace(
+        answer,
+        remedies=sorted(found.values(), key=lambda remedy: order[remedy.who]),
+        tried=True,
+        unfinished=case.exhausted,
+    )
 
 
 def _waits_in_vain(case: Case) -> bool:
@@ -73,7 +79,7 @@ def explained(session: Session, kind: str, key: str, rehearsal: Rehearsal | None
     """The answer about a job or a pod (`kind`), with what would help if there is something to try it on."""
     answer: Answer | None
     if kind == "job":
-        answer = explain_job(session, key)
+        answer = explain_job(session, job_called(session.view, key))
     else:
         record = next((pod for pod in session.view.pods.records if pod is not None and pod.key == key), None)
         answer = explain_pod(session, record) if record is not None else None

@@ -1,0 +1,204 @@
+"""`stromboli job suspend`, `resume` and `delete`: by what made the job's pods, for its controller makes them again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stromboli.api.crds import SCHEDULING
+from stromboli.api.errors import StromboliError
+from stromboli.cli import clusters
+from stromboli.cli.completion import job_names
+from stromboli.cli.options import DryRun, Namespace
+from stromboli.cli.problems import NotFoundError
+from stromboli.cli.queue_edit import written
+from stromboli.cli.sources import opened
+from stromboli.cli.which import Which, about_a_cluster
+from stromboli.explain.whatif import lines
+from stromboli.state.pods import GROUP_ANNOTATION
+
+if TYPE_CHECKING:
+    from stromboli.live.client import Kube
+
+Object = dict[str, Any]
+Name = Annotated[str, typer.Argument(help="Name of the PodGroup, or NAMESPACE/NAME.", autocompletion=job_names)]
+
+#: by API group, and kind where only some of it can: the path of the field that suspends
+_FIELDS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("batch", "Job"): ("suspend",),
+    ("batch", "CronJob"): ("suspend",),
+    ("jobset.x-k8s.io", "JobSet"): ("suspend",),
+    ("ray.io", "RayJob"): ("suspend",),
+    ("ray.io", "RayCluster"): ("suspend",),
+    ("trainer.kubeflow.org", "TrainJob"): ("suspend",),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (),
+}
+_KUBEFLOW, _VOLCANO = "kubeflow.org", "batch.volcano.sh"
+#: levels of owners that are followed
+_DEEPEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """What made the pods of a job, at the top."""
+
+    version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def path(self) -> str:
+        root = "/api" if "/" not in self.version else "/apis"
+        return f"{root}/{self.version}/namespaces/{self.namespace}/{_plural(self.kind)}/{self.name}"
+
+    @property
+    def told(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+def _plural(kind: str) -> str:
+    return f"{kind.lower()}s"
+
+
+@about_a_cluster
+def suspend(name: Name, which: Which, namespace: Namespace = "", dry_run: DryRun = False) -> None:
+    """Suspend a job: its pods end, and it keeps its place among jobs. What made its pods is told to make none.
+
+    Example: stromboli job suspend train -n research --dry-run
+    """
+    _change(which, namespace, name, dry_run, "suspended")
+
+
+@about_a_cluster
+def resume(name: Name, which: Which, namespace: Namespace = "") -> None:
+    """Resume a job that is suspended.
+
+    Example: stromboli job resume train -n research
+    """
+    _change(which, namespace, name, False, "resumed")
+
+
+@about_a_cluster
+def delete(name: Name, which: Which, namespace: Namespace = "", dry_run: DryRun = False) -> None:
+    """Delete a job: what made its pods or, where nothing did, the pods and the PodGroup.
+
+    Example: stromboli job delete train -n research --dry-run
+    """
+    _change(which, namespace, name, dry_run, "deleted")
+
+
+def _change(which: Which, namespace: str, name: str, dry_run: bool, done: str) -> None:
+    if "/" in name:
+        namespace, _, name = name.partition("/")
+    namespace = clusters.namespace_of(namespace, which.filename, which.kubeconfig, which.context)
+    if dry_run:
+        print(*_tried(which, namespace, name, done), sep="\n")
+        return
+
+    async def change(kube: Kube) -> None:
+        group = await kube.get(f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}")
+        pods = await _pods(kube, namespace, name)
+        owner = await _owner(kube, [*pods, group])
+        if done == "deleted":
+            await _delete(kube, owner, group, pods)
+        elif owner is None:
+            raise StromboliError(f"job {namespace}/{name}: its pods have no controller that could make them again")
+        else:
+            await _suspend(kube, owner, suspended=done == "suspended")
+        print(f"{owner.told if owner else f'job {namespace}/{name}'} is {done}")
+
+    asyncio.run(written(which, change, f"job {namespace}/{name}"))
+
+
+def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
+    """What would happen: the pods go, and with a job that is deleted its PodGroup."""
+    source = opened(which)
+    known = getattr(source, "known", None)
+    if known is not None:
+        records = (record for record in known.state.pods.records if record is not None)
+        pods = [record.name for record in records if record.job == f"{namespace}/{name}"]
+    else:
+        pods = asyncio.run(_pods_of(which, namespace, name))
+    gone = [("v1", "Pod", pod) for pod in pods] + ([(SCHEDULING, "PodGroup", name)] if done == "deleted" else [])
+    if not gone:
+        raise NotFoundError(f"job {namespace}/{name} has no pods")
+    documents = (
+        {"apiVersion": version, "kind": kind, "metadata": {"name": each, "namespace": namespace}, "$patch": "delete"}
+        for version, kind, each in gone
+    )
+    return list(lines(source.whatif({"the change": "\n---\n".join(map(json.dumps, documents))})))
+
+
+async def _pods_of(which: Which, namespace: str, name: str) -> list[str]:
+    async with clusters.connected(which.kubeconfig, which.context) as kube:
+        return [pod["metadata"]["name"] for pod in await _pods(kube, namespace, name)]
+
+
+async def _pods(kube: Kube, namespace: str, group: str) -> list[Object]:
+    """The pods of a PodGroup."""
+    pods: list[Object] = []
+    async for page in kube.pages(f"/api/v1/namespaces/{namespace}/pods", {}):
+        pods += [json.loads(bytes(item)) for item in page.items or ()]
+    return [pod for pod in pods if (pod["metadata"].get("annotations") or {}).get(GROUP_ANNOTATION) == group]
+
+
+async def _owner(kube: Kube, objects: list[Object]) -> _Owner | None:
+    """The controller at the top of the first object that has one."""
+    for each in objects:
+        found, owned = None, each
+        for _ in range(_DEEPEST):
+            above = _controller(owned)
+            if above is None:
+                break
+            found, owned = above, await kube.get(above.path)
+        if found is not None:
+            return found
+    return None
+
+
+def _controller(owned: Object) -> _Owner | None:
+    meta = owned["metadata"]
+    for each in meta.get("ownerReferences") or ():
+        if each.get("controller") and each["kind"] != "Node":
+            return _Owner(each["apiVersion"], each["kind"], meta["namespace"], each["name"], each.get("uid", ""))
+    return None
+
+
+async def _suspend(kube: Kube, owner: _Owner, *, suspended: bool) -> None:
+    """Raises StromboliError for what cannot be suspended."""
+    group = owner.version.rpartition("/")[0]
+    if group == _VOLCANO:
+        command = {
+            "apiVersion": "bus.volcano.sh/v1alpha1",
+            "kind": "Command",
+            "metadata": {"generateName": f"{owner.name}-", "namespace": owner.namespace},
+            "action": "AbortJob" if suspended else "ResumeJob",
+            "target": {"apiVersion": owner.version, "kind": owner.kind, "name": owner.name, "uid": owner.uid},
+        }
+        await kube.create(f"/apis/bus.volcano.sh/v1alpha1/namespaces/{owner.namespace}/commands", command)
+        return
+    path = ("runPolicy", "suspend") if group == _KUBEFLOW else _FIELDS.get((group, owner.kind), ())
+    if not path:
+        raise StromboliError(f"{owner.told} cannot be suspended: scale it to 0, or delete it")
+    value: Any = suspended
+    for part in reversed(("spec", *path)):
+        value = {part: value}
+    await kube.patch(owner.path, value)
+
+
+async def _delete(kube: Kube, owner: _Owner | None, group: Object, pods: list[Object]) -> None:
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    if owner is not None:
+        await kube.delete(owner.path, options)
+        return
+    meta = group["metadata"]
+    for pod in pods:
+        await kube.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{pod['metadata']['name']}")
+    await kube.delete(f"/apis/{SCHEDULING}/namespaces/{meta['namespace']}/podgroups/{meta['name']}")

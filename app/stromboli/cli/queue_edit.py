@@ -1,0 +1,179 @@
+"""`stromboli queue create`, `set` and `delete`, each with what it would do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stromboli.api import quantity
+from stromboli.api.crds import SCHEDULING, PodGroup
+from stromboli.api.errors import InvalidQuantityError, StromboliError
+from stromboli.cli.clusters import connected
+from stromboli.cli.completion import queue_names
+from stromboli.cli.options import DryRun
+from stromboli.cli.problems import NotFoundError
+from stromboli.cli.sources import opened
+from stromboli.cli.which import Which, about_a_cluster
+from stromboli.explain.whatif import lines
+
+if TYPE_CHECKING:
+    from stromboli.live.client import Kube
+
+_PATH = f"/apis/{SCHEDULING}/queues"
+
+New = Annotated[str, typer.Argument(help="Name of the queue.")]
+Name = Annotated[str, typer.Argument(help="Name of the queue.", autocompletion=queue_names)]
+Weight = Annotated[int | None, typer.Option(min=0, help="Its weight.")]
+Parent = Annotated[str | None, typer.Option(help="The queue above it.", autocompletion=queue_names)]
+Capability = Annotated[str | None, typer.Option(help="What it may hold at most, as cpu=8,memory=32Gi.")]
+Deserved = Annotated[str | None, typer.Option(help="What it deserves.")]
+Guarantee = Annotated[str | None, typer.Option(help="What is kept for it.")]
+Reclaimable = Annotated[
+    bool | None, typer.Option("--reclaimable/--no-reclaimable", help="Whether it gives back what it borrows.")
+]
+Priority = Annotated[int | None, typer.Option(help="Its priority.")]
+
+
+@about_a_cluster
+def create(
+    name: New,
+    which: Which,
+    weight: Weight = None,
+    parent: Parent = None,
+    capability: Capability = None,
+    deserved: Deserved = None,
+    guarantee: Guarantee = None,
+    reclaimable: Reclaimable = None,
+    priority: Priority = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Create a queue.
+
+    Example: stromboli queue create research --weight 3 --capability cpu=64,nvidia.com/gpu=8 --dry-run
+    """
+    spec = _spec(weight, parent, capability, deserved, guarantee, reclaimable, priority)
+    manifest = _manifest(name, {"weight": 1, **spec})
+    _do(which, dry_run, manifest, lambda kube: kube.create(_PATH, manifest), f"queue {name} is created")
+
+
+@about_a_cluster
+def set_(
+    name: Name,
+    which: Which,
+    weight: Weight = None,
+    parent: Parent = None,
+    capability: Capability = None,
+    deserved: Deserved = None,
+    guarantee: Guarantee = None,
+    reclaimable: Reclaimable = None,
+    priority: Priority = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Change what a queue's spec says; what is not named stays.
+
+    Example: stromboli queue set research --weight 5 --dry-run
+    """
+    spec = _spec(weight, parent, capability, deserved, guarantee, reclaimable, priority)
+    if not spec:
+        raise StromboliError(f"queue {name}: nothing to change (see stromboli queue set --help)")
+    manifest = _manifest(name, spec)
+    _do(
+        which, dry_run, manifest, lambda kube: kube.patch(f"{_PATH}/{name}", {"spec": spec}), f"queue {name} is changed"
+    )
+
+
+@about_a_cluster
+def delete(name: Name, which: Which, dry_run: DryRun = False) -> None:
+    """Delete a queue in which no job waits or runs.
+
+    Example: stromboli queue delete research --dry-run
+    """
+    manifest = {**_manifest(name, {}), "$patch": "delete"}
+    _do(which, dry_run, manifest, lambda kube: _delete(kube, name), f"queue {name} is deleted")
+
+
+async def _delete(kube: Kube, name: str) -> None:
+    """Raises StromboliError while jobs are in the queue: without it they could not go on."""
+    left: list[str] = []
+    async for page in kube.pages(f"/apis/{SCHEDULING}/podgroups", {}):
+        groups = (PodGroup.parse(json.loads(bytes(item))) for item in page.items or ())
+        left += [each.key for each in groups if each.spec.queue == name and each.status.phase != "Completed"]
+    if left:
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        raise StromboliError(
+            f"queue {name}: {', '.join(left[:3])}{more} would have no queue: move or delete them first"
+        )
+    await kube.delete(f"{_PATH}/{name}")
+
+
+def _manifest(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": SCHEDULING, "kind": "Queue", "metadata": {"name": name}, **({"spec": spec} if spec else {})}
+
+
+def _spec(
+    weight: int | None,
+    parent: str | None,
+    capability: str | None,
+    deserved: str | None,
+    guarantee: str | None,
+    reclaimable: bool | None,
+    priority: int | None,
+) -> dict[str, Any]:
+    """The fields that are named. Raises StromboliError for amounts that cannot be read."""
+    said: dict[str, Any] = {
+        "weight": weight,
+        "parent": parent,
+        "capability": _amounts("--capability", capability),
+        "deserved": _amounts("--deserved", deserved),
+        "reclaimable": reclaimable,
+        "priority": priority,
+    }
+    kept = _amounts("--guarantee", guarantee)
+    said["guarantee"] = None if kept is None else {"resource": kept}
+    return {field: value for field, value in said.items() if value is not None}
+
+
+def _amounts(option: str, written: str | None) -> dict[str, str] | None:
+    """`cpu=8,memory=32Gi` as a resource list. Raises StromboliError."""
+    if written is None:
+        return None
+    out: dict[str, str] = {}
+    for part in filter(None, written.split(",")):
+        name, _, value = part.strip().partition("=")
+        try:
+            quantity.parse(value)
+        except InvalidQuantityError:
+            raise StromboliError(f"{option}: {part!r} is no amount such as cpu=8 or memory=32Gi") from None
+        out[name] = value
+    return out
+
+
+def _do(
+    which: Which, dry_run: bool, manifest: dict[str, Any], change: Callable[[Kube], Awaitable[object]], done: str
+) -> None:
+    """Make a change, or tell what it would do."""
+    if dry_run:
+        for line in lines(opened(which).whatif({"the change": json.dumps(manifest)})):
+            print(line)
+        return
+    asyncio.run(written(which, change, f"queue {manifest['metadata']['name']}"))
+    print(done)
+
+
+async def written(which: Which, change: Callable[[Kube], Awaitable[object]], what: str) -> None:
+    """Write to the cluster. Raises StromboliError, and NotFoundError for what is not there."""
+    from stromboli.live.client import ApiError
+
+    if which.filename or which.url:
+        raise StromboliError("files and --url are for --dry-run: changes are written to the cluster of the kubeconfig")
+    try:
+        async with connected(which.kubeconfig, which.context) as kube:
+            await change(kube)
+    except ApiError as error:
+        if error.status == 404:
+            raise NotFoundError(f"there is no {what}") from None
+        raise StromboliError(f"{what}: {error}") from error

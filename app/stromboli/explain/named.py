@@ -1,0 +1,24 @@
+"""Jobs by the names that people gave them: of a PodGroup, or of the workload that it is for."""
+
+from __future__ import annotations
+
+from stromboli.api.pod_state import PodState
+from stromboli.framework.view import View
+from stromboli.workloads.names import names_of
+
+
+def job_called(view: View, key: str) -> str:
+    """The key of the job that people call so, in the namespace of the key; the key itself where there is none.
+
+    A PodGroup of that name comes first. Of several jobs of one workload it is one that waits, by key.
+    """
+    if key in view.jobs:
+        return key
+    namespace, _, name = key.partition("/")
+    mine = [
+        group.key
+        for group in view.snapshot.pod_groups
+        if group is not None and group.metadata.namespace == namespace and name in (each for _, each in names_of(group))
+    ]
+    waiting = [each for each in mine if each in view.jobs and view.jobs[each].counts[PodState.Pending]]
+    return min(waiting or mine, default=key)

@@ -1,0 +1,99 @@
+"""What placements of some pods mean for each other: rules between pods as data, which a search can reason about.
+
+A predicate says where one more pod may go as things stand. A relation says what the answer will be when others of the
+same pods have places, without placing them. The pods are referred to by their index in what a plugin was asked about;
+each stands for those that are like it. Domains are numbers of nodes, shape (nodes,), negative where a node is in none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stromboli.api.resources import Mask, Rows, Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relation:
+    """A rule between pods."""
+
+    #: the rule in the words of a user: `host ports`, `pod affinity by topology.kubernetes.io/zone`
+    words: str
+
+    @property
+    def replaces(self) -> str:
+        """The cause of a predicate that says the same of pods that have places already, and that the placement of
+        others may remove; empty where others can only add to it."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Apart(Relation):
+    """Pods that do not share a domain with each other, as for host ports and anti-affinity."""
+
+    #: which exclude which, shape (pods, pods), symmetric; on the diagonal whether pods like one exclude each other
+    conflicts: Mask
+    domain: Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Near(Relation):
+    """A pod that joins pods which all of its terms select: in each term's domain there is one."""
+
+    cause: str
+    pod: int
+    #: which of the pods the terms select, shape (pods,)
+    selected: Mask
+    #: by term
+    domains: tuple[Rows, ...]
+    #: by term: the nodes whose domain has a selected pod already, shape (nodes,)
+    present: tuple[Mask, ...]
+
+    @property
+    def replaces(self) -> str:
+        return self.cause
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Balanced(Relation):
+    """A pod that keeps the numbers of selected pods in the domains within a skew of the smallest one."""
+
+    cause: str
+    pod: int
+    #: which of the pods count, shape (pods,)
+    selected: Mask
+    domain: Rows
+    #: the nodes that count, shape (nodes,)
+    eligible: Mask
+    #: the selected pods that each node has already, shape (nodes,)
+    counts: Vector
+    max_skew: int
+    #: whether there are fewer domains than the rule asks for, so that the smallest number counts as 0
+    too_few_domains: bool
+
+    @property
+    def replaces(self) -> str:
+        return self.cause
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limited(Relation):
+    """Things of which each node has a limited number, as volumes that a driver attaches."""
+
+    #: how many each pod takes, shape (pods,)
+    takes: Vector
+    #: how many each node has left, shape (nodes,)
+    room: Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unclear(Relation):
+    """Pods of which more depends on each other than relations say: that they find no places together proves nothing."""
+
+    pods: Mask
+
+
+def same_node(nodes: int) -> Rows:
+    """The domains that are single nodes, shape (nodes,)."""
+    return np.arange(nodes)

@@ -1,0 +1,176 @@
+"""Follows Kubernetes' own PodGroups, which sessions see as PodGroups, and writes their conditions.
+
+Such a group has no phase. What sessions decided of it is kept here, by its uid, and is gone with this process: a
+session decides it again. The condition is written once the pods that start together are bound, and while they wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from stromboli.api import keys
+from stromboli.api.crds import PodGroupStatus
+from stromboli.api.decisions import SetPodGroupStatus
+from stromboli.api.errors import InvalidObjectError
+from stromboli.live.client import CONNECTION_ERRORS, STRATEGIC_PATCH, ApiError, Kube, Object, timestamp
+from stromboli.live.events import Reference
+from stromboli.live.logs import Logger
+from stromboli.live.mirror import Mirror
+from stromboli.live.observer import Observer
+from stromboli.live.reflector import Reflector
+from stromboli.live.sources import Source
+from stromboli.state.cluster import object_key
+from stromboli.workloads import native
+
+log = Logger(__name__)
+
+_ROOT = f"/apis/{native.GROUP}"
+_FIRST, *_OTHERS = (f"{_ROOT}/{version}/podgroups" for version in native.VERSIONS)
+SOURCE = Source("KubernetesPodGroup", _FIRST, others=tuple(_OTHERS))
+
+
+class NativeGroups:
+    """Applies native PodGroups to the mirror as a reflector tells of them, and takes what sessions decide of them."""
+
+    def __init__(self, kube: Kube, mirror: Mirror) -> None:
+        self._kube = kube
+        self._mirror = mirror
+        #: tells the API path of the groups, whose version depends on the cluster
+        self._path: Callable[[], str] = lambda: SOURCE.path
+        #: as the API server has them, by the key that the core knows
+        self._shown: dict[str, Object] = {}
+        #: what sessions decided, by uid
+        self._decided: dict[str, PodGroupStatus] = {}
+        self._queue: asyncio.Queue[tuple[str, Object, Callable[[], None]]] = asyncio.Queue()
+
+    def reflector(self, kube: Kube, observer: Observer) -> Reflector:
+        """What keeps the groups in sync."""
+        made = Reflector(kube, SOURCE, self, observer)
+        self._path = lambda: made.path
+        return made
+
+    # -- as a reflector sees it --------------------------------------------------------------------------------------
+
+    def listing(self, kind: str) -> _Listing:
+        """Begin to apply a complete list."""
+        return _Listing(self)
+
+    def event(self, kind: str, type: str, obj: Object) -> None:
+        """Apply one watch event."""
+        if type == "DELETED":
+            self.delete(kind, object_key(obj), obj)
+        else:
+            self.upsert(obj)
+
+    def upsert(self, obj: Object) -> None:
+        """Apply the current version of a group."""
+        key = _key(object_key(obj))
+        self._shown[key] = obj
+        self._apply(key)
+
+    def delete(self, kind: str, key: str, obj: Any) -> None:
+        """Remove a group."""
+        known = self._shown.pop(_key(key), None)
+        if known is not None:
+            self._decided.pop(_uid(known), None)
+            self._mirror.delete("PodGroup", _key(key), _key(key))
+
+    def set_aside(self, kind: str, key: str, problem: str, obj: Any = None) -> None:
+        """Report a group that cannot be read."""
+        self._mirror.set_aside("PodGroup", _key(key), problem)
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys of all groups, as the core knows them."""
+        return set(self._shown)
+
+    def _apply(self, key: str) -> None:
+        obj = self._shown[key]
+        try:
+            found = native.as_pod_group(obj)
+        except InvalidObjectError as error:
+            self._mirror.set_aside("PodGroup", key, f"{error.path}: {error.problem}")
+            return
+        decided = self._decided.get(_uid(obj))
+        if decided is not None:
+            found["status"] = decided.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        self._mirror.upsert("PodGroup", key, found, "MODIFIED")
+
+    # -- what sessions decide ----------------------------------------------------------------------------------------
+
+    def decided(self, decision: SetPodGroupStatus, then: Callable[[], None]) -> None:
+        """Keep what a session decided of a group and have its condition written; `then` is called afterwards."""
+        key = decision.key
+        obj = self._shown.get(key)
+        if obj is None:
+            return
+        self._decided[_uid(obj)] = decision.status
+        self._apply(key)
+        version = self._path().split("/")[3]
+        found = native.condition(decision.status, obj, version)
+        if found is not None:
+            self._queue.put_nowait((key, found, then))
+        else:
+            then()
+
+    def reference(self, about: Reference) -> Reference:
+        """What an Event about a PodGroup is about, if that is a native one."""
+        name = native.outer_name(about.name) if about.kind == "PodGroup" else None
+        if name is None:
+            return about
+        version = self._path().split("/")[3]
+        return Reference(f"{native.GROUP}/{version}", "PodGroup", about.namespace, name, about.uid)
+
+    async def run(self) -> None:
+        """Write conditions until cancelled."""
+        while True:
+            key, found, then = await self._queue.get()
+            try:
+                await self._write(key, found)
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                log.recurring("condition not written", error, job=key)
+            then()
+
+    async def _write(self, key: str, found: Object) -> None:
+        namespace, _, name = key.rpartition("/")
+        root, plural = self._path().rsplit("/", 1)
+        path = f"{root}/namespaces/{namespace}/{plural}/{native.outer_name(name)}/status"
+        fields = {"status": {"conditions": [{**found, "lastTransitionTime": timestamp()}]}}
+        await self._kube.persist("PATCH", path, msgspec.json.encode(fields), STRATEGIC_PATCH)
+
+
+class _Listing:
+    """A list in progress."""
+
+    def __init__(self, groups: NativeGroups) -> None:
+        self._groups = groups
+        self._known = groups.keys
+
+    def add(self, obj: Object) -> None:
+        """Apply an object of the list."""
+        self.keep(object_key(obj))
+        self._groups.upsert(obj)
+
+    def keep(self, key: str) -> None:
+        """An object of the list cannot be read, and is kept."""
+        self._known.discard(_key(key))
+
+    def complete(self) -> list[str]:
+        """The list is complete. Returns the keys of removed objects."""
+        dropped = sorted(self._known)
+        for key in dropped:
+            self._groups.delete("PodGroup", key.removesuffix(native.inner_name("")), None)
+        return dropped
+
+
+def _key(key: str) -> str:
+    namespace, _, name = key.rpartition("/")
+    return keys.key(namespace, native.inner_name(name))
+
+
+def _uid(obj: Object) -> str:
+    return str(obj["metadata"].get("uid") or "")

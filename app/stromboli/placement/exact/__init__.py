@@ -1,0 +1,1 @@
+"""Places for a gang that finds none in the order of its pods: a search that is exact within a budget of steps."""

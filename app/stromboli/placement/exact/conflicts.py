@@ -1,0 +1,52 @@
+"""What keeps a gang from being placed: the smallest sets of constraints without which it could be."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from stromboli.placement.exact.problem import Problem, bits
+from stromboli.placement.exact.search import search
+
+#: constraints that are left out together at most, and sets of them that are named
+_MOST_TOGETHER, _MOST_SETS = 2, 3
+
+
+def conflicts(problem: Problem, budget: int) -> tuple[list[tuple[str, ...]], int]:
+    """The smallest sets of constraints without any of which there are places, and the steps that finding them took.
+
+    Empty where the budget does not suffice, or where more constraints would have to go at once.
+    """
+    names, steps, found = problem.names(), 0, list[tuple[str, ...]]()
+    share = max(1, budget // max(1, len(names)))
+    for size in range(1, _MOST_TOGETHER + 1):
+        for left_out in combinations(names, size):
+            if steps >= budget or len(found) == _MOST_SETS:
+                return found, steps
+            without = search(problem.relaxed(frozenset(left_out)), min(share, budget - steps))
+            steps += without.steps
+            if without.places is not None:
+                found.append(left_out)
+        if found:
+            break
+    return found, steps
+
+
+def numbered(problem: Problem, name: str) -> str:
+    """The numbers that clash in a constraint, where two numbers say it: `host port 80/TCP: 4 pods, 3 nodes`."""
+    opened = problem.opened()
+    for rule in problem.apart:
+        if rule.words == name:
+            kinds = [at for at, excluded in enumerate(rule.conflicts) if excluded]
+            pods = sum(problem.kinds[at].count for at in kinds)
+            usable = sum(1 for members in rule.domains.members.values() if any(opened[at] & members for at in kinds))
+            return (
+                f"{name}: {pods} pods, {usable} {'nodes' if rule.domains.whole else 'domains'} that could take one each"
+            )
+    for within in problem.within:
+        if within.words == name:
+            return f"{name}: {sum(problem.kinds[at].count for at in bits(within.kinds))} pods in one HyperNode"
+    if name in problem.dimensions:
+        at = problem.dimensions.index(name)
+        pods = sum(kind.count for kind in problem.kinds if kind.request[at] > 0)
+        return f"{name}: {pods} pods request it"
+    return ""

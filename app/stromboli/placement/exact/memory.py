@@ -1,0 +1,160 @@
+"""What was found out about gangs in earlier sessions, by what it follows from.
+
+For a gang that was searched for in vain nothing is searched again while its problem is the same one. That is remembered
+as a digest in the environment of sessions, with what was said, so that a replay knows it. To read the problem of a gang
+takes longer than to see that nothing has changed: that is kept beside it, as a cache that decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Reason
+from stromboli.framework.job import Job
+from stromboli.framework.session import Session
+from stromboli.placement.exact.problem import Problem
+
+#: what sessions leave under this name: by key of the job the digest of its problems, and why it and its pods wait
+_NAME = "places in vain"
+_DIGEST = 16
+
+
+def waits(session: Session, job: Job) -> bool:
+    """Whether a gang was searched for in vain the last time."""
+    entries = session.view.environment.left.get(_NAME)
+    return entries is not None and job.key in entries
+
+
+def recall(session: Session, job: Job, problems: Callable[[], Sequence[Problem]]) -> bool:
+    """Whether a gang's problems are those of its last search; says again then why it waits.
+
+    They are read only where something changed that they follow from, or where that is not to be seen, as the time.
+    """
+    entry = _entries(session).get(job.key)
+    if entry is None:
+        return False
+    known = _seen(session)
+    situation, digest = known.digests.get(job.key, ("", ""))
+    if session.view.volatile or situation != known.situation(session):
+        digest = digest_of(problems())
+        known.digests[job.key] = known.situation(session), digest
+    if entry["digest"] != digest:
+        return False
+    told = [msgspec.convert(each, Reason) for each in entry["reasons"]]
+    trace, pods = session.view.trace, entry["pods"]
+    if entry["job"] >= 0:
+        trace.job(job.key, told[entry["job"]])
+    for pod in session.view.pending(job):
+        if pod.uid in pods:
+            trace.pod(pod.row, told[pods[pod.uid]])
+    return True
+
+
+def keep(session: Session, job: Job, problems: Sequence[Problem]) -> None:
+    """Remember that a gang with these problems has no places, and what is said of it."""
+    trace, known, digest = session.view.trace, _seen(session), digest_of(problems)
+    known.digests[job.key] = known.situation(session), digest
+    said = {pod.uid: trace.pods[pod.row] for pod in session.view.pending(job) if pod.row in trace.pods}
+    of_job = trace.jobs.get(job.key)
+    reasons = [*said.values(), *([] if of_job is None else [of_job])]
+    number = {id(reason): at for at, reason in enumerate({id(reason): reason for reason in reasons}.values())}
+    session.actions_left[_NAME] = {
+        **_entries(session),
+        job.key: {
+            "digest": digest,
+            "job": -1 if of_job is None else number[id(of_job)],
+            "pods": {uid: number[id(reason)] for uid, reason in said.items()},
+            "reasons": [msgspec.to_builtins(reason) for reason in {id(each): each for each in reasons}.values()],
+        },
+    }
+
+
+def _entries(session: Session) -> dict[str, dict[str, Any]]:
+    """What earlier turns and sessions remember, of gangs that still wait."""
+    found: dict[str, dict[str, Any]] | None = session.actions_left.get(_NAME)
+    if found is None:
+        jobs, before = session.view.jobs, session.view.environment.left.get(_NAME, {})
+        if not before:
+            return {}
+        found = {key: entry for key, entry in before.items() if key in jobs and jobs[key].counts[PodState.Pending]}
+        session.actions_left[_NAME] = found
+    return found
+
+
+# -- what a problem is -------------------------------------------------------------------------------------------------
+
+
+def digest_of(problems: Sequence[Problem]) -> str:
+    """The same for equal problems, in every process."""
+    return blake2b(repr([_plain(each) for each in problems]).encode(), digest_size=_DIGEST).hexdigest()
+
+
+def _plain(value: Any) -> object:
+    """A value of dataclasses, lists and mappings by what is in it."""
+    if is_dataclass(value):
+        return [_plain(getattr(value, each.name)) for each in fields(value)]
+    if isinstance(value, dict):
+        return sorted((key, _plain(each)) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value] if any(map(is_dataclass, value)) else value
+    return value
+
+
+# -- what has not changed ----------------------------------------------------------------------------------------------
+
+
+class _Seen:
+    """What the problems of a session follow from, beside the places of pods."""
+
+    def __init__(self, session: Session, before: _Seen | None) -> None:
+        snapshot, environment = session.view.snapshot, session.view.environment
+        self._parts = (
+            session.policy,
+            snapshot.nodes.facts,
+            snapshot.pods.records,
+            snapshot.pod_groups,
+            dict(snapshot.queues),
+            dict(snapshot.hyper_nodes),
+            dict(snapshot.objects),
+            environment.node_usage,
+            environment.sharding,
+        )
+        same = before is not None and all(map(_same, self._parts, before._parts))
+        #: by key of the job: the situation in which its problem was read, and the digest of that
+        self.digests: dict[str, tuple[str, str]] = dict(before.digests) if before is not None and same else {}
+        self._asked = -1
+        self._situation = ""
+
+    def of(self, session: Session) -> bool:
+        """Whether it is about a session."""
+        return self._parts[2] is session.view.snapshot.pods.records
+
+    def situation(self, session: Session) -> str:
+        """What is placed where, as a digest."""
+        view = session.view
+        if self._asked != len(view.nodes.log):
+            self._asked = len(view.nodes.log)
+            digest = blake2b(digest_size=_DIGEST)
+            for array in (view.nodes.room(view.nodes.rows), view.pods.state, view.pods.node):
+                digest.update(np.ascontiguousarray(array).tobytes())
+            self._situation = digest.hexdigest()
+        return self._situation
+
+
+def _same(mine: object, its: object) -> bool:
+    return mine is its or bool(mine == its)
+
+
+def _seen(session: Session) -> _Seen:
+    derived = session.view.snapshot.derived
+    found = derived.get(_Seen)
+    if not isinstance(found, _Seen) or not found.of(session):
+        found = derived[_Seen] = _Seen(session, found if isinstance(found, _Seen) else None)
+    return found

@@ -1,0 +1,304 @@
+"""Places for a gang that found none in the order of its pods.
+
+The answer is one of three: the places, which every filter has passed one by one; the proof that there are none; or
+that none were found within the budget. Where there are none now, the same is asked of the cluster without the pods of
+others: only a gang that would have places there is told to wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.framework.job import Job
+from stromboli.framework.operation import Kind
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.placement.exact import bounds, memory
+from stromboli.placement.exact.conflicts import conflicts, numbered
+from stromboli.placement.exact.problem import QUEUE, Problem
+from stromboli.placement.exact.reading import Reading, kinds_of, pods_needed, read, with_groups
+from stromboli.placement.exact.search import Found, Places, search
+from stromboli.placement.pending import PendingJob, pending_job, placeable
+from stromboli.placement.starting import may_start
+from stromboli.state.pods import PodRecord
+
+#: steps of the kernel that a step of a search takes as long as
+_STEP = 10
+#: sets of groups that are tried
+_MOST_SETS = 64
+#: how often plugins may refuse places that were found before the search ends
+_MOST_REFUSED = 64
+
+
+def waits_in_vain(session: Session, job: Job) -> bool:
+    """Whether nothing changed for a gang since it was searched for in vain; says again why it waits."""
+    if not memory.waits(session, job) or not _may_search(session, job):
+        return False
+    if session.view.nodes.releasing.any() or session.ask.job_pipelined(job):
+        # It may be promised what terminating pods leave, or keep what it finds.
+        return False
+    pods, steps = placeable(session, job), session.kernel.steps
+    # Of a process that remembers and of one that has to look the work counts as the same.
+    known = memory.recall(session, job, lambda: _Attempt(session, job, kinds_of(session, job, pods)).problems())
+    session.kernel.steps = steps
+    return known
+
+
+def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
+    """Place what a job needs to start, where its pods found no places in their order.
+
+    What is left to place then; None where nothing was placed, with a reason if it is known that nothing ever will be.
+    """
+    if not session.rules.what_fits or not session.policy.session.search:
+        return None
+    kept = [(statement, statement.save()) for statement in session.undecided]
+    pods = session.view.pending(job)
+    for operation in (each for _, made in kept for each in made):
+        if operation.kind is Kind.Pipeline:
+            # It gets its places when others have gone.
+            return None
+        pods += operation.pods
+    if len(pods) < 2 or _order_is_all_the_same(session, job, pods) or session.ask.job_missing(job) <= 0:
+        return None
+    for each, _ in reversed(kept):
+        each.discard()
+    statement = None
+    if _may_search(session, job):
+        statement = _Attempt(session, job, kinds_of(session, job, placeable(session, job))).run()
+    if statement is None:
+        # What a gang that is overdue found in its own order is kept for it.
+        for each, made in kept:
+            each.recover(made)
+        return None
+    statement.commit()
+    session.view.trace.jobs.pop(job.key, None)
+    return pending_job(session, job, placeable(session, job))
+
+
+def _may_search(session: Session, job: Job) -> bool:
+    """Whether a gang lacks pods, and keeps no places of an earlier turn."""
+    if not session.rules.what_fits or not session.policy.session.search or session.ask.job_missing(job) <= 0:
+        return False
+    return not (job.waiting_count or job.counts[PodState.Allocated])
+
+
+def _order_is_all_the_same(session: Session, job: Job, pods: Sequence[PodRecord]) -> bool:
+    """Whether the order of pods makes no difference, and it is known without a search if the empty cluster has room."""
+    return not job.divided and _all_alike(session, pods) and session.kernel.passes_everywhere(pods[0])
+
+
+def _all_alike(session: Session, pods: Sequence[PodRecord]) -> bool:
+    """Whether nothing tells pods apart, and where one goes has no say in where others may."""
+    first, kernel = pods[0], session.kernel
+    pod_class, role, labels = first.pod_class, first.role, first.labels
+    for pod in pods:
+        if pod.pod_class is not pod_class or pod.role != role:
+            return False
+        if pod.labels != labels and kernel.identifies and kernel.identity(pod) != kernel.identity(first):
+            return False
+    return not kernel.varies(first)
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """What was found for a gang in one situation."""
+
+    found: Found
+    #: the problem that has no solution, of the last set of groups that was tried
+    problem: Problem
+
+
+class _Attempt:
+    def __init__(self, session: Session, job: Job, kinds: list[list[PodRecord]]) -> None:
+        self._session = session
+        self._job = job
+        self._kinds = kinds
+        #: whether the order of the pods makes no difference, so that there are no places now
+        self._alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(kinds[0][0])
+        #: the problem as things stand
+        self._now = read(session, job, kinds)
+        #: the same if no other pod held a place; None for a gang that holds places itself
+        self._empty = None if job.ready_count else read(session, job, kinds, empty=True)
+        self._left = session.policy.session.search
+        self._refused = 0
+        self._statement: Statement | None = None
+
+    def problems(self) -> list[Problem]:
+        """What all that is found follows from."""
+        return [each.problem for each in (self._now, self._empty) if each is not None]
+
+    def run(self) -> Statement | None:
+        problems = self.problems()
+        if any(not within.choices for each in problems for within in each.within):
+            # There is no HyperNode that it may lie in: that is known better than here.
+            return None
+        if memory.recall(self._session, self._job, lambda: problems):
+            return None
+        reason = self._search_all()
+        if self._statement is not None:
+            return self._statement
+        if reason is not None:
+            self._tell(reason)
+        if all(each.clear for each in problems) and not self._refused:
+            memory.keep(self._session, self._job, problems)
+        return None
+
+    def _tell(self, reason: Reason) -> None:
+        """Give the gang a reason, in place of what single pods lack: they may lack it in one order only."""
+        trace = self._session.view.trace
+        trace.job(self._job.key, reason)
+        for pod in self._session.view.pending(self._job):
+            trace.pods.pop(pod.row, None)
+
+    def _search_all(self) -> Reason | None:
+        """Search for places now, and if there are none on the empty cluster; the reason where others do not matter."""
+        if not self._alike:
+            verdict = self._solve(self._now, real=True)
+            if self._statement is not None:
+                return None
+            if not verdict.found.proven and self._now.problem.clear and not self._refused:
+                return self._not_found()
+        return None if self._empty is None else self._never(self._empty)
+
+    # -- reasons -----------------------------------------------------------------------------------------------------
+
+    def _never(self, reading: Reading) -> Reason | None:
+        """The reason of a gang that would not be placed if no other pod held a place."""
+        verdict = self._solve(reading, real=False)
+        if verdict.found.places is not None or not reading.problem.clear:
+            return None
+        if not verdict.found.proven:
+            return self._not_found()
+        problem = verdict.problem
+        sets, steps = conflicts(problem, self._left)
+        self._took(steps)
+        without = ", or ".join(f"without {' and '.join(names)}" for names in sets)
+        message = f"PodGroup {self._job.key} starts with pods that cannot be placed together, whatever finishes"
+        numbers = (numbered(problem, name) for name in dict.fromkeys(name for names in sets for name in names))
+        return Reason(
+            Stage.Gang,
+            "CannotBePlacedTogether",
+            f"{message}; they could be {without}" if without else message,
+            Actionable.User,
+            "; ".join([f"it starts with {pods_needed(problem)} pods", *filter(None, numbers)]),
+            scalable=not any(QUEUE in names for names in sets),
+        )
+
+    def _not_found(self) -> Reason:
+        steps = self._session.policy.session.search
+        words = f"PodGroup {self._job.key} starts with pods for which no places together were found within the budget"
+        detail = f"session.search is {steps} steps; that there are no places is not proven"
+        return Reason(Stage.Gang, "NoPlacesFound", words, Actionable.Admin, detail, scalable=True)
+
+    # -- searching ---------------------------------------------------------------------------------------------------
+
+    def _solve(self, reading: Reading, *, real: bool) -> _Verdict:
+        """Search with each set of groups that would do; with `real` places are tried on a statement."""
+        proven, problem = True, reading.problem
+        for active in self._groups():
+            if active is _TOO_MANY:
+                return _Verdict(Found(None, False, 0), problem)
+            problem = with_groups(self._session, reading, self._job, active)
+            found = self._search(reading, problem, real=real)
+            if found.places is not None:
+                return _Verdict(found, problem)
+            proven = proven and found.proven
+        return _Verdict(Found(None, proven, 0), problem)
+
+    def _search(self, reading: Reading, problem: Problem, *, real: bool) -> Found:
+        if not real and len(problem.kinds) == 1 and not any(True for _ in problem.rules):
+            # A bound of pods that are alike is exact.
+            impossible, steps = bounds.refuted(problem)
+            return Found(None if impossible else [], impossible, steps)
+
+        def accept(places: Places) -> bool:
+            return not real or self._try(reading, problem, places)
+
+        found = search(problem, self._left, accept)
+        self._took(found.steps)
+        return found
+
+    def _took(self, steps: int) -> None:
+        self._left = max(0, self._left - steps)
+        self._session.kernel.step(steps * _STEP)
+
+    def _groups(self) -> Iterator[frozenset[str] | None]:
+        """The sets of groups that may get places, the smallest first; None for a job without groups."""
+        job, session = self._job, self._session
+        if not job.divided:
+            yield None
+            return
+        waiting = {session.view.sub_job_of(job, pods[0]).uid for pods in self._kinds}
+        lacking = {policy.name: policy.min_sub_groups for policy in job.pod_group.spec.sub_group_policy}
+        closed = []
+        for uid, sub_job in job.sub_jobs.items():
+            if session.ask.sub_job_missing(sub_job) <= 0:
+                lacking[sub_job.policy] = lacking.get(sub_job.policy, 0) - 1
+            elif uid in waiting:
+                closed.append(uid)
+        ready = waiting - set(closed)
+        tried = 0
+        for size in range(len(closed) + 1):
+            for more in combinations(closed, size):
+                counts = dict(lacking)
+                for uid in more:
+                    policy = job.sub_jobs[uid].policy
+                    counts[policy] = counts.get(policy, 0) - 1
+                if any(count > 0 for count in counts.values()):
+                    continue
+                if tried == _MOST_SETS:
+                    yield _TOO_MANY
+                    return
+                tried += 1
+                yield frozenset({*ready, *more})
+
+    def _try(self, reading: Reading, problem: Problem, places: Places) -> bool:
+        """Place pods one by one, asking everybody; what the queue does not allow is forbidden from then on."""
+        session, job = self._session, self._job
+        if self._refused >= _MOST_REFUSED:
+            return False
+        statement, numbers = session.statement(), [0] * len(problem.kinds)
+        for kind, node in places:
+            pod, row = reading.pods[kind][numbers[kind]], int(reading.rows[node])
+            numbers[kind] += 1
+            if session.ask.allocatable(job.queue, pod)[0] <= 0:
+                statement.discard()
+                problem.forbidden.append(tuple(numbers))
+                self._refused += 1
+                return False
+            place = session.kernel.best_on(pod, row)
+            if place != (row, True) or not may_start(session, job, pod) or session.ask.refusal(pod, row) is not None:
+                statement.discard()
+                self._refused += 1
+                return False
+            statement.allocate(session.view.sub_job_of(job, pod), (pod,), (row,))
+        if session.ask.job_missing(job) > 0:
+            statement.discard()
+            self._refused += 1
+            return False
+        self._locate(statement, reading, places)
+        self._statement = statement
+        return True
+
+    def _locate(self, statement: Statement, reading: Reading, places: Places) -> None:
+        """Have the job and its groups lie where their pods are."""
+        job, tree = self._job, self._session.view.topology
+        if not job.divided and job.highest_tier is None:
+            return
+        nodes: dict[str, list[int]] = {}
+        for kind, node in places:
+            uid = self._session.view.sub_job_of(job, reading.pods[kind][0]).uid
+            nodes.setdefault(uid, []).append(int(reading.rows[node]))
+        for uid, rows in nodes.items():
+            statement.locate(job.sub_jobs[uid], tree.around(np.array(rows)))
+        statement.locate(job, tree.around(np.array([row for rows in nodes.values() for row in rows])))
+
+
+#: in place of a set of groups: there are too many to try
+_TOO_MANY: frozenset[str] = frozenset({""})

@@ -1,0 +1,247 @@
+"""A gang and the nodes as numbers: which pods may go where, what they take, and what excludes what.
+
+Pods that nothing tells apart are one kind. Sets of nodes and of kinds are integers, a bit for each: a rule that rules
+out a domain is one operation, however many nodes that has. Nothing here knows sessions or plugins, so that the same
+problem has the same answer wherever it is solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+
+import numpy as np
+
+from stromboli.api import resources
+from stromboli.api.resources import TOLERANCE
+
+#: what rules out placements by name: resources, and these
+FILTERS = "node selectors, taints and other filters of nodes"
+QUEUE = "the queue's limits"
+TOPOLOGY = "network topology"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Pods that are alike."""
+
+    count: int
+    #: by dimension
+    request: tuple[float, ...]
+    #: the nodes that may take one as far as that depends on no other pod of the gang
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """So many pods of some kinds have to get places."""
+
+    kinds: int
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """A division of the nodes."""
+
+    #: by node, negative for none
+    of: tuple[int, ...]
+    #: the nodes of each domain
+    members: dict[int, int]
+
+    @classmethod
+    def divide(cls, of: Sequence[int]) -> Domains:
+        """The domains of nodes with these numbers."""
+        members: dict[int, int] = {}
+        for node, number in enumerate(of):
+            if number >= 0:
+                members[number] = members.get(number, 0) | 1 << node
+        return cls(tuple(of), members)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the domains are the nodes."""
+        return self.of == tuple(range(len(self.of)))
+
+
+@dataclass(frozen=True, slots=True)
+class ApartRule:
+    """Kinds that do not share a domain."""
+
+    words: str
+    #: by kind, those that it excludes
+    conflicts: tuple[int, ...]
+    domains: Domains
+
+
+@dataclass(frozen=True, slots=True)
+class NearRule:
+    """Kinds that join pods of selected kinds, in a domain of each of several divisions."""
+
+    words: str
+    kinds: int
+    selected: int
+    divisions: tuple[Domains, ...]
+    #: by division: the nodes in whose domain a selected pod is already
+    present: tuple[int, ...]
+
+    @property
+    def founders(self) -> int:
+        """Selected kinds that do not have to join others by this rule."""
+        return self.selected & ~self.kinds
+
+
+@dataclass(frozen=True, slots=True)
+class BalancedRule:
+    """A kind that keeps the numbers of selected pods in the domains close to the smallest of them."""
+
+    words: str
+    kind: int
+    selected: int
+    domains: Domains
+    #: the nodes that count
+    eligible: int
+    #: by domain that has eligible nodes: the selected pods that it has already
+    counts: dict[int, float]
+    max_skew: int
+    #: whether the smallest number counts as 0
+    too_few_domains: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WithinRule:
+    """Kinds all of whose pods lie in one of several sets of nodes."""
+
+    words: str
+    kinds: int
+    choices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRule:
+    """What all pods that get places may take together."""
+
+    words: str
+    #: by kind
+    takes: tuple[float, ...]
+    room: float
+
+
+@dataclass(slots=True)
+class Problem:
+    """What has to be placed, and where it may be."""
+
+    kinds: list[Kind]
+    needs: list[Need]
+    #: by node and dimension
+    rooms: list[tuple[float, ...]]
+    #: by dimension, its name
+    dimensions: list[str]
+    apart: list[ApartRule] = field(default_factory=list)
+    near: list[NearRule] = field(default_factory=list)
+    balanced: list[BalancedRule] = field(default_factory=list)
+    within: list[WithinRule] = field(default_factory=list)
+    quotas: list[QuotaRule] = field(default_factory=list)
+    #: numbers of pods by kind that are refused together, with all that are larger: what was learned
+    forbidden: list[tuple[int, ...]] = field(default_factory=list)
+    #: whether the rules say all that the filters would
+    clear: bool = True
+
+    @property
+    def everywhere(self) -> int:
+        """All nodes."""
+        return (1 << len(self.rooms)) - 1
+
+    def opened(self) -> list[int]:
+        """By kind the nodes that may take one now: its filters pass, and there is room."""
+        rooms = np.array(self.rooms, np.float64).reshape(len(self.rooms), len(self.dimensions)).T
+        found = []
+        for kind in self.kinds:
+            fitting = resources.fits(np.array(kind.request), rooms) if len(self.rooms) else np.zeros(0, np.bool_)
+            packed = np.packbits(fitting, bitorder="little")
+            found.append(kind.nodes & int.from_bytes(packed.tobytes(), "little") if kind.count else 0)
+        return found
+
+    @property
+    def rules(self) -> Iterator[ApartRule | NearRule | BalancedRule | WithinRule | QuotaRule]:
+        """All rules beside amounts and filters."""
+        for of_sort in (self.apart, self.near, self.balanced, self.within, self.quotas):
+            yield from of_sort
+
+    def names(self) -> list[str]:
+        """What may rule out placements, by name."""
+        asked = [any(kind.request[at] > 0 for kind in self.kinds) for at in range(len(self.dimensions))]
+        amounts = [name for name, wanted in zip(self.dimensions, asked, strict=True) if wanted]
+        filtered = [FILTERS] if any(kind.nodes != self.everywhere for kind in self.kinds) else []
+        limited = [QUEUE] if self.forbidden else []
+        return list(dict.fromkeys((*amounts, *filtered, *(rule.words for rule in self.rules), *limited)))
+
+    def relaxed(self, names: frozenset[str]) -> Problem:
+        """The same without what has some names."""
+        columns = [at for at, name in enumerate(self.dimensions) if name in names]
+
+        def without(request: tuple[float, ...]) -> tuple[float, ...]:
+            return tuple(0.0 if at in columns else amount for at, amount in enumerate(request))
+
+        everywhere = self.everywhere if FILTERS in names else 0
+        return replace(
+            self,
+            kinds=[Kind(each.count, without(each.request), each.nodes | everywhere) for each in self.kinds],
+            apart=[rule for rule in self.apart if rule.words not in names],
+            near=[rule for rule in self.near if rule.words not in names],
+            balanced=[rule for rule in self.balanced if rule.words not in names],
+            within=[rule for rule in self.within if rule.words not in names],
+            quotas=[rule for rule in self.quotas if rule.words not in names],
+            forbidden=[] if QUEUE in names else self.forbidden,
+        )
+
+    def alike(self) -> list[int]:
+        """By node a number that nodes share which no rule tells apart, while no pod of the gang is on them."""
+        size = len(self.rooms)
+        columns = [
+            np.unpackbits(np.frombuffer(mask.to_bytes(size // 8 + 1, "little"), np.uint8), bitorder="little")[:size]
+            for mask in self._masks()
+        ]
+        looks = np.array(columns).T.tobytes() if columns else b""
+        width = len(columns)
+        numbers: list[list[int]] = [[_domain(rule.domains, node) for node in range(size)] for rule in self.apart]
+        numbers += [[_domain(each, node) for node in range(size)] for rule in self.near for each in rule.divisions]
+        numbers += [[_domain(rule.domains, node) for node in range(size)] for rule in self.balanced]
+        known: dict[object, int] = {}
+        of_nodes = zip(*numbers, strict=True) if numbers else repeat((), size)
+        return [
+            known.setdefault((room, looks[node * width : (node + 1) * width], of_node, self._counted(node)), len(known))
+            for node, (room, of_node) in enumerate(zip(self.rooms, of_nodes, strict=True))
+        ]
+
+    def _masks(self) -> Iterator[int]:
+        """The sets of nodes that rules tell apart, each once."""
+        masks = [kind.nodes for kind in self.kinds]
+        masks += [mask for rule in self.near for mask in rule.present]
+        masks += [rule.eligible for rule in self.balanced]
+        masks += [choice for rule in self.within for choice in rule.choices]
+        return iter(dict.fromkeys(masks))
+
+    def _counted(self, node: int) -> tuple[float | None, ...]:
+        """What rules have counted in the domains of a node."""
+        return tuple(rule.counts.get(rule.domains.of[node]) for rule in self.balanced)
+
+
+def _domain(domains: Domains, node: int) -> int:
+    """The domain of a node, the same number for all domains of one node: such nodes are not told apart by it."""
+    number = domains.of[node]
+    return number if number < 0 or domains.members[number].bit_count() > 1 else -2
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The members of a set, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def fits(request: Sequence[float], room: Sequence[float]) -> bool:
+    """Whether a request has room, as `resources.fits` compares it."""
+    return all(left > want - TOLERANCE or want <= 0 for want, left in zip(request, room, strict=True))

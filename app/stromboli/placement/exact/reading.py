@@ -1,0 +1,263 @@
+"""The problem of a gang in a session: its pods in kinds, and what plugins say of them, as numbers.
+
+A problem is read as things stand, or as they would be if no other pod held a place (`empty`). What others leave behind,
+such as pods that the gang's pods want to be near, then still counts for it, so that what is impossible there would be
+impossible whatever finishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stromboli.api.resources import PODS, Mask, Matrix, Rows, fits
+from stromboli.framework.job import NOWHERE, Job, SubJob
+from stromboli.framework.relations import Apart, Balanced, Limited, Near, Relation, Unclear
+from stromboli.framework.session import Session
+from stromboli.placement.exact.problem import (
+    QUEUE,
+    TOPOLOGY,
+    ApartRule,
+    BalancedRule,
+    Domains,
+    Kind,
+    NearRule,
+    Need,
+    Problem,
+    QuotaRule,
+    WithinRule,
+)
+from stromboli.state.pods import PodRecord
+
+
+@dataclass(slots=True)
+class Reading:
+    """A problem, and what its numbers stand for."""
+
+    problem: Problem
+    #: by kind, in task order
+    pods: list[list[PodRecord]]
+    #: by node, its row in the session
+    rows: Rows
+
+
+def read(session: Session, job: Job, kinds: list[list[PodRecord]], *, empty: bool = False) -> Reading:
+    """The problem of a job whose pods are divided into kinds, but for what it needs, see `needs`."""
+    return _Reader(session, job, kinds, empty=empty).read()
+
+
+def kinds_of(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[list[PodRecord]]:
+    """Pods that are alike, in task order: nothing that filters, rules or the gang read tells them apart."""
+    kernel, found = session.kernel, dict[Hashable, list[PodRecord]]()
+    alone = any(kernel.varies(pod) for pod in _one_of_each_class(pods))
+    for pod in session.ask.in_task_order(list(pods)):
+        key: tuple[Hashable, ...] = kernel.identity(pod), pod.role
+        if job.divided:
+            key = *key, session.view.sub_job_of(job, pod).uid
+        if alone:
+            key = *key, frozenset(pod.labels.items()), pod.row if pod.pod_class.claims else -1
+        found.setdefault(key, []).append(pod)
+    return list(found.values())
+
+
+def _one_of_each_class(pods: Sequence[PodRecord]) -> Iterator[PodRecord]:
+    return iter({(pod.pod_class.id, frozenset(pod.labels.items())): pod for pod in pods}.values())
+
+
+class _Reader:
+    def __init__(self, session: Session, job: Job, kinds: list[list[PodRecord]], *, empty: bool) -> None:
+        self._session = session
+        self._job = job
+        self._kinds = kinds
+        self._empty = empty
+        self._first = [pods[0] for pods in kinds]
+        #: the nodes of the problem by row in the session
+        self._rows: Rows
+
+    def read(self) -> Reading:
+        session, view = self._session, self._session.view
+        relations, warned = session.kernel.between(self._first)
+        nodes = view.nodes
+        room: Matrix = nodes.allocatable if self._empty else nodes.room(nodes.rows)
+        masks = [self._nodes_of(at, relations) for at in range(len(self._first))]
+        requests = [view.request(pod) for pod in self._first]
+        overcommitted = ~fits(np.zeros(len(room)), room, nodes.always)
+        masks = [mask & ~overcommitted for mask in masks]
+        own = [mask & fits(request, room) for mask, request in zip(masks, requests, strict=True)]
+        self._rows = np.flatnonzero(np.logical_or.reduce(own)) if own else np.zeros(0, np.intp)
+        # What no pod asks for is no part of it, and no difference between nodes.
+        columns = np.flatnonzero(np.any([request > 0 for request in requests], axis=0)).tolist()
+        columns.sort(key=lambda column: (column == PODS, column))
+        limited = [] if self._empty else [each for each in relations if isinstance(each, Limited)]
+        amounts = np.vstack([room[columns][:, self._rows], *(each.room[self._rows] for each in limited)])
+        problem = Problem(
+            kinds=[
+                Kind(
+                    len(pods),
+                    (*requests[at][columns].tolist(), *(float(each.takes[at]) for each in limited)),
+                    self._bits(masks[at]),
+                )
+                for at, pods in enumerate(self._kinds)
+            ],
+            needs=[],
+            rooms=[tuple(room) for room in amounts.T.tolist()],
+            dimensions=[*(view.dimensions[column] for column in columns), *(each.words for each in limited)],
+            clear=not session.failures and not any(warned) and not any(isinstance(each, Unclear) for each in relations),
+        )
+        self._add(problem, relations)
+        problem.within = list(self._within())
+        problem.quotas = list(self._quotas(columns, requests))
+        reading = Reading(problem, self._kinds, self._rows)
+        groups = self._job.sub_jobs if self._job.divided else ()
+        problem.needs = needs(session, reading, self._job, frozenset(groups))
+        return reading
+
+    def _nodes_of(self, at: int, relations: Sequence[Relation]) -> Mask:
+        """The nodes whose filters pass one pod of a kind, rules that others of the gang may satisfy set aside."""
+        kernel, pod = self._session.kernel, self._first[at]
+        replaced = {each.cause for each in relations if isinstance(each, Near | Balanced) and each.pod == at}
+        return kernel.without(pod, replaced, hopeful=self._empty)
+
+    def _bits(self, mask: Mask) -> int:
+        """A set of nodes, from a mask over those of the session."""
+        packed = np.packbits(mask[self._rows], bitorder="little")
+        return int.from_bytes(packed.tobytes(), "little")
+
+    # -- rules -------------------------------------------------------------------------------------------------------
+
+    def _add(self, problem: Problem, relations: Sequence[Relation]) -> None:
+        near: dict[Hashable, NearRule] = {}
+        for each in relations:
+            if isinstance(each, Apart):
+                conflicts = tuple(_set(row) for row in each.conflicts)
+                problem.apart.append(ApartRule(each.words, conflicts, self._domains(each.domain)))
+            elif isinstance(each, Near):
+                rule = self._near(each)
+                key = rule.selected, rule.present, tuple(domains.of for domains in rule.divisions)
+                known = near.get(key)
+                near[key] = rule if known is None else replace(known, kinds=known.kinds | rule.kinds)
+            elif isinstance(each, Balanced):
+                problem.balanced.append(self._balanced(each))
+        problem.near = list(near.values())
+
+    def _domains(self, numbers: Rows) -> Domains:
+        return Domains.divide(numbers[self._rows].tolist())
+
+    def _near(self, each: Near) -> NearRule:
+        divisions = tuple(self._domains(domain) for domain in each.domains)
+        present = tuple(
+            self._bits(mask & (domain >= 0)) for mask, domain in zip(each.present, each.domains, strict=True)
+        )
+        return NearRule(each.words, 1 << each.pod, _set(each.selected), divisions, present)
+
+    def _balanced(self, each: Balanced) -> BalancedRule:
+        """Domains count though none of their nodes has room: what they have few of keeps others from more."""
+        counts: dict[int, float] = {}
+        for node in np.flatnonzero(each.eligible).tolist():
+            number = int(each.domain[node])
+            counts[number] = counts.get(number, 0.0) + (0.0 if self._empty else float(each.counts[node]))
+        return BalancedRule(
+            each.words,
+            each.pod,
+            _set(each.selected),
+            self._domains(each.domain),
+            self._bits(each.eligible),
+            counts,
+            each.max_skew,
+            each.too_few_domains,
+        )
+
+    def _within(self) -> Iterator[WithinRule]:
+        """The HyperNodes that the job, and each of its groups, must not leave."""
+        everything = (1 << len(self._kinds)) - 1
+        choices = self._choices(self._job)
+        if choices is not None:
+            yield WithinRule(TOPOLOGY, everything, choices)
+        for sub_job in self._job.sub_jobs.values() if self._job.divided else ():
+            kinds = sum(1 << at for at, pod in enumerate(self._first) if self._group_of(pod) is sub_job)
+            choices = self._choices(sub_job) if kinds else None
+            if choices is not None:
+                yield WithinRule(TOPOLOGY, kinds, choices)
+        if not self._job.divided:
+            choices = self._choices(next(iter(self._job.sub_jobs.values())))
+            if choices is not None:
+                yield WithinRule(TOPOLOGY, everything, choices)
+
+    def _choices(self, of: Job | SubJob) -> tuple[int, ...] | None:
+        """The largest HyperNodes in which a job or group may lie, of the nodes that may take a pod; None for anywhere.
+
+        Empty where there is no HyperNode for it, whatever room there is.
+        """
+        session, tree = self._session, self._session.view.topology
+        if of.highest_tier is None:
+            return None
+        offered = session.ask.hyper_node_gradients(of, tree.top, False, len(tree))
+        if offered is None:
+            return None
+        found = np.concatenate(offered) if offered else np.zeros(0, np.intp)
+        if self._empty and of.allocated_hyper_node == NOWHERE:
+            found = np.flatnonzero(tree.tiers <= of.highest_tier)
+        sets = sorted({self._bits(tree.masks[each]) for each in found.tolist()}, key=lambda nodes: -nodes.bit_count())
+        largest: list[int] = []
+        for nodes in sets:
+            if not any(nodes & ~other == 0 for other in largest):
+                largest.append(nodes)
+        return tuple(sorted(largest))
+
+    def _group_of(self, pod: PodRecord) -> SubJob:
+        return self._session.view.sub_job_of(self._job, pod)
+
+    def _quotas(self, columns: Sequence[int], requests: Sequence[np.ndarray]) -> Iterator[QuotaRule]:
+        """What the queue may ever hold; what its share has left is learned when places are tried."""
+        view, queue = self._session.view, self._job.queue
+        ceiling = self._session.ask.ceiling(view, queue)
+        if ceiling is None:
+            return
+        held = 0.0 if self._empty else view.by_queue(view.membership.allocated_now())[queue.name]
+        room = ceiling - held
+        for column in columns:
+            if np.isfinite(room[column]) and (column != PODS or view.counts_pods):
+                takes = tuple(float(request[column]) for request in requests)
+                yield QuotaRule(QUEUE, takes, float(room[column]))
+
+
+# -- what a gang needs -------------------------------------------------------------------------------------------------
+
+
+def needs(session: Session, reading: Reading, job: Job, active: frozenset[str] | None) -> list[Need]:
+    """What a job needs to start, when of its groups only the active ones get places; None for all of them."""
+    kinds = [(1 << at, pods[0]) for at, pods in enumerate(reading.pods)]
+    everything = sum(bit for bit, _ in kinds)
+    found = [Need(everything, max(session.ask.job_missing(job), job.min_available - job.ready_count))]
+    if job.min_by_role:
+        held = job.held_by_role(best_effort=False)
+        for role, least in job.min_by_role.items():
+            lacking = least - held.get(role, 0)
+            found.append(Need(sum(bit for bit, pod in kinds if pod.role == role), lacking))
+    for uid in sorted(active or ()):
+        lacking = session.ask.sub_job_missing(job.sub_jobs[uid])
+        of_group = sum(bit for bit, pod in kinds if session.view.sub_job_of(job, pod).uid == uid)
+        found.append(Need(of_group, lacking))
+    return [need for need in found if need.least > 0]
+
+
+def with_groups(session: Session, reading: Reading, job: Job, active: frozenset[str] | None) -> Problem:
+    """The problem in which only pods of active groups get places."""
+    kinds = list(reading.problem.kinds)
+    if active is not None:
+        for at, pods in enumerate(reading.pods):
+            if session.view.sub_job_of(job, pods[0]).uid not in active:
+                kinds[at] = replace(kinds[at], count=0)
+    return replace(reading.problem, kinds=kinds, needs=needs(session, reading, job, active), forbidden=[])
+
+
+def pods_needed(problem: Problem) -> int:
+    """How many pods get places at least."""
+    return max((need.least for need in problem.needs), default=0)
+
+
+def _set(mask: np.ndarray) -> int:
+    """The members of a mask."""
+    return sum(1 << at for at in np.flatnonzero(mask).tolist())

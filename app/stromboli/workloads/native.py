@@ -1,0 +1,128 @@
+"""Kubernetes' own PodGroups (`scheduling.k8s.io`) as the core knows PodGroups, and what is written to their status.
+
+Versions differ in the names of fields and of the condition; the reader takes all of them. A group has no queue of its
+own: a label or annotation names it. A hard topology constraint stands for the tier of HyperNodes of that name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from stromboli.api.crds import SCHEDULING, PodGroupPhase, PodGroupStatus
+from stromboli.api.errors import InvalidObjectError
+from stromboli.api.objects import Pod
+from stromboli.api.validation import shown
+from stromboli.state.pods import EVICTED_TOGETHER, GROUP_ANNOTATION
+from stromboli.workloads import said
+from stromboli.workloads.groups import WORKLOAD_ANNOTATION
+from stromboli.workloads.paths import Object, at, count, described, items, mapping, text
+
+GROUP = "scheduling.k8s.io"
+#: versions, the newest first
+VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
+_SUFFIX = f".podgroups.{GROUP}"
+_CONDITIONS = {"v1alpha2": "PodGroupScheduled"}
+_CONDITION = "PodGroupInitiallyScheduled"
+#: the API server refuses longer messages
+_LONGEST = 32_768
+
+
+def is_native(manifest: object) -> bool:
+    """Whether a manifest is one of Kubernetes' own PodGroups."""
+    version = manifest.get("apiVersion") if isinstance(manifest, dict) else None
+    return isinstance(version, str) and version.partition("/")[0] == GROUP and at(manifest, "kind") == "PodGroup"
+
+
+def inner_name(name: str) -> str:
+    """The name under which the core knows a group: PodGroups of Volcano may have the same one."""
+    return f"{name}{_SUFFIX}"
+
+
+def outer_name(name: str) -> str | None:
+    """The name of the group that the core knows under a name; None for PodGroups of Volcano."""
+    return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
+
+
+def group_of(pod: Pod) -> str:
+    """The name under which the core knows the group that a pod's spec names; empty for none."""
+    group = pod.spec.scheduling_group
+    return inner_name(group.pod_group_name) if group is not None and group.pod_group_name else ""
+
+
+def in_native_group(pod: Pod) -> Pod:
+    """A pod as the core sees it: in the group that its spec names, whatever an annotation says."""
+    name = group_of(pod)
+    if not name:
+        return pod
+    annotations = {**(pod.metadata.annotations or {}), GROUP_ANNOTATION: name}
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+
+def as_pod_group(native: Object) -> Object:
+    """The PodGroup that the core sees in place of a native one.
+
+    Raises InvalidObjectError for a policy or number that cannot be read.
+    """
+    meta, name = native["metadata"], text(native, "metadata.name")
+    noted = {**(meta.get("annotations") or {}), WORKLOAD_ANNOTATION: f"PodGroup/{name}"}
+    mode = at(native, "spec.disruptionMode")
+    if mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode):
+        noted[EVICTED_TOGETHER] = "true"
+    metadata: Object = {**meta, "name": inner_name(name), "annotations": noted}
+    spec: Object = {"minMember": _min_count(native)}
+    queue, priority = said.first([native], said.QUEUE, {}), text(native, "spec.priorityClassName")
+    if queue:
+        spec["queue"] = queue
+    if priority:
+        spec["priorityClassName"] = priority
+    keys = [text(each, "key") for _, each in items(native, "spec.schedulingConstraints.topology")]
+    topology = {"mode": "hard", "highestTierName": keys[0]} if keys else said.network_topology([native])
+    if topology:
+        spec["networkTopology"] = topology
+    return {"apiVersion": SCHEDULING, "kind": "PodGroup", "metadata": metadata, "spec": spec, "status": _seen(native)}
+
+
+def condition(decided: PodGroupStatus, shown: Object, version: str) -> Object | None:
+    """The condition to write to a native group, None where what it shows may stay.
+
+    It is true once all pods that start together are bound, and stays so; it is false with the reason while they wait.
+    """
+    type = _CONDITIONS.get(version, _CONDITION)
+    before: Object = next((each for _, each in items(shown, "status.conditions") if each.get("type") == type), {})
+    if before.get("status") == "True":
+        return None
+    if decided.phase in (PodGroupPhase.Running, PodGroupPhase.Completed):
+        return {"type": type, "status": "True", "reason": "Scheduled", "message": ""}
+    why = next((each for each in decided.conditions if each.type == "Unschedulable" and each.status == "True"), None)
+    if why is None:
+        return None
+    found = {"type": type, "status": "False", "reason": "Unschedulable", "message": why.message[:_LONGEST]}
+    return None if all(before.get(key) == value for key, value in found.items()) else found
+
+
+def _seen(native: Object) -> dict[str, Any]:
+    """The status of a group that no session has decided on, by what its conditions say."""
+    types = (_CONDITION, *_CONDITIONS.values())
+    conditions = [each for _, each in items(native, "status.conditions") if each.get("type") in types]
+    begun = any(each.get("status") == "True" for each in conditions)
+    return {"phase": PodGroupPhase.Running} if begun else {}
+
+
+def _min_count(native: Object) -> int:
+    policy = mapping(native, "spec.schedulingPolicy")
+    if isinstance(policy.get("gang"), dict):
+        least = count(native, native, "spec.schedulingPolicy.gang.minCount")
+        if not least:
+            raise InvalidObjectError(described(native), "spec.schedulingPolicy.gang.minCount", "should be at least 1")
+        return least
+    if "basic" in policy:
+        return 1
+    found = shown(at(native, "spec.schedulingPolicy"))
+    raise InvalidObjectError(described(native), "spec.schedulingPolicy", f"should be gang or basic, not {found}")
+
+
+def native_key(key: str) -> bool:
+    """Whether a key is that of a native group in the core."""
+    return key.endswith(_SUFFIX)

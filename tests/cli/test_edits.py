@@ -1,0 +1,144 @@
+"""Changes to queues and jobs: what they do to a cluster, and what --dry-run says that they would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stromboli.cli.completion import completed
+from stromboli.devserver import DevServer
+from tests.cli.conftest import stromboli
+
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+JOBS, PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
+
+
+class World:
+    """An API server, and the commands on it."""
+
+    def __init__(self, url: str, kubeconfig: Path) -> None:
+        self.url = url
+        self.options = ("--kubeconfig", str(kubeconfig))
+
+    def create(self, path: str, version: str, kind: str, name: str, **rest: Any) -> dict[str, Any]:
+        meta = {"name": name, **rest.pop("metadata", {})}
+        body = {"apiVersion": version, "kind": kind, "metadata": meta, **rest}
+        answer = httpx.post(self.url + path, json=body).raise_for_status()
+        made: dict[str, Any] = answer.json()
+        return made
+
+    def get(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = httpx.get(self.url + path).json()
+        return found
+
+    def run(self, *words: str) -> tuple[int, str]:
+        told = stromboli(*words, *self.options)
+        return told.exit_code, told.output
+
+
+@pytest.fixture
+def world(tmp_path: Path, repository: Path) -> Iterator[World]:
+    definitions = tuple(sorted((repository / "charts/stromboli/files/crds").glob("*.yaml")))
+    with DevServer.spawn(kubeconfig=tmp_path / "config", manifests=definitions) as url:
+        made = World(url, tmp_path / "config")
+        amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+        made.create("/api/v1/nodes", "v1", "Node", "n1", status={"allocatable": amounts})
+        made.create(QUEUES, "scheduling.volcano.sh/v1beta1", "Queue", "team", spec={"weight": 1})
+        yield made
+
+
+def job(world: World, name: str, *, owned: bool, count: int = 2) -> None:
+    """A gang whose pods run on node n1, made by a batch Job or by hand."""
+    spec = {"minMember": count, "queue": "team"}
+    world.create(GROUPS, "scheduling.volcano.sh/v1beta1", "PodGroup", name, spec=spec)
+    references = []
+    if owned:
+        template = {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}
+        made = world.create(JOBS, "batch/v1", "Job", name, spec={"template": template})
+        uid = made["metadata"]["uid"]
+        references = [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}]
+    for number in range(count):
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+        annotations = {"scheduling.k8s.io/group-name": name}
+        world.create(
+            *(PODS, "v1", "Pod", f"{name}-{number}"),
+            metadata={"annotations": annotations, "ownerReferences": references},
+            spec={"schedulerName": "stromboli", "nodeName": "n1", "containers": [container]},
+        )
+
+
+def test_a_queue_is_created_changed_and_deleted(world: World) -> None:
+    amounts = ("--capability", "cpu=8,memory=1Gi", "--guarantee", "cpu=1")
+    assert world.run("queue", "create", "new", "--weight", "3", "--dry-run", *amounts)[0] == 0
+    assert world.get(f"{QUEUES}/new")["kind"] == "Status"
+    assert world.run("queue", "create", "new", "--weight", "3", *amounts) == (0, "queue new is created\n")
+    spec = world.get(f"{QUEUES}/new")["spec"]
+    assert (spec["weight"], spec["capability"]) == (3, {"cpu": "8", "memory": "1Gi"})
+    assert spec["guarantee"] == {"resource": {"cpu": "1"}}
+    assert world.run("queue", "set", "new", "--weight", "5", "--no-reclaimable") == (0, "queue new is changed\n")
+    spec = world.get(f"{QUEUES}/new")["spec"]
+    assert (spec["weight"], spec["reclaimable"], spec["capability"]["cpu"]) == (5, False, "8")
+    assert world.run("queue", "delete", "new") == (0, "queue new is deleted\n")
+    assert world.run("queue", "delete", "new") == (1, "there is no queue new\n")
+    assert world.run("queue", "set", "gone", "--weight", "2") == (1, "there is no queue gone\n")
+
+
+def test_what_is_wrong_with_a_change_is_a_line(world: World) -> None:
+    assert "'cpu=x' is no amount" in world.run("queue", "create", "new", "--capability", "cpu=x")[1]
+    assert "nothing to change" in world.run("queue", "set", "team")[1]
+    job(world, "held", owned=False)
+    code, said = world.run("queue", "delete", "team")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "default/held would have no queue" in said
+    assert "files and --url are for --dry-run" in stromboli("queue", "delete", "team", "--url", world.url).output
+
+
+def test_a_dry_run_says_what_a_change_would_do(world: World) -> None:
+    job(world, "runs", owned=True)
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    group = {"annotations": {"scheduling.k8s.io/group-name": "waits"}}
+    world.create(GROUPS, "scheduling.volcano.sh/v1beta1", "PodGroup", "waits", spec={"minMember": 1, "queue": "team"})
+    world.create(
+        *(PODS, "v1", "Pod", "waits-0"), metadata=group, spec={"schedulerName": "stromboli", "containers": [container]}
+    )
+    code, said = world.run("job", "delete", "runs", "--dry-run")
+    assert code == 0, said
+    assert "+ bind default/waits-0 to n1" in said
+    assert world.get(f"{PODS}/runs-0")["metadata"].get("deletionTimestamp") is None
+    assert "no difference" in world.run("queue", "set", "team", "--weight", "2", "--dry-run")[1]
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_job_is_suspended_resumed_and_deleted_by_what_made_it(world: World, owned: bool) -> None:
+    job(world, "train", owned=owned)
+    if owned:
+        assert world.run("job", "suspend", "train") == (0, "Job default/train is suspended\n")
+        assert world.get(f"{JOBS}/train")["spec"]["suspend"] is True
+        assert world.run("job", "resume", "default/train") == (0, "Job default/train is resumed\n")
+        assert world.get(f"{JOBS}/train")["spec"]["suspend"] is False
+        assert world.run("job", "delete", "train") == (0, "Job default/train is deleted\n")
+        assert world.get(f"{JOBS}/train")["kind"] == "Status"
+    else:
+        assert "no controller that could make them again" in world.run("job", "suspend", "train")[1]
+        assert world.run("job", "delete", "train") == (0, "job default/train is deleted\n")
+        assert world.get(f"{GROUPS}/train")["kind"] == "Status"
+    assert world.run("job", "delete", "gone") == (1, "there is no job default/gone\n")
+
+
+def test_names_are_completed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(world, "train", owned=False)
+    monkeypatch.setattr("stromboli.cli.sources.DEFAULT_URL", "http://127.0.0.1:1")
+    for words, name in (
+        (["queue", "set", *world.options, "te"], "team"),
+        (["why", *world.options, "queue", "te"], "team"),
+        (["why", *world.options, "job", "tr"], "train"),
+        (["job", "delete", *world.options, "tr"], "train"),
+        (["job", "delete", *world.options, "default/tr"], "default/train"),
+    ):
+        assert name in list(completed(words)), words
+    assert list(completed(["queue", "set", *world.options, "zz"])) == [":0"]

@@ -1,0 +1,146 @@
+"""Gangs of what people submit, on a real API server with the Job controller; and Kubernetes' own gangs.
+
+Definitions of other projects' kinds here take any object: their controllers cannot run here, and their pods are made by
+the tests as those controllers label and own them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane.cluster import Cluster, eventually
+from tests.e2e.audit import Audit
+from tests.e2e.conftest import Start
+from tests.e2e.service import Service
+from tests.e2e.world import Object, World, define, pod
+
+pytestmark = pytest.mark.e2e
+
+GATES = "GenericWorkload=true,GangScheduling=true"
+NATIVE = "/apis/scheduling.k8s.io/v1alpha2"
+
+
+def jobs(world: World) -> str:
+    return f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
+
+
+def job(name: str, pods: int, cpu: str = "1", owner: Object | None = None, **meta: Any) -> Object:
+    template = {"spec": {**pod("", cpu=cpu)["spec"], "restartPolicy": "Never"}}
+    metadata = {"name": name, **meta, **({"ownerReferences": [reference(owner)]} if owner else {})}
+    spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def reference(owner: Object) -> Object:
+    meta, keys = owner["metadata"], {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+    return {**keys, "name": meta["name"], "uid": meta["uid"], "controller": True}
+
+
+def patch(world: World, path: str, change: Object) -> None:
+    headers = {"Content-Type": "application/merge-patch+json"}
+    world.api.patch(path, json=change, headers=headers).raise_for_status()
+
+
+def group_of(world: World, owner: Object) -> Object:
+    name = f"podgroup-{owner['metadata']['uid']}"
+    return next((group for group in world.groups() if group["metadata"]["name"] == name), {"spec": {}})
+
+
+def count(world: World) -> int:
+    return len(world.items(f"/api/v1/namespaces/{world.namespace}/pods"))
+
+
+def test_a_job_starts_whole_follows_its_parallelism_and_takes_its_group_along(world: World, start: Start) -> None:
+    world.nodes(1, cpu="3")
+    start()
+    made = world.create(jobs(world), job("train", 4))
+    eventually(lambda: group_of(world, made)["spec"].get("minMember") == 4)
+    eventually(lambda: count(world) == 4)
+    assert world.placed() == {}
+    patch(world, f"{jobs(world)}/train", {"spec": {"parallelism": 2, "completions": 2}})
+    eventually(lambda: group_of(world, made)["spec"]["minMember"] == 2)
+    eventually(lambda: len(world.placed()) == 2)
+    world.api.delete(f"{jobs(world)}/train", params={"propagationPolicy": "Background"}).raise_for_status()
+    eventually(lambda: world.groups() == [])
+
+
+def test_a_job_of_many_pods_costs_one_group_and_no_write_to_pods(world: World, start: Start, audit: Audit) -> None:
+    world.nodes(4, cpu="50")
+    start()
+    world.create(jobs(world), job("wide", 150, cpu="1"))
+    eventually(lambda: len(world.placed()) == 150, 120)
+    mine = f"/namespaces/{world.namespace}/"
+    writes = [write.path for write in audit.writes("admin", "stromboli") if mine in write.path]
+    assert sum(path.endswith("/podgroups") for path in writes) <= 2
+    assert [path for path in writes if "/pods/wide-" in path and "binding" not in path and "status" not in path] == []
+
+
+def test_the_jobs_of_a_job_set_are_one_gang(world: World, start: Start) -> None:
+    """With a definition of JobSets that takes any object."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    names = {"plural": "jobsets", "kind": "JobSet", "singular": "jobset", "listKind": "JobSetList"}
+    versions = [{"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
+    spec = {"group": "jobset.x-k8s.io", "scope": "Namespaced", "names": names, "versions": versions}
+    definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    notes = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    define(
+        world.api, [{**definition, "metadata": {"name": "jobsets.jobset.x-k8s.io", "annotations": notes}, "spec": spec}]
+    )
+    world.nodes(1, cpu="2")
+    start()
+    replicated = [{"name": "worker", "replicas": 2, "template": {"spec": job("", 2)["spec"]}}]
+    sets = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{world.namespace}/jobsets"
+    named = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "train"}}
+    whole = world.create(sets, {**named, "spec": {"replicatedJobs": replicated}})
+    for number in range(2):
+        world.create(jobs(world), job(f"train-worker-{number}", 2, owner={**named, **whole}))
+    eventually(lambda: group_of(world, whole)["spec"].get("minMember") == 4)
+    eventually(lambda: count(world) == 4)
+    assert len(world.groups()) == 1
+    assert world.placed() == {}
+    world.nodes(1, cpu="2", prefix="more")
+    eventually(lambda: len(world.placed()) == 4)
+
+
+# -- Kubernetes' own gangs -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gated(new_cluster: Callable[..., Cluster], definitions: list[Object]) -> Iterator[World]:
+    """A cluster whose API server has Kubernetes' own PodGroups."""
+    args = [f"--feature-gates={GATES}", "--runtime-config=scheduling.k8s.io/v1alpha2=true"]
+    cluster = new_cluster(apiserver_args=args)
+    with cluster.client() as api:
+        define(api, definitions)
+    world = World(cluster, "gangs")
+    world.begin()
+    yield world
+    world.api.close()
+
+
+def test_a_gang_of_kubernetes_starts_whole_and_says_so(gated: World, tmp_path: Path) -> None:
+    gated.nodes(1, cpu="2")
+    service = Service(gated.cluster.kubeconfig(), tmp_path / "stromboli.log").wait_ready()
+    try:
+        path = f"{NATIVE}/namespaces/gangs/podgroups"
+        spec = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+        gated.create(path, {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": spec})
+        member = {"schedulingGroup": {"podGroupName": "train"}}
+        gated.pods([pod(f"p-{number}", **member) for number in range(3)])
+
+        def said() -> tuple[str, str]:
+            conditions = gated.get(f"{path}/train").get("status", {}).get("conditions") or [{}]
+            return conditions[0].get("status", ""), conditions[0].get("reason", "")
+
+        eventually(lambda: said() == ("False", "Unschedulable"))
+        assert gated.placed() == {}
+        gated.nodes(1, cpu="1", prefix="more")
+        eventually(lambda: len(gated.placed()) == 3)
+        eventually(lambda: said() == ("True", "Scheduled"))
+        assert gated.groups() == []
+    finally:
+        service.end()

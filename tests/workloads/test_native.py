@@ -1,0 +1,129 @@
+"""Kubernetes' own PodGroups, as `simulate` reads them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import yaml
+
+from stromboli.api import objects
+from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus
+from stromboli.api.decisions import Evict
+from stromboli.engine import Engine
+from stromboli.explain.remedies import explained
+from stromboli.simulation.admission import admit
+from stromboli.simulation.manifests import load
+from stromboli.simulation.run import Run, feed, run
+from stromboli.state.cluster import ClusterState
+from stromboli.workloads.native import as_pod_group, condition
+from tests import builders
+from tests.plugins.sessions import decide, policy
+
+VERSIONS = ("v1alpha2", "v1alpha3", "v1beta1")
+Object = dict[str, Any]
+
+
+def group(version: str = "v1alpha2", policy: Object | None = None, **spec: Any) -> Object:
+    chosen = {"gang": {"minCount": 3}} if policy is None else policy
+    meta = {"name": "train", "labels": {"kueue.x-k8s.io/queue-name": "research"}}
+    whole = {"schedulingPolicy": chosen, **spec}
+    return {"apiVersion": f"scheduling.k8s.io/{version}", "kind": "PodGroup", "metadata": meta, "spec": whole}
+
+
+def pods(count: int) -> list[Object]:
+    requests = {"resources": {"requests": {"cpu": "1"}}}
+    spec = {"schedulerName": "stromboli", "schedulingGroup": {"podGroupName": "train"}}
+    spec["containers"] = [{"name": "c", **requests}]  # type: ignore[assignment]
+    return [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{n}"}, "spec": spec} for n in range(count)]
+
+
+def simulated(*manifests: Object, cpu: int = 3) -> Run:
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": cpu, "pods": 9}}}
+    queue = {"kind": "Queue", "metadata": {"name": "research"}, "spec": {"weight": 1}}
+    loaded = load(["-"], io.BytesIO(yaml.safe_dump_all([node, queue, *manifests]).encode()))
+    assert loaded.problems == []
+    state = ClusterState(("stromboli",), reads=builders.READS)
+    feed(state, admit(loaded, state.scheduler_names))
+    return run(Engine(), state)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_gang_starts_whole_or_not_at_all_in_the_queue_that_its_label_names(version: str) -> None:
+    assert simulated(group(version), *pods(3), cpu=2).bindings == {}
+    done = simulated(group(version), *pods(3))
+    assert len(done.bindings) == 3
+    (job,) = done.session.view.jobs.values()
+    assert job.queue.name == "research"
+
+
+def test_pods_of_a_basic_policy_start_one_by_one() -> None:
+    assert len(simulated(group(policy={"basic": {}}), *pods(4)).bindings) == 3
+
+
+def test_pods_wait_for_their_group() -> None:
+    done = simulated(*pods(2))
+    assert done.bindings == {}
+
+
+def test_volcanos_group_of_the_same_name_is_another() -> None:
+    other = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 1}}
+    done = simulated(group(), other, *pods(3))
+    assert len(done.session.view.jobs) == 2
+    assert len(done.bindings) == 3
+
+
+def test_why_knows_it_by_its_name() -> None:
+    answer = explained(simulated(group(), *pods(3), cpu=2).session, "job", "default/train", None)
+    assert answer is not None
+    assert (answer.workload, answer.min_member) == ("PodGroup/train", 3)
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        ({}, "spec.schedulingPolicy: should be gang or basic, not {}"),
+        ({"gang": {"minCount": 0}}, "spec.schedulingPolicy.gang.minCount: should be at least 1"),
+        ({"gang": {"minCount": "3"}}, "spec.schedulingPolicy.gang.minCount: should be a whole number"),
+        ({"gang": {"minCont": 3}}, "unknown field, with the value 3, did you mean 'minCount'?"),
+    ],
+)
+def test_what_cannot_be_read_is_named(policy: Object, problem: str) -> None:
+    (told,) = load(["-"], io.BytesIO(yaml.safe_dump(group(policy=policy)).encode())).problems
+    assert problem in told
+
+
+def test_the_condition_is_true_once_and_false_while_it_waits() -> None:
+    waits = PodGroupCondition(type="Unschedulable", status="True", reason="NotEnough", message="NotEnough: no room")
+    waiting = PodGroupStatus(phase="Inqueue", conditions=[waits])
+    found = condition(waiting, group(), "v1alpha2")
+    assert found == {
+        "type": "PodGroupScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "NotEnough: no room",
+    }
+    shown = {**group(), "status": {"conditions": [found]}}
+    assert condition(waiting, shown, "v1alpha2") is None
+    scheduled = condition(PodGroupStatus(phase="Running"), shown, "v1beta1")
+    assert scheduled is not None
+    assert (scheduled["type"], scheduled["status"]) == ("PodGroupInitiallyScheduled", "True")
+    assert condition(waiting, {"status": {"conditions": [scheduled]}}, "v1beta1") is None
+    assert condition(PodGroupStatus(phase="Inqueue"), group(), "v1alpha2") is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "gone"), [("Pod", 1), ("PodGroup", 4), ({"single": {}}, 1), ({"all": {}}, 4)], ids=str
+)
+def test_a_group_that_is_disrupted_as_one_is_evicted_whole(mode: Any, gone: int) -> None:
+    found = as_pod_group(group(policy={"gang": {"minCount": 3}}, disruptionMode=mode))
+    metadata = {**found["metadata"], "namespace": "default", "name": "train"}
+    running = PodGroup.parse({**found, "metadata": metadata, "spec": {"minMember": 3}, "status": {"phase": "Running"}})
+    high = objects.PriorityClass(metadata=objects.Metadata(name="high"), value=9)
+    urgent = builders.pod_group("urgent", 1, phase="Inqueue", priorityClassName="high")
+    by = policy("drf", actions="allocate, preempt")
+    victims = builders.gang("train", 4, cpu="1", node="n")
+    objs = (running, *victims, high, urgent, *builders.gang("urgent", 1, cpu="1"))
+    result = decide(builders.node("n", cpu="4"), *objs, by=by)
+    assert sum(isinstance(each, Evict) for each in result.decisions) == gone
