@@ -252,15 +252,18 @@ class Histories(RuleBasedStateMachine):
         return changes, result
 
     def _placed_next(self, beneficiaries: set[str], moved: set[str], running: dict[str, int]) -> None:
-        """If nothing else changes, who was evicted for is bound once the victims have gone, and moved pods are back."""
+        """If nothing else changes, the jobs that pods were evicted for are bound once these have gone, and moved pods
+        are back. More important jobs that are admitted only then may evict them after that.
+        """
         longest = max((left for _, _, left in self.world.leaving.values()), default=0)
+        most = dict.fromkeys(running, 0)
         for _ in range(1 + max(self.world.patience, longest)):
             self.world.session()
-        for job in self.world.jobs:
-            if job.name in beneficiaries:
-                assert job.running > running[job.name], f"{job.name} did not get the place of others"
-            if job.name in moved - beneficiaries:
-                assert job.running >= running[job.name], f"{job.name} was moved and is not back"
+            most |= {job.name: max(most[job.name], job.running) for job in self.world.jobs}
+        for name in beneficiaries:
+            assert most[name] > running[name], f"{name} did not get the place of others"
+        for name in moved - beneficiaries:
+            assert most[name] >= running[name], f"{name} was moved and is not back"
 
 
 def _spec(drawn: dict[str, Any], parent: str) -> dict[str, Any]:
