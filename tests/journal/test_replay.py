@@ -127,7 +127,7 @@ def test_pods_that_were_resized_count_as_they_did() -> None:
     recording.state.upsert("Pod", pod("wait-0", "wait", cpu="3"))
     for cpu, bound in (("2", {}), ("3", {}), ("1", {"default/wait-0": "n0"})):
         spec = pod("run-0", "run", cpu="1", node="n0").spec
-        in_force = ContainerStatus("main", ResourceRequirements(requests={"cpu": cpu}))
+        in_force = ContainerStatus("main", resources=ResourceRequirements(requests={"cpu": cpu}))
         status = msgspec.structs.replace(running.status, container_statuses=[in_force])
         recording.state.upsert("Pod", msgspec.structs.replace(running, spec=spec, status=status))
         assert recording.session().session.bound == bound

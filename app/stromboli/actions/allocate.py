@@ -34,6 +34,7 @@ from stromboli.framework.statement import Statement
 from stromboli.framework.turns import Turns
 from stromboli.placement import domains
 from stromboli.placement.borrowing import borrow_leftover
+from stromboli.placement.exact.memory import IN_VAIN
 from stromboli.placement.exact.places import place_in_any_order, waits_in_vain
 from stromboli.placement.groups import place_as_nominated, place_group
 from stromboli.placement.pending import PendingGroup, PendingJob, competing, pending_job
@@ -151,7 +152,7 @@ class Allocate(Action):
 
     def _take_turn(self, session: Session, job: Job, pending_jobs: dict[str, PendingJob]) -> bool:
         """Try a job; True when it was committed and has pods left. What is only promised a place keeps it."""
-        if waits_in_vain(session, job):
+        if IN_VAIN in session.view.environment.left and waits_in_vain(session, job):
             return False
         if self._place_in_order(session, job, pending_jobs):
             return True

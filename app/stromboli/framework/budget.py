@@ -86,19 +86,19 @@ class Budget:
         if turns.limit is None:
             return self._attempt(job, turn, otherwise)
         long = turns.long
-        most = long.most(job) if long else long.first
+        most = long.most(job) if long.any else long.first
         if not most:
             turns.drop((job,))
             self._wait_for_a_longer_turn(job)
             return otherwise
-        before, held = self._kernel.steps, job.ready_count
+        before, counts = self._kernel.steps, job.counts[:]
         try:
             found = self._attempt(job, turn, otherwise, most)
-            if long:
+            if long.any:
                 long.whole(job)
             return found
         except TurnCutError:
-            if job.ready_count == held:
+            if job.counts == counts:
                 # Without progress it would be cut at the same place again.
                 long.cut(job, self._kernel.steps - before)
                 self._wait_for_a_longer_turn(job)
@@ -122,7 +122,7 @@ class Budget:
         """Remember which jobs the budget did not reach; their keys, and whether they had a turn in earlier sessions."""
         name = f"turns of {action}"
         known = name in self._view.environment.left
-        if turns.done and not (known or turns.scarce or turns.long):
+        if turns.done and not (known or turns.scarce or turns.long.any):
             return []
         left = turns.left(queue.name for queue in self._view.queues.values() if self._view.in_strict_order(queue))
         if left or known:

@@ -33,10 +33,8 @@ class LongTurns:
         self._used: dict[str, tuple[float, float]] = dict(left.get("used", {}))
         #: steps that jobs need whose turns were cut, by key
         self._needs: dict[str, int] = dict(left.get("needs", {}))
-
-    def __bool__(self) -> bool:
-        """Whether the next session has to know anything."""
-        return bool(self._used or self._needs)
+        #: whether a queue has used up savings, or a job needs a longer turn
+        self.any = bool(self._used or self._needs)
 
     def most(self, job: Job) -> float:
         """The steps that the turn of a job may take; 0 while it has to wait for its queue's savings."""
@@ -56,10 +54,12 @@ class LongTurns:
         """The turn of a job took so many steps, more than any may."""
         beyond = max(0, steps - self.free)
         self._used[job.queue.name] = self._used_up(job.queue.name) + beyond, self._time()
+        self.any = True
 
     def cut(self, job: Job, steps: int) -> None:
         """The turn of a job was cut after so many steps, and it needs a longer one."""
         self._needs[job.key] = min(2 * steps, self._limit * _MOST)
+        self.any = True
 
     def whole(self, job: Job) -> None:
         """A job needs no longer turn."""
@@ -67,7 +67,7 @@ class LongTurns:
 
     def left(self, known: Callable[[str], bool]) -> dict[str, Any]:
         """What the next session has to know; `known` says which jobs are still there. Empty where there is nothing."""
-        if not self:
+        if not self.any:
             return {}
         used = {name: each for name, each in sorted(self._used.items()) if self._used_up(name) > 0}
         needs = {key: need for key, need in sorted(self._needs.items()) if known(key)}

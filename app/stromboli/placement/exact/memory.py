@@ -22,13 +22,13 @@ from stromboli.framework.session import Session
 from stromboli.placement.exact.problem import Problem
 
 #: what sessions leave under this name: by key of the job the digest of its problems, and why it and its pods wait
-_NAME = "places in vain"
+IN_VAIN = "places in vain"
 _DIGEST = 16
 
 
 def waits(session: Session, job: Job) -> bool:
     """Whether a gang was searched for in vain the last time."""
-    entries = session.view.environment.left.get(_NAME)
+    entries = session.view.environment.left.get(IN_VAIN)
     return entries is not None and job.key in entries
 
 
@@ -65,7 +65,7 @@ def keep(session: Session, job: Job, problems: Sequence[Problem]) -> None:
     of_job = trace.jobs.get(job.key)
     reasons = [*said.values(), *([] if of_job is None else [of_job])]
     number = {id(reason): at for at, reason in enumerate({id(reason): reason for reason in reasons}.values())}
-    session.actions_left[_NAME] = {
+    session.actions_left[IN_VAIN] = {
         **_entries(session),
         job.key: {
             "digest": digest,
@@ -78,13 +78,13 @@ def keep(session: Session, job: Job, problems: Sequence[Problem]) -> None:
 
 def _entries(session: Session) -> dict[str, dict[str, Any]]:
     """What earlier turns and sessions remember, of gangs that still wait."""
-    found: dict[str, dict[str, Any]] | None = session.actions_left.get(_NAME)
+    found: dict[str, dict[str, Any]] | None = session.actions_left.get(IN_VAIN)
     if found is None:
-        jobs, before = session.view.jobs, session.view.environment.left.get(_NAME, {})
+        jobs, before = session.view.jobs, session.view.environment.left.get(IN_VAIN, {})
         if not before:
             return {}
         found = {key: entry for key, entry in before.items() if key in jobs and jobs[key].counts[PodState.Pending]}
-        session.actions_left[_NAME] = found
+        session.actions_left[IN_VAIN] = found
     return found
 
 
