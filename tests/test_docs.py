@@ -120,7 +120,7 @@ def test_the_examples_print_what_the_page_says(policy: str, cluster: str, shown:
 def test_the_policy_of_the_reference_is_one() -> None:
     policy, in_place = re.findall(r"^```yaml\n(.*?)^```$", read("docs/policy.md"), re.DOTALL | re.MULTILINE)
     assert in_place == read("deploy/default-scheduler.conf")
-    assert [finding.problem for finding in policy_findings(Engine(policy).policy)] == []
+    assert [finding.problem for finding in policy_findings(Engine(policy))] == []
     keys = read("docs/policy.md").partition("## Actions")[0]
     assert list(yaml.safe_load(policy)) == re.findall(r"^\| `(\w+)` \|", keys, re.MULTILINE)
     with pytest.raises(PolicyError, match=", ".join(sorted(yaml.safe_load(policy)))):

@@ -149,8 +149,13 @@ class Engine:
     @property
     def notes(self) -> list[str]:
         """What of the policy has no effect, a line each."""
+        return [*self.policy.notes, *self.muted]
+
+    @property
+    def muted(self) -> list[str]:
+        """Plugins in tiers where what they permit is not heard, a line each."""
         tiers = [[self.registry.plugin(option.name) for option in tier.plugins] for tier in self.policy.tiers]
-        return [*self.policy.notes, *muted(tiers, self.rules)]
+        return list(muted(tiers, self.rules))
 
     def acting(self, actions: Sequence[str]) -> Engine:
         """An engine with the same policy but other actions."""

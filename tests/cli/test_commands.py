@@ -161,17 +161,19 @@ def test_the_doctor_names_what_keeps_pods_waiting(files: Path) -> None:
         ("enqueue, allocate, reclaim", "gang predicates conformance", "reclaim has no plugin that determines shares"),
         ("enqueue, allocate, preempt", "gang predicates drf", "pods of kube-system may be evicted"),
         ("allocate", "gang predicates overcommit", "overcommit has no say without enqueue"),
-        (
-            *("enqueue, allocate", "gang sla predicates"),
-            "sla is not in a tier above gang, which outvotes it: jobs that waited long enough reserve nothing",
-        ),
     ],
 )
 def test_policies_that_hardly_mean_what_they_say(actions: str, plugins: str, problem: str) -> None:
     named = "".join(f"  - name: {name}\n" for name in plugins.split())
-    found = list(policy_findings(Engine(f"actions: {actions!r}\ntiers:\n- plugins:\n{named}").policy))
+    found = list(policy_findings(Engine(f"actions: {actions!r}\ntiers:\n- plugins:\n{named}")))
     assert [finding.problem for finding in found] == [problem]
-    assert list(policy_findings(Engine(DEFAULT_POLICY).policy)) == []
+    assert list(policy_findings(Engine(DEFAULT_POLICY))) == []
+
+
+def test_a_plugin_below_one_that_outvotes_it_is_found() -> None:
+    tiers = "".join(f"- plugins: [{{name: {name}}}]\n" for name in ("gang", "predicates", "sla"))
+    (found,) = policy_findings(Engine(f"actions: allocate\ntiers:\n{tiers}"))
+    assert found.problem.startswith("tiers[2].plugins[0]: what sla permits at job_pipelined is not heard where gang")
 
 
 def findings(*objects: Any, by: str = DEFAULT_POLICY) -> list[str]:

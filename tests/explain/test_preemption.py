@@ -63,5 +63,5 @@ def test_an_elastic_job_above_its_minimum_may_reclaim_and_not_preempt() -> None:
 
 @pytest.mark.parametrize(("action", "asks"), [("consolidation", True), ("stalegangeviction", False)])
 def test_the_doctor_knows_who_asks_conformance(action: str, asks: bool) -> None:
-    found = policy_findings(Engine(policy("gang predicates", actions=f"allocate, {action}")).policy)
+    found = policy_findings(Engine(policy("gang predicates", actions=f"allocate, {action}")))
     assert any("kube-system" in each.problem for each in found) == asks

@@ -45,7 +45,7 @@ def doctor(
         problems.append((kind, status))
 
     known = clusters.known_in(which, files) if files else clusters.known_of(which, refused)
-    found = [*_access(problems), *policy_findings(known.engine.policy), *_schedulers(known, which.scheduler_name)]
+    found = [*_access(problems), *policy_findings(known.engine), *_schedulers(known, which.scheduler_name)]
     if files:
         found += _misspelt(files)
     else:

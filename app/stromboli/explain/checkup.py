@@ -11,12 +11,12 @@ from msgspec import Struct
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE, ResourceAmounts, amounts, told
 from stromboli.api.validation import did_you_mean
+from stromboli.engine import Engine
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.explain.jobs import counted
 from stromboli.framework.ignored import ignored_of_queue
 from stromboli.framework.job import Queue
 from stromboli.framework.session import Session
-from stromboli.policy.model import Policy
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads.native import GROUP, outer_name
 
@@ -39,8 +39,9 @@ class Finding(Struct, frozen=True):
     advice: str
 
 
-def policy_findings(policy: Policy) -> Iterator[Finding]:
+def policy_findings(engine: Engine) -> Iterator[Finding]:
     """What of a policy can be used and hardly means what it says."""
+    policy = engine.policy
     actions = list(policy.actions)
     plugins = [option.name for tier in policy.tiers for option in tier.plugins]
     sharing = [name for name in _SHARING if name in plugins]
@@ -66,19 +67,12 @@ def policy_findings(policy: Policy) -> Iterator[Finding]:
         yield finding("overcommit has no say without enqueue", "add enqueue to the actions, or drop overcommit")
     if any(name in actions for name in _EVICTING) and "conformance" not in plugins:
         yield finding("pods of kube-system may be evicted", "add the plugin conformance, which protects them")
-    yield from _outvoted(policy)
+    for line in engine.muted:
+        yield finding(line, "move it there, or drop it")
     if "gang" not in plugins:
         yield finding("there is no gang", "without it jobs start pod by pod, whatever their minMember")
     if "predicates" not in plugins:
         yield finding("there is no predicates", "without it taints, affinity and volumes are not heeded")
-
-
-def _outvoted(policy: Policy) -> Iterator[Finding]:
-    """sla where gang, in its tier or above, rejects what it permits."""
-    tier = {option.name: number for number, each in reversed([*enumerate(policy.tiers)]) for option in each.plugins}
-    if "sla" in tier and "gang" in tier and tier["gang"] <= tier["sla"]:
-        problem = "sla is not in a tier above gang, which outvotes it: jobs that waited long enough reserve nothing"
-        yield Finding("policy", problem, "put sla into a tier of its own, before that of gang")
 
 
 def queue_findings(session: Session) -> Iterator[Finding]:
