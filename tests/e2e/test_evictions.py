@@ -13,10 +13,11 @@ from tests.e2e.world import World, pod
 
 pytestmark = pytest.mark.e2e
 
+#: victims are chosen whatever disruption budgets say, so that only the API server refuses them
 POLICY = """
 actions: "enqueue, allocate, preempt"
 tiers:
-- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: priority}, {name: gang}, {name: conformance}, {name: pdb, enablePreemptable: false}]
 - plugins: [{name: predicates}, {name: nodeorder}]
 """
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"

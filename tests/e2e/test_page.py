@@ -76,7 +76,7 @@ def test_from_the_overview_to_the_cause_in_two_clicks_for_whom_may_read_it(
         def cause(tab: Page) -> None:
             tab.get_by_role("link", name=f"{world.namespace}/train").click()
             expect(tab.locator(".cause")).to_contain_text("Waits at Placement: ClusterFull")
-            expect(tab.locator(".cause")).to_contain_text("holds 8, 2 more requested")
+            expect(tab.locator(".cause")).to_contain_text("the cluster has 8, queue default holds 4")
 
         def by_reason(tab: Page) -> None:
             tab.get_by_role("link", name="ClusterFull").click()

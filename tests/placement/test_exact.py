@@ -90,7 +90,7 @@ def test_what_fits_starts_and_of_what_does_not_it_is_proven(cluster: Cluster) ->
     if not starts(result):
         why = why_job(result.session, result.session.view.jobs["default/x"])
         assert why is not None
-        assert why.reason in ("CannotBePlacedTogether", "NeverFits"), why
+        assert why.reason in ("CannotBePlacedTogether", "NeverFits", "NoMatchingNode"), why
         assert why.actionable == "user"
 
 

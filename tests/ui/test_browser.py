@@ -109,7 +109,7 @@ def renews(tab: Page, ran: Ran) -> None:
     ran.history.session(ran.session, NOON + 12, 0.004)
     with pytest.raises(AssertionError):
         expect(tab.locator("tbody tr")).to_have_count(6, timeout=600)
-    tab.get_by_role("button", name="Live").press("Enter")
+    tab.get_by_role("button", name="Paused").press("Enter")
     expect(tab.locator("tbody tr")).to_have_count(6)
 
 

@@ -176,6 +176,10 @@ class _Attempt:
         if not verdict.found.proven:
             return self._not_found()
         problem = verdict.problem
+        accepted = sum(kind.count for kind in problem.kinds if kind.nodes)
+        if accepted < pods_needed(problem) and not problem.within:
+            # Pods that no node takes, even alone, say so themselves.
+            return None
         sets, steps = conflicts(problem, self._left)
         self._took(steps)
         without = ", or ".join(f"without {' and '.join(names)}" for names in sets)
