@@ -21,7 +21,7 @@ from stromboli.state.pods import PodRecord
 def jobs_ahead(session: Session, job: Job) -> list[Job]:
     """The jobs that wait for room only and are served before this one, in order.
 
-    Those that cannot start as they are, whoever finishes, take nothing from it.
+    Those that cannot start as they are, even when others finish, take nothing from it.
     """
     ask = session.ask
 

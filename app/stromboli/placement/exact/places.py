@@ -263,7 +263,7 @@ class _Attempt:
                 yield frozenset({*ready, *more})
 
     def _try(self, reading: Reading, problem: Problem, places: Places) -> bool:
-        """Place pods one by one, asking everybody; what the queue does not allow is forbidden from then on."""
+        """Place pods one by one, asking every plugin; what the queue does not allow is forbidden from then on."""
         session, job = self._session, self._job
         if self._refused >= _MOST_REFUSED:
             return False
