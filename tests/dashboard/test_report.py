@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from stromboli.api import objects
+from stromboli.dashboard.decided import DecidedSessions
 from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.engine import Engine
+from stromboli.explain.jobs import explain_job
 from stromboli.framework.session import Session
 from stromboli.live.access import User
 from stromboli.state.cluster import ClusterState
@@ -25,6 +29,8 @@ class Service:
     def __init__(self, known: ClusterState, policy: str | None = None) -> None:
         self.history = History()
         self.session: Session | None = None
+        self.problems: list[str] = []
+        self.number = 0
         self._known = known
         self._engine = Engine(policy) if policy else Engine()
         self.tick()
@@ -32,10 +38,15 @@ class Service:
     def tick(self, at: float = NOON) -> None:
         result = self._engine.decide(self._known.snapshot(), now=at)
         self.session = result.session
+        self.number += 1
+        self.history.began(self.number)
         self.history.session(result.session, at, 0.5)
 
     def last(self) -> Session | None:
         return self.session
+
+    def missing(self) -> Sequence[str]:
+        return self.problems
 
 
 class Rights:
@@ -167,10 +178,144 @@ async def test_shares_and_sessions_are_remembered() -> None:
 def test_the_memory_of_shares_is_bounded() -> None:
     history, known = History(), state(node("n"), *(queue(f"q{number}") for number in range(40)))
     session = Engine().decide(known.snapshot(), now=NOON).session
-    for number in range(2_000):
+    for number in range(9_000):
         history.session(session, NOON + 10 * number, 0.1)
-    assert len(history.shares("cpu", 8).at) == 901
+    end = NOON + 90_000
+    assert len(history.shares("cpu", 8, end).at) == 1_441
     assert len(history.sessions(10_000)) == 500
+
+
+def test_a_chart_shows_the_time_that_is_asked_for() -> None:
+    history, known = History(), state(node("n"), queue("q"))
+    session = Engine().decide(known.snapshot(), now=NOON).session
+    for second in (0, 5, 4_000, 4_002, 4_004):
+        history.session(session, NOON + second, 0.1)
+    for now, span, begins, shown in (
+        # However little is known, an axis has five minutes, and it ends now.
+        (4_010, 0, 0, [0, 5, 4_000, 4_002, 4_004]),
+        (4_010, 300, 3_710, [5, 4_000, 4_002, 4_004]),
+        (9_000, 300, 8_700, [4_004]),
+    ):
+        told = history.shares("cpu", 8, NOON + now, span=span)
+        assert (told.since - NOON, told.until - NOON) == (begins, now)
+        assert [at - NOON for at in told.at] == shown
+    begun = History()
+    begun.session(session, NOON, 0.1)
+    assert begun.shares("cpu", 8, NOON + 5).since == NOON + 5 - 300
+
+
+async def test_the_story_of_a_job_is_told_and_what_each_session_decided() -> None:
+    known = state(
+        *(node("n0", cpu="4"), queue("q")),
+        *(pod_group("first", 2, queue="q", phase="Pending"), *(pod(f"first-{i}", "first", cpu="2") for i in range(2))),
+        *(pod_group("second", 1, queue="q", namespace="research"), pod("second-0", "second", namespace="research")),
+    )
+    service = Service(known)
+    (submitted, admitted, bound) = (await told(service, "/jobs/default/first/story"))["items"]
+    assert (submitted["what"], submitted["text"]) == ("submitted", "to queue q; 2 of its pods start together")
+    assert (admitted["what"], admitted["session"], admitted["at"]) == ("admitted", 1, NOON)
+    assert (bound["what"], bound["pods"], bound["text"]) == ("bound", 2, "on n0")
+    told_twice = (await told(service, "/jobs/research/second/story"))["items"]
+    service.tick(NOON + 1)
+    # What is decided again before it took effect is no news.
+    assert (await told(service, "/jobs/research/second/story"))["items"] == told_twice
+    assert [each["what"] for each in told_twice] == ["submitted", "waits"]
+    assert told_twice[1]["text"].startswith("ClusterFull: the cluster is full in cpu")
+    page = await told(service, "/sessions/1")
+    assert (page["row"]["number"], page["row"]["bound"], page["known"]) == (1, 2, True)
+    assert {(each["name"], each["what"]) for each in page["items"]} >= {("first", "bound"), ("second", "waits")}
+    async with asking(service, "research") as http:
+        assert {each["name"] for each in (await http.get("/sessions/1")).json()["items"]} == {"second"}
+        assert (await http.get("/jobs/default/first/story")).status_code == 403
+    async with asking(service) as http:
+        assert [(await http.get(path)).status_code for path in ("/sessions/99", "/jobs/default/no/story")] == [404, 404]
+
+
+async def test_an_eviction_is_told_with_its_action_and_its_beneficiary() -> None:
+    policy = """
+actions: "enqueue, allocate, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: predicates}, {name: proportion}]
+"""
+    known = state(
+        *(node("n0", cpu="4"), queue("q"), objects.PriorityClass(metadata=objects.Metadata(name="high"), value=100)),
+        *(pod_group("old", 0, queue="q", phase="Running"), pod("old-0", "old", cpu="4", node="n0")),
+        pod_group("urgent", 1, queue="q", phase="Inqueue", priorityClassName="high"),
+        pod("urgent-0", "urgent", cpu="4", priority=100),
+    )
+    service = Service(known, policy)
+    evicted = (await told(service, "/jobs/default/old/story"))["items"][-1]
+    assert (evicted["what"], evicted["pods"]) == ("evicted", 1)
+    assert "because of preempt for PodGroup default/urgent" in evicted["text"]
+    promised = next(
+        each for each in (await told(service, "/jobs/default/urgent/story"))["items"] if each["what"] == "promised"
+    )
+    assert (promised["pods"], promised["text"]) == (1, "on n0")
+
+
+def test_the_memory_of_decisions_is_bounded() -> None:
+    known = state(node("n", cpu="4"), queue("q"), pod_group("g", 2, queue="q"), *(pod(f"g-{i}", "g") for i in range(2)))
+    session, decided = Engine().decide(known.snapshot(), now=NOON).session, DecidedSessions()
+    size = len(session.decisions)
+    for number in range(30_000 // size):
+        decided.add(number, NOON + number, session)
+    assert decided.of_session(0) is None
+    kept = [number for number in range(30_000 // size) if decided.of_session(number)]
+    assert len(kept) == 20_000 // size
+
+
+async def test_causes_lead_to_the_nodes_that_have_them() -> None:
+    known = state(
+        *(node("n0", cpu="1"), node("n1", cpu="4", unschedulable=True), node("n2", cpu="1"), node("n3", cpu="2")),
+        *(queue("q"), pod_group("g", 3, queue="q"), *(pod(f"g-{i}", "g", cpu="2") for i in range(3))),
+    )
+    service = Service(known)
+    assert service.session is not None
+    answer = explain_job(service.session, "default/g")
+    assert answer is not None
+    found = {}
+    async with asking(service) as http:
+        for each in answer.nodes:
+            said = (await http.get("/nodes", params={"job": "default/g", "cause": each.cause})).json()
+            assert len(said["names"]) == each.nodes
+            found[each.cause.partition(":")[0]] = said["names"]
+    assert found == {
+        "node(s) were unschedulable": ["n1"],
+        "Insufficient cpu": ["n0", "n2"],
+        "room for 1 of 3 pods": ["n3"],
+    }
+    assert (await told(service, "/nodes?job=default/g&cause=none"))["names"] == []
+
+
+async def test_a_node_says_what_it_has_and_who_may_use_it(service: Service) -> None:
+    said = await told(service, "/nodes/n1")
+    assert (said["cordoned"], said["allocatable"]["cpu"], said["used"]["cpu"], said["taints"]) == (True, 4, 0, [])
+    async with asking(service) as http:
+        assert (await http.get("/nodes/none")).status_code == 404
+    async with asking(service, "research") as http:
+        assert (await http.get("/nodes/n1")).status_code == 403
+
+
+async def test_reasons_are_counted_and_rows_are_chosen_by_cards_and_priority() -> None:
+    known = state(
+        *(node("n0", cpu="4", resources={"nvidia.com/gpu": "2"}), queue("q")),
+        *(pod_group("cpu", 1, queue="q"), pod("cpu-0", "cpu", cpu="64")),
+        *(pod_group("gpu", 1, queue="q"), pod("gpu-0", "gpu", cpu="1", resources={"nvidia.com/gpu": "1"})),
+    )
+    service = Service(known)
+    page = await told(service, "/jobs")
+    assert (page["reasons"], page["cards"]) == ({"NeverFits": 1}, ["nvidia.com/gpu"])
+    for query, names in (("cards=nvidia.com/gpu", ["gpu"]), ("priority=1", []), ("priority=0", ["cpu", "gpu"])):
+        assert [row["name"] for row in (await told(service, f"/jobs?{query}"))["items"]] == names
+    assert (await told(service, "/pods?reason=none"))["reasons"] == {"NeverFits": 1}
+
+
+async def test_it_is_said_when_the_data_may_be_out_of_date(service: Service) -> None:
+    assert await told(service, "/freshness", "research") == {"at": NOON, "problems": []}
+    behind = Service(shared())
+    behind.problems.append("API server: no answer for 42 s")
+    assert (await told(behind, "/freshness"))["problems"] == ["API server: no answer for 42 s"]
 
 
 SECRETIVE = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,16 +69,22 @@ class Ran:
     history: History = field(default_factory=History)
     session: Session | None = None
     engine: type[Engine] = Engine
+    #: why the service does not know the cluster as it is
+    problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for second in (0, 3, 6):
+        for number, second in enumerate((0, 3, 6), 1):
             result = Engine().decide(self.known.snapshot(), now=NOON + second)
             self.session = result.session
+            self.history.began(number)
             self.history.snapshot(0.001)
             self.history.session(result.session, NOON + second, 0.004)
 
     def last(self) -> Session | None:
         return self.session
+
+    def missing(self) -> Sequence[str]:
+        return self.problems
 
     def unreadable(self, kind: str, key: str) -> str:
         return ""

@@ -217,6 +217,10 @@ class _Watcher(Metrics):
         self.service.report_plugins(summaries(found))
         self.history.session(result.session, now, seconds)
 
+    def session_began(self, number: int) -> None:
+        super().session_began(number)
+        self.history.began(number)
+
     def session_failed(self, error: BaseException) -> None:
         super().session_failed(error)
         self.history.failed(error, time.time())

@@ -10,15 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.api.resources import UNKNOWN
-from stromboli.dashboard.report import in_units
+from stromboli.dashboard.decided import DecidedSessions
+from stromboli.dashboard.nodes import in_units
 from stromboli.explain.overview import SessionRow, Shares
 from stromboli.framework.session import Session
 
-#: seconds between two samples of shares, and their number: half an hour of a busy cluster
-_BETWEEN = 2.0
-_SAMPLES = 900
-#: size limit of all samples in bytes: with thousands of queues fewer are kept
-_BYTES = 16 << 20
+#: seconds between two samples of shares, and their number: half an hour of a busy cluster, and a day
+_RINGS = ((2.0, 900), (60.0, 1_440))
+#: size limit of the samples of each in bytes: with thousands of queues fewer are kept
+_BYTES = 8 << 20
+#: the shortest time that is told of, in seconds
+_SHORTEST = 300.0
 _SESSIONS = 500
 #: the amounts in a sample
 _KINDS = ("allocated", "deserved", "request")
@@ -34,20 +36,46 @@ class _Sample:
     amounts: npt.NDArray[np.float32]
 
 
+class _Ring:
+    """Samples at some distance, so many at most."""
+
+    def __init__(self, between: float, most: int) -> None:
+        self.between = between
+        self.samples: deque[_Sample] = deque()
+        self._most = most
+        self._bytes = 0
+
+    def wants(self, at: float) -> bool:
+        """Whether the last sample is old enough for another one."""
+        return not self.samples or at - self.samples[-1].at >= self.between
+
+    def keep(self, sample: _Sample) -> None:
+        """Add a sample."""
+        self.samples.append(sample)
+        self._bytes += sample.amounts.nbytes
+        while len(self.samples) > self._most or (self._bytes > _BYTES and len(self.samples) > 1):
+            self._bytes -= self.samples.popleft().amounts.nbytes
+
+
 class History:
     """Written in the event loop after each session; readable from any thread."""
 
     def __init__(self) -> None:
-        self._samples: deque[_Sample] = deque()
+        self._rings = [_Ring(between, most) for between, most in _RINGS]
         #: the last session and when it began
         self._newest: tuple[Session, float] | None = None
-        self._bytes = 0
         self._sessions: deque[SessionRow] = deque(maxlen=_SESSIONS)
+        self._number = 0
         self._snapshot = 0.0
+        self.decided = DecidedSessions()
         #: why the current policy file was refused
         self.problem = ""
 
     # -- what is told ------------------------------------------------------------------------------------------------
+
+    def began(self, number: int) -> None:
+        """A session begins; `number` counts from the start of the process."""
+        self._number = number
 
     def snapshot(self, seconds: float) -> None:
         """The snapshot of the next session was taken."""
@@ -58,6 +86,7 @@ class History:
         timings = session.timings
         self._sessions.append(
             SessionRow(
+                number=self._number,
                 at=now,
                 seconds=seconds,
                 snapshot=self._snapshot,
@@ -68,21 +97,19 @@ class History:
                 unplaced=len(session.view.trace.pods),
             )
         )
+        self.decided.add(self._number, now, session)
         # A sample takes milliseconds, so it is computed on demand, or when the next one replaces it.
         newest, self._newest = self._newest, (session, now)
-        if newest is not None and (not self._samples or newest[1] - self._samples[-1].at >= _BETWEEN):
-            self._keep(_sample(*newest))
+        wanting = [ring for ring in self._rings if newest is not None and ring.wants(newest[1])]
+        if newest is not None and wanting:
+            sample = _sample(*newest)
+            for ring in wanting:
+                ring.keep(sample)
 
     def failed(self, error: BaseException, now: float) -> None:
         """A session raised."""
         said = f"{type(error).__name__}: {error}"[:500]
-        self._sessions.append(SessionRow(at=now, error=said))
-
-    def _keep(self, sample: _Sample) -> None:
-        self._samples.append(sample)
-        self._bytes += sample.amounts.nbytes
-        while len(self._samples) > _SAMPLES or (self._bytes > _BYTES and len(self._samples) > 1):
-            self._bytes -= self._samples.popleft().amounts.nbytes
+        self._sessions.append(SessionRow(number=self._number, at=now, error=said))
 
     # -- what is asked -----------------------------------------------------------------------------------------------
 
@@ -90,10 +117,18 @@ class History:
         """The last sessions, the newest first."""
         return list(islice(reversed(self._sessions.copy()), limit))
 
-    def shares(self, resource: str, limit: int, *, queue: str = "", parent: str = "root") -> Shares:
-        """Shares over time in one resource, of one queue or of those children of a queue that used or deserved most."""
-        newest = self._newest
-        samples = [*self._samples.copy(), *([_sample(*newest)] if newest else [])]
+    def row(self, number: int) -> SessionRow | None:
+        """A session by its number, if it is known."""
+        return next((each for each in reversed(self._sessions.copy()) if each.number == number), None)
+
+    def shares(
+        self, resource: str, limit: int, now: float, *, span: float = 0.0, queue: str = "", parent: str = "root"
+    ) -> Shares:
+        """Shares over time in one resource, of one queue or of those children of a queue that used or deserved most.
+
+        They are those of the last `span` seconds, of all that is known for 0.
+        """
+        samples, since = self._samples(now, span)
         last = samples[-1] if samples else None
         resources = [name for name in last.resources if name not in ("pods", UNKNOWN)] if last else []
         resource = resource if resource in resources else "cpu"
@@ -107,6 +142,8 @@ class History:
         return Shares(
             resource=resource,
             resources=resources,
+            since=since,
+            until=now,
             at=[sample.at for sample in samples],
             held=told["allocated"],
             deserved=told["deserved"],
@@ -115,6 +152,20 @@ class History:
             queues=len(queues),
             inner=[each for each in queues[:limit] if each in inner],
         )
+
+    def _samples(self, now: float, span: float) -> tuple[list[_Sample], float]:
+        """The samples of a time that ends now, with the last one before it, and when it begins.
+
+        They are as close together as it allows: those of the first ring that reaches back far enough.
+        """
+        newest = self._newest
+        rings = [ring.samples.copy() for ring in self._rings]
+        first = min((ring[0].at for ring in rings if ring), default=newest[1] if newest else now)
+        since = min(now - span if span else first, now - _SHORTEST)
+        ring = next((ring for ring in rings if ring and ring[0].at <= max(since, first)), rings[-1])
+        samples = [*ring, *([_sample(*newest)] if newest else [])]
+        begin = max((at for at, sample in enumerate(samples) if sample.at <= since), default=0)
+        return samples[begin:], since
 
 
 def _sample(session: Session, now: float) -> _Sample:

@@ -13,13 +13,15 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector, is_device
 from stromboli.dashboard.filters import JobFilter
-from stromboli.dashboard.waiting import SORTED, in_line, lost_row, waiting_since
+from stromboli.dashboard.nodes import columns, in_units
+from stromboli.dashboard.waiting import SORTED, SORTED_PODS, in_line, lost_row, waiting_since
 from stromboli.explain.jobs import outline
 from stromboli.explain.named import job_called
 from stromboli.explain.overview import (
     Amounts,
     JobPage,
     JobRow,
+    Moment,
     Nodes,
     Overview,
     Pending,
@@ -42,9 +44,9 @@ from stromboli.workloads.names import workload_of
 _LOST = "queue not found"
 
 
-def in_units(column: int, amount: float) -> float:
-    """An amount in the units of the report: cores, bytes, devices."""
-    return amount if column in (MEMORY, PODS) else amount / 1000
+def _counted(words: Iterable[str]) -> dict[str, int]:
+    """How often each word comes, the most frequent first."""
+    return dict(sorted(Counter(words).items(), key=lambda each: (-each[1], each[0])))
 
 
 class SessionReport:
@@ -192,11 +194,12 @@ class SessionReport:
             readable = within is None or where in within
             return readable and (not only.queue or queue in below) and only.matches(where, what, workload, phase)
 
-        first = [
+        waiting = [
             row
             for row, _ in self._waiting_jobs
-            if only.reason in ("", row.reason) and wanted(row.namespace, row.name, row.workload, row.queue, row.phase)
+            if wanted(row.namespace, row.name, row.workload, row.queue, row.phase) and only.of_row(row)
         ]
+        first = [row for row in waiting if only.reason in ("", row.reason)]
         then: list[Job] = []
         if not only.reason:
             called = workload_of if only.name else lambda _: ""
@@ -206,15 +209,18 @@ class SessionReport:
                 if job.key not in self._waiting_keys
                 and wanted(job.namespace, job.name, called(job.pod_group), job.queue.name, job.phase)
             ]
-        if only.sort in SORTED:
-            first.sort(key=SORTED[only.sort])
-            rows = sorted(map(self._job, then), key=SORTED[only.sort])
+        if only.reads_rows:
+            rows = [row for row in map(self._job, then) if only.of_row(row)]
+            rows.sort(key=SORTED.get(only.sort, SORTED[""]))
+            first.sort(key=SORTED.get(only.sort, SORTED[""]))
             then = [view.jobs[f"{row.namespace}/{row.name}"] for row in rows]
         rest = then[max(0, offset - len(first)) : max(0, offset + limit - len(first))]
         return JobPage(
             total=len(first) + len(then),
             offset=offset,
             items=[*first[offset : offset + limit], *(self._job(job) for job in rest)],
+            reasons=_counted(row.reason for row in waiting),
+            cards=[name for _, name in self._cards],
         )
 
     def _names_below(self, queue: str) -> Iterator[str]:
@@ -287,10 +293,11 @@ class SessionReport:
             message=f"{said.message} ({said.detail})" if said.detail else said.message,
             who=said.who,
             since=waiting_since(job) if said.reason else 0.0,
-            cards={
-                name: float(asked) / 1000 for column, name in self._cards if (asked := self._asked[job.index, column])
-            },
+            cards=self._in_cards(self._asked[job.index]),
         )
+
+    def _in_cards(self, asked: Vector) -> Amounts:
+        return {name: float(asked[column]) / 1000 for column, name in self._cards if asked[column]}
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
@@ -302,24 +309,28 @@ class SessionReport:
         job: str = "",
         namespace: str = "",
         reason: str = "",
+        sort: str = "",
         within: Collection[str] | None = None,
     ) -> PodPage:
         """The pods of a job or, without one, those that wait, by reason and namespace, `within` some namespaces."""
+        reasons: dict[str, int] = {}
         if not job:
-            found = [
+            readable = [
                 (pod, why)
                 for pod, why, _ in self._waiting_pods
-                if reason in ("", why.reason)
-                and namespace in ("", pod.namespace)
-                and (within is None or pod.namespace in within)
+                if namespace in ("", pod.namespace) and (within is None or pod.namespace in within)
             ]
+            reasons = _counted(why.reason for _, why in readable)
+            found = [(pod, why) for pod, why in readable if reason in ("", why.reason)]
+            if sort in SORTED_PODS:
+                found.sort(key=lambda each: SORTED_PODS[sort](each[0], self._in_cards(self._view.request(each[0]))))
             total, rows = len(found), [self._pod(pod, why) for pod, why in found[offset : offset + limit]]
         else:
             records, known = self._members(job), self._view.jobs.get(job)
             blocking = self._view.reason(known) if known else None
             shown = islice(records, offset, offset + limit)
             total, rows = len(records), [self._pod(pod, self._why(pod, known, blocking)) for pod in shown]
-        return PodPage(total=total, offset=offset, items=rows)
+        return PodPage(total=total, offset=offset, items=rows, reasons=reasons)
 
     def pods_on(self, node: str, offset: int, limit: int, within: Collection[str] | None = None) -> PodPage:
         """The pods on a node."""
@@ -367,34 +378,23 @@ class SessionReport:
             node=pod.node_name or (view.nodes.name(node) if node >= 0 else ""),
             reason=reason.reason if reason else "",
             message=reason.numbered if reason else "",
+            priority=pod.priority,
+            created=pod.created,
+            cards=self._in_cards(view.request(pod)),
         )
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
-    def nodes(self, offset: int, limit: int, *, resource: str = "cpu", name: str = "", job: str = "") -> Nodes:
-        """Nodes whose names contain `name`, with the number of a job's pods on each if a job is given."""
-        nodes, dimensions = self._view.nodes, list(self._view.dimensions)
-        column = dimensions.index(resource) if resource in dimensions else 0
-        names = [record.name for record in nodes.facts.records]
-        found = [at for at, each in enumerate(names) if name in each]
-        rows = np.array(found[offset : offset + limit], np.intp)
-        of_job = self._per_node(pod.row for pod in self._members(job)) if job else None
-        return Nodes(
-            total=len(found),
-            offset=offset,
-            resource=dimensions[column],
-            resources=[name for name in dimensions if name != UNKNOWN],
-            names=[names[at] for at in rows.tolist()],
-            allocatable=[in_units(column, each) for each in nodes.allocatable[column][rows].tolist()],
-            used=[in_units(column, each) for each in nodes.used[column][rows].tolist()],
-            pods=np.rint(nodes.used[PODS][rows]).astype(int).tolist(),
-            of_job=[] if of_job is None else of_job[rows].tolist(),
-            cordoned=np.flatnonzero(nodes.facts.unschedulable[rows]).tolist(),
-        )
+    def nodes(self, offset: int, limit: int, *, job: str = "", **wanted: str) -> Nodes:
+        """Nodes that are wanted, with the number of a job's pods on each if a job is given."""
+        pods = [pod.row for pod in self._members(job)] if job else None
+        return columns(self.session, offset, limit, job=job_called(self._view, job), pods=pods, **wanted)
 
-    def _per_node(self, rows: Iterable[int]) -> np.ndarray:
-        """The number of pods on each node."""
-        view = self._view
-        listed = np.fromiter(rows, np.intp)
-        placed = view.pods.node[listed[view.pods.state[listed] != PodState.Pending]]
-        return np.bincount(placed[placed >= 0], minlength=len(view.nodes))
+    # -- stories -----------------------------------------------------------------------------------------------------
+
+    def begun(self, key: str) -> Moment | None:
+        """When a job was submitted; None if there is none of that name."""
+        if (row := self.job(key)) is None:
+            return None
+        said = f"to queue {row.queue}; {row.min_member} of its pods start together" if row.queue else ""
+        return Moment(at=row.created, namespace=row.namespace, name=row.name, what="submitted", text=said)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import compress
 from typing import Annotated, Protocol, TypeAlias, TypeVar
 
@@ -12,19 +13,24 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 
 from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.history import History
+from stromboli.dashboard.nodes import node as node_page
 from stromboli.dashboard.policy import policy_in_force
 from stromboli.dashboard.report import SessionReport
 from stromboli.explain.overview import (
+    Freshness,
     JobPage,
     JobRow,
+    NodePage,
     Nodes,
     Overview,
     PodPage,
     PolicyInForce,
     QueuePage,
     QueueRow,
+    SessionPage,
     Sessions,
     Shares,
+    Story,
 )
 from stromboli.framework.session import Session
 from stromboli.http.api import GROUP, Caller, Reviews, as_json, caller
@@ -40,6 +46,8 @@ _LAST = 1 << 31
 _MOST_NAMESPACES = 50
 #: limit on queues in a chart of shares
 _MOST_LINES = 50
+#: limit on the time that a chart of shares shows, in seconds
+_LONGEST = 86_400
 #: a report is kept for this many times its cost, so that requests use a small part of one CPU
 _THRIFT = 20
 #: seconds after which an unused report is dropped, and its session with it
@@ -49,6 +57,7 @@ _STANDBY = "this replica runs no sessions: ask the leader"
 Offset: TypeAlias = Annotated[int, Query(ge=0, le=_LAST)]
 Limit: TypeAlias = Annotated[int, Query(ge=0, le=_MOST)]
 NodeLimit: TypeAlias = Annotated[int, Query(ge=0, le=_MOST_NODES)]
+Span: TypeAlias = Annotated[float, Query(ge=0, le=_LONGEST)]
 Lines: TypeAlias = Annotated[int, Query(ge=0, le=_MOST_LINES)]
 
 
@@ -59,6 +68,9 @@ class Last(Protocol):
 
     def last(self) -> Session | None:
         """The last session of this service, None if this replica runs none."""
+
+    def missing(self) -> Sequence[str]:
+        """What keeps the service from knowing the cluster as it is, a line for each problem."""
 
 
 def _last(source: Last) -> Session:
@@ -177,6 +189,18 @@ def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> A
         await _pods_of(await caller(request, reviews), "list", namespace)
         return as_json(await reports.ask(lambda report: report.pods(offset, limit, job=f"{namespace}/{name}")))
 
+    @router.get("/jobs/{namespace}/{name}/story", responses=answers(Story, 401, 403, 404, 503))
+    async def story(request: Request, namespace: str, name: str) -> Response:
+        """What happened to a job, as far as this replica remembers. Needs `get` on PodGroups and pods of its
+        namespace."""
+        await _pods_of(await caller(request, reviews), "get", namespace)
+        kept = history().decided
+        begun = await reports.ask(lambda report: report.begun(f"{namespace}/{name}"))
+        if begun is None:
+            raise HTTPException(404, f"there is no job {namespace}/{name}")
+        decided = await asyncio.to_thread(kept.of_job, f"{begun.namespace}/{begun.name}")
+        return as_json(Story(items=[begun, *decided]))
+
     @router.get("/pods", responses=answers(PodPage, 401, 403, 503))
     async def pods(
         request: Request,
@@ -185,8 +209,9 @@ def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> A
         namespace: str = "",
         reason: str = "",
         node: str = "",
+        sort: str = "",
     ) -> Response:
-        """The waiting pods or, with `node`, those on a node.
+        """The waiting pods or, with `node`, those on a node. `sort` is age, priority or cards.
 
         Needs `list` on PodGroups and pods, in all namespaces or in `namespace`, as for jobs.
         """
@@ -195,7 +220,7 @@ def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> A
             return as_json(await reports.ask(lambda report: report.pods_on(node, offset, limit, within)))
         return as_json(
             await reports.ask(
-                lambda report: report.pods(offset, limit, namespace=namespace, reason=reason, within=within)
+                lambda report: report.pods(offset, limit, namespace=namespace, reason=reason, sort=sort, within=within)
             )
         )
 
@@ -207,8 +232,10 @@ def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> A
         resource: str = "cpu",
         name: str = "",
         job: str = "",
+        cause: str = "",
     ) -> Response:
-        """Nodes in columns, with the number of a job's pods on each if `job` is given as `NAMESPACE/NAME`.
+        """Nodes in columns, with the number of a job's pods on each if `job` is given as `NAMESPACE/NAME`; with
+        `cause` those that have one of the causes which the answer about that job tells.
 
         Needs `list` on nodes, and on PodGroups and pods of the job's namespace.
         """
@@ -217,24 +244,59 @@ def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> A
         if job:
             await _pods_of(who, "list", job.partition("/")[0])
         return as_json(
-            await reports.ask(lambda report: report.nodes(offset, limit, resource=resource, name=name, job=job))
+            await reports.ask(
+                lambda report: report.nodes(offset, limit, resource=resource, name=name, job=job, cause=cause)
+            )
         )
+
+    @router.get("/nodes/{name}", responses=answers(NodePage, 401, 403, 404, 503))
+    async def one_node(request: Request, name: str) -> Response:
+        """One node. Needs `get` on nodes."""
+        await (await caller(request, reviews)).demand("get", "", "nodes")
+        return _found(await reports.ask(lambda report: node_page(report.session, name)), f"there is no node {name}")
 
     @router.get("/shares", responses=answers(Shares, 401, 403, 503))
     async def shares(
-        request: Request, resource: str = "cpu", queue: str = "", parent: str = "root", limit: Lines = 8
+        request: Request,
+        resource: str = "cpu",
+        queue: str = "",
+        parent: str = "root",
+        limit: Lines = 8,
+        span: Span = 0,
     ) -> Response:
-        """Used, requested and deserved amounts of one queue, or of the children of another, over time. Needs `list`
-        on queues."""
+        """Used, requested and deserved amounts of one queue, or of the children of another, over time: in the last
+        `span` seconds, or for all that is known. Needs `list` on queues."""
         await queue_reader(request)
-        kept = history()
-        return as_json(await asyncio.to_thread(kept.shares, resource, limit, queue=queue, parent=parent))
+        of = {"queue": queue, "parent": parent}
+        told = partial(history().shares, resource, limit, time.time(), span=span, **of)
+        return as_json(await asyncio.to_thread(told))
 
     @router.get("/sessions", responses=answers(Sessions, 401, 403, 503))
     async def sessions(request: Request, limit: Limit = 100) -> Response:
         """The duration and results of the last sessions, newest first. Needs `list` on queues."""
         await queue_reader(request)
         return as_json(Sessions(items=history().sessions(limit)))
+
+    @router.get("/sessions/{number}", responses=answers(SessionPage, 401, 403, 404, 503))
+    async def session(request: Request, number: int, offset: Offset = 0, limit: Limit = 100) -> Response:
+        """A session and what it decided, as far as this replica remembers. Needs `list` on queues, and on PodGroups
+        and pods as for jobs."""
+        await queue_reader(request)
+        within = await readable(await caller(request, reviews), "")
+        row = history().row(number)
+        if row is None:
+            raise HTTPException(404, f"session {number} is not known here")
+        found = await asyncio.to_thread(source.history.decided.of_session, number, within)
+        items = (found or [])[offset : offset + limit]
+        page = SessionPage(total=len(found or []), offset=offset, row=row, items=items, known=found is not None)
+        return as_json(page)
+
+    @router.get("/freshness", responses=answers(Freshness, 401, 403, 503))
+    async def freshness(request: Request) -> Response:
+        """Of when the data is, and why it may be out of date. Needs no right."""
+        await caller(request, reviews)
+        last = history().sessions(1)
+        return as_json(Freshness(at=last[0].at if last else 0.0, problems=list(source.missing())))
 
     @router.get("/policy", responses=answers(PolicyInForce, 401, 403, 503))
     async def policy(request: Request) -> Response:

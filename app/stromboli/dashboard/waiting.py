@@ -11,19 +11,27 @@ import numpy as np
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.reasons import Actionable
-from stromboli.explain.overview import JobRow
+from stromboli.explain.overview import Amounts, JobRow
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
 from stromboli.workloads.names import workload_of
 
-#: what lists of jobs can be sorted by
+#: what lists of jobs can be sorted by, and by what they are if nothing is said
 SORTED: dict[str, Callable[[JobRow], tuple[float, str, str]]] = {
+    "": lambda row: (0.0, row.namespace, row.name),
     "age": lambda row: (row.created, row.namespace, row.name),
     "since": lambda row: (row.since or math.inf, row.namespace, row.name),
     "priority": lambda row: (-row.priority, row.namespace, row.name),
     "position": lambda row: (row.position or math.inf, row.namespace, row.name),
     "cards": lambda row: (-sum(row.cards.values()), row.namespace, row.name),
+}
+#: what lists of pods can be sorted by, from the pod and its cards
+SORTED_PODS: dict[str, Callable[[PodRecord, Amounts], tuple[float, str]]] = {
+    "age": lambda pod, cards: (pod.created, pod.key),
+    "priority": lambda pod, cards: (-pod.priority, pod.key),
+    "cards": lambda pod, cards: (-sum(cards.values()), pod.key),
 }
 
 

@@ -170,7 +170,7 @@ def _waited_for(session: Session, pod: PodRecord) -> Iterator[str]:
 def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecord], reason: Reason | None) -> Answer:
     """The answer about some pods of a job that wait."""
     sample = _sample(session, waiting, reason)
-    found = places(session, sample, _alike(session, sample, waiting)) if sample is not None else Places()
+    found = _places(session, sample, waiting)
     fitting = would_fit(session, waiting) if waiting else 0
     at_nodes = reason is not None and reason.stage >= Stage.Gang
     ahead = jobs_ahead(session, job) if reason else []
@@ -256,8 +256,16 @@ def _sample(session: Session, waiting: Sequence[PodRecord], reason: Reason | Non
     return next((pod for pod in waiting if trace.get(pod.row) is reason), None) or next(iter(waiting), None)
 
 
-def _alike(session: Session, sample: PodRecord, waiting: Sequence[PodRecord]) -> int:
-    return sum(pod.pod_class is sample.pod_class for pod in waiting)
+def places_of(session: Session, job: Job) -> Places:
+    """What the nodes have for the pods of a job that wait, as its answer says it."""
+    waiting = without_place(session, job)
+    return _places(session, _sample(session, waiting, why_job(session, job)), waiting)
+
+
+def _places(session: Session, sample: PodRecord | None, waiting: Sequence[PodRecord]) -> Places:
+    if sample is None:
+        return Places()
+    return places(session, sample, sum(pod.pod_class is sample.pod_class for pod in waiting))
 
 
 # -- stages ----------------------------------------------------------------------------------------------------------

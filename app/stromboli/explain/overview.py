@@ -118,6 +118,10 @@ class JobPage(Page, frozen=True, kw_only=True):
     """Some jobs, those that wait first."""
 
     items: list[JobRow]
+    #: how many of them wait for which reason, whatever reason is asked for
+    reasons: dict[str, int] = field(default_factory=dict)
+    #: what kinds of cards jobs ask for
+    cards: list[str] = field(default_factory=list)
 
 
 class PodRow(Part, frozen=True, kw_only=True):
@@ -131,12 +135,35 @@ class PodRow(Part, frozen=True, kw_only=True):
     node: str
     reason: str
     message: str
+    priority: int = 0
+    #: seconds since the epoch
+    created: float = 0.0
+    #: what it asks for beside cpu, memory and storage
+    cards: Amounts = field(default_factory=dict)
 
 
 class PodPage(Page, frozen=True, kw_only=True):
     """Some pods."""
 
     items: list[PodRow]
+    #: how many of them wait for which reason, whatever reason is asked for
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+class NodePage(Part, frozen=True, kw_only=True):
+    """A node."""
+
+    name: str
+    #: the status of its condition Ready; empty where it says nothing
+    ready: str
+    #: whether it takes no new pods
+    cordoned: bool
+    labels: dict[str, str]
+    #: as KEY=VALUE:EFFECT
+    taints: list[str]
+    #: what it has, and what pods with a place hold of it
+    allocatable: Amounts
+    used: Amounts
 
 
 class Nodes(Page, frozen=True, kw_only=True):
@@ -160,7 +187,10 @@ class Shares(Part, frozen=True, kw_only=True):
 
     resource: str
     resources: list[str]
-    #: seconds since the epoch
+    #: the time that is told of, in seconds since the epoch; before the first moment nothing is known
+    since: float
+    until: float
+    #: seconds since the epoch; what was so at the last moment is so until the end
     at: list[float]
     #: by queue; None where a queue was not there or deserved nothing that is known
     held: dict[str, list[float | None]]
@@ -177,6 +207,8 @@ class Shares(Part, frozen=True, kw_only=True):
 class SessionRow(Part, frozen=True, kw_only=True):
     """What a session took, in seconds, and did."""
 
+    #: counted from the start of the replica, as in its log
+    number: int = 0
     at: float
     seconds: float = 0.0
     snapshot: float = 0.0
@@ -197,6 +229,47 @@ class Sessions(Part, frozen=True, kw_only=True):
 
     #: the newest first
     items: list[SessionRow]
+
+
+class Moment(Part, frozen=True, kw_only=True):
+    """What a session decided about a job, or what became of it before."""
+
+    #: seconds since the epoch
+    at: float
+    #: the session; 0 for none
+    session: int = 0
+    namespace: str
+    #: the PodGroup; of a pod without one the pod
+    name: str
+    #: submitted, admitted, waits, goes on, promised, bound, evicted, runs, completed or stopped
+    what: str
+    #: how many pods it is about
+    pods: int = 0
+    text: str = ""
+
+
+class Story(Part, frozen=True, kw_only=True):
+    """What happened to a job, the earliest first, as far as this replica remembers."""
+
+    items: list[Moment]
+
+
+class SessionPage(Page, frozen=True, kw_only=True):
+    """A session and what it decided, job by job."""
+
+    row: SessionRow
+    items: list[Moment]
+    #: whether its decisions are still known
+    known: bool = True
+
+
+class Freshness(Part, frozen=True, kw_only=True):
+    """Of when the data is."""
+
+    #: when the last session began, in seconds since the epoch; 0 without any
+    at: float
+    #: why it may be out of date, a line for each problem of the service
+    problems: list[str]
 
 
 class PluginRow(Part, frozen=True, kw_only=True):

@@ -40,6 +40,8 @@ class Places:
     """What the nodes have for a pod; masks have shape (nodes,)."""
 
     causes: list[NodeCause] = field(default_factory=list)
+    #: which nodes have each of the causes
+    where: dict[str, Mask] = field(default_factory=dict)
     nearest: str = ""
     #: those that would take it if they had room
     willing: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
@@ -47,6 +49,11 @@ class Places:
     lacking: list[int] = field(default_factory=list)
     #: the node that comes closest, -1 without one
     closest: int = -1
+
+    def add(self, cause: str, nodes: Mask) -> None:
+        """Some nodes have a cause."""
+        self.causes.append(NodeCause(cause=cause, nodes=int(nodes.sum())))
+        self.where[cause] = nodes
 
 
 def amounts(
@@ -83,27 +90,31 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     view, out = session.view, Places()
     out.willing = np.ones(len(view.nodes), np.bool_)
     for cause, failed in session.kernel.causes(pod):
-        out.causes.append(NodeCause(cause=str(cause), nodes=int(failed.sum())))
+        out.add(str(cause), failed)
         out.willing &= ~failed
     willing = np.flatnonzero(out.willing)
     if not len(willing):
         return out
     request, room = view.request(pod), view.nodes.room(willing)
     short = _shortage(session, request, room)
-    out.causes += _lacking(session, pod, short)
+
+    def among(some: Mask) -> Mask:
+        """Some of the nodes that are willing, as a mask over all."""
+        mask = np.zeros(len(view.nodes), np.bool_)
+        mask[willing[some]] = True
+        return mask
+
+    for cause, lack in _lacking(session, pod, short):
+        out.add(cause, among(lack))
     copies = np.minimum(copies_that_fit(request, room, view.nodes.always), count)
     crowded = copies > 0
     for domains in apart(session, pod):
         copies = at_most_one(copies, domains[willing])
     crowded &= copies == 0
     if crowded.any():
-        out.causes.append(
-            NodeCause(cause="taken by other pods of the gang, which must not share a node", nodes=int(crowded.sum()))
-        )
-    out.causes += [
-        NodeCause(cause=f"room for {number} of {count} pods", nodes=nodes)
-        for number, nodes in sorted(Counter(copies[copies > 0].astype(int).tolist()).items())
-    ]
+        out.add("taken by other pods of the gang, which must not share a node", among(crowded))
+    for number in np.unique(copies[copies > 0]).tolist():
+        out.add(f"room for {number:.0f} of {count} pods", among(copies == number))
     if copies.sum() < count:
         # What is lacking is what the next pod lacks.
         left = room - request[:, None] * copies
@@ -121,20 +132,21 @@ def _shortage(session: Session, request: Vector, room: Matrix) -> Matrix:
     return short
 
 
-def _lacking(session: Session, pod: PodRecord, short: Matrix) -> list[NodeCause]:
-    """Nodes that lack the same resources as one cause, with what the nearest of them lacks."""
+def _lacking(session: Session, pod: PodRecord, short: Matrix) -> list[tuple[str, Mask]]:
+    """Nodes that lack the same resources as one cause, with what the nearest of them lacks; the most first."""
     lacks = short > 0
     patterns, number = np.unique(lacks, axis=1, return_inverse=True)
     relative = _relative(session, pod, short)
-    out = []
+    out: list[tuple[str, Mask]] = []
     for index, pattern in enumerate(patterns.T):
-        at = np.flatnonzero(number.reshape(-1) == index)
+        same = number.reshape(-1) == index
+        at = np.flatnonzero(same)
         if pattern.any():
             nearest = at[np.argmin(relative[at])]
             lacks_of = insufficient(session.view.dimensions, pod, np.flatnonzero(pattern).tolist())
             short_of = f"{'at least ' if len(at) > 1 else ''}{_named(session, pod, short[:, nearest])} short"
-            out.append(NodeCause(cause=f"{lacks_of}: {short_of}", nodes=len(at)))
-    return sorted(out, key=lambda cause: (-cause.nodes, cause.cause))
+            out.append((f"{lacks_of}: {short_of}", same))
+    return sorted(out, key=lambda each: (-int(each[1].sum()), each[0]))
 
 
 def _relative(session: Session, pod: PodRecord, short: Matrix) -> Vector:

@@ -1,0 +1,85 @@
+"""Nodes as a session saw them: all of them in columns, and one with what it says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import MEMORY, PODS, UNKNOWN
+from stromboli.explain.jobs import places_of
+from stromboli.explain.overview import NodePage, Nodes
+from stromboli.framework.session import Session
+
+
+def in_units(column: int, amount: float) -> float:
+    """An amount in the units of the report: cores, bytes, devices."""
+    return amount if column in (MEMORY, PODS) else amount / 1000
+
+
+def columns(
+    session: Session,
+    offset: int,
+    limit: int,
+    *,
+    resource: str = "cpu",
+    name: str = "",
+    job: str = "",
+    cause: str = "",
+    pods: Iterable[int] | None = None,
+) -> Nodes:
+    """Nodes whose names contain `name`, with the number of some pods on each, which are given by row.
+
+    With a `cause` they are those that have it for a job, as its answer says.
+    """
+    nodes, dimensions = session.view.nodes, list(session.view.dimensions)
+    column = dimensions.index(resource) if resource in dimensions else 0
+    names = [record.name for record in nodes.facts.records]
+    kept = np.ones(len(names), np.bool_)
+    if cause:
+        known = session.view.jobs.get(job)
+        where = places_of(session, known).where if known is not None else {}
+        kept = where.get(cause, np.zeros(len(names), np.bool_))
+    found = [at for at in np.flatnonzero(kept).tolist() if name in names[at]]
+    rows = np.array(found[offset : offset + limit], np.intp)
+    of_job = None if pods is None else _per_node(session, pods)
+    return Nodes(
+        total=len(found),
+        offset=offset,
+        resource=dimensions[column],
+        resources=[name for name in dimensions if name != UNKNOWN],
+        names=[names[at] for at in rows.tolist()],
+        allocatable=[in_units(column, each) for each in nodes.allocatable[column][rows].tolist()],
+        used=[in_units(column, each) for each in nodes.used[column][rows].tolist()],
+        pods=np.rint(nodes.used[PODS][rows]).astype(int).tolist(),
+        of_job=[] if of_job is None else of_job[rows].tolist(),
+        cordoned=np.flatnonzero(nodes.facts.unschedulable[rows]).tolist(),
+    )
+
+
+def node(session: Session, name: str) -> NodePage | None:
+    """One node; None if it is not there."""
+    nodes = session.view.nodes
+    row = next((row for row, each in enumerate(nodes.facts.records) if each.name == name), -1)
+    if row < 0:
+        return None
+    record, dimensions = nodes.facts.records[row], list(enumerate(session.view.dimensions))
+    has = [(column, each) for column, each in dimensions if each != UNKNOWN and nodes.allocatable[column, row]]
+    return NodePage(
+        name=name,
+        ready=record.ready,
+        cordoned=record.unschedulable,
+        labels=record.labels,
+        taints=[f"{each.key}{f'={each.value}' if each.value else ''}:{each.effect}" for each in record.taints],
+        allocatable={each: in_units(column, float(nodes.allocatable[column, row])) for column, each in has},
+        used={each: in_units(column, float(nodes.used[column, row])) for column, each in has},
+    )
+
+
+def _per_node(session: Session, rows: Iterable[int]) -> np.ndarray:
+    """The number of pods on each node."""
+    view = session.view
+    listed = np.fromiter(rows, np.intp)
+    placed = view.pods.node[listed[view.pods.state[listed] != PodState.Pending]]
+    return np.bincount(placed[placed >= 0], minlength=len(view.nodes))
