@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stromboli.explain.overview import Nodes, QueueRow, SessionRow, Shares
+from stromboli.explain.overview import Moment, Nodes, QueueRow, SessionRow, Shares
 from stromboli.explain.words import amount
 from stromboli.ui import figures, words
 
@@ -54,7 +54,9 @@ def test_lines_are_steps_and_have_gaps_where_nothing_was_known() -> None:
     shares = Shares(
         resource="cpu",
         resources=["cpu"],
-        at=[0, 10, 20, 30],
+        since=60,
+        until=360,
+        at=[0, 100, 200, 350],
         held={"a": [1, 2, None, 4]},
         deserved={"a": [None] * 4},
         requested={"a": [4] * 4},
@@ -67,6 +69,59 @@ def test_lines_are_steps_and_have_gaps_where_nothing_was_known() -> None:
     assert line.held.count("M") == 2
     assert (line.deserved, line.requested, line.now) == ("", "", (4, None, 4))
     assert [mark.text for mark in chart.marks] == ["0", "1", "2", "3", "4"]
+    # What was so before is so from the edge on, and what is so last is so until the end.
+    assert line.held.startswith(f"M{chart.left}.0 ")
+    assert line.held.endswith(f"H{chart.width - 12}.0")
+    assert (chart.unit, [time.text for time in chart.times]) == (
+        "cores",
+        ["00:01", "00:02", "00:03", "00:04", "00:05", "00:06"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("span", "times"),
+    [
+        (1_800, ["12:00", "12:05", "12:10", "12:15", "12:20", "12:25", "12:30"]),
+        (21_600, ["12:00", "13:00", "14:00", "15:00", "16:00", "17:00", "18:00"]),
+        (864_000, ["01-03", "01-05", "01-07", "01-09", "01-11"]),
+        (86_400, ["12:00", "16:00", "20:00", "00:00", "04:00", "08:00", "12:00"]),
+    ],
+)
+def test_an_axis_has_round_times(span: int, times: list[str]) -> None:
+    noon = 43_200.0
+    told = {"held": {"a": [1.0]}, "deserved": {"a": [1.0]}, "requested": {"a": [1.0]}}
+    frame = {"resource": "memory", "resources": [], "parent": "root", "queues": 1, "inner": []}
+    chart = figures.chart(Shares(since=noon, until=noon + span, at=[noon], **told, **frame))  # type: ignore[arg-type]
+    assert ([time.text for time in chart.times], chart.unit) == (times, "bytes")
+
+
+def moments(*said: tuple[float, str]) -> list[Moment]:
+    return [Moment(at=at, namespace="default", name="job", what=what) for at, what in said]
+
+
+@pytest.mark.parametrize(
+    ("story", "does"),
+    [
+        ([(0, "submitted")], [("waits to be admitted", 100)]),
+        ([(0, "submitted"), (10, "waits"), (20, "goes on")], [("waits to be admitted", 100)]),
+        (
+            [(0, "submitted"), (10, "admitted"), (20, "waits"), (60, "bound"), (70, "runs")],
+            [("waits to be admitted", 10), ("waits for places", 50), ("starts", 10), ("runs", 30)],
+        ),
+        ([(0, "submitted"), (50, "runs"), (75, "completed")], [("waits to be admitted", 50), ("runs", 25)]),
+    ],
+)
+def test_a_story_is_what_a_job_did_for_how_long(story: list[tuple[float, str]], does: list[tuple[str, float]]) -> None:
+    assert [(each.name, each.seconds) for each in figures.story(moments(*story), 100)] == does
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"), [("", "bac"), ("name", "abc"), ("held", "cab"), ("free", "bac"), ("pods", "abc")]
+)
+def test_nodes_are_sorted(sort: str, order: str) -> None:
+    told = {"resource": "cpu", "resources": ["cpu"], "total": 3, "offset": 0}
+    nodes = Nodes(names=["b", "a", "c"], allocatable=[8, 8, 8], used=[0, 2, 8], pods=[0, 2, 0], **told)  # type: ignore[arg-type]
+    assert "".join(nodes.names[at] for at in figures.in_order(nodes, sort)) == order
 
 
 def test_parts_of_a_session_add_up_to_it() -> None:
@@ -98,6 +153,13 @@ def test_amounts_are_written_for_people(value: float | None, resource: str, text
 
 
 def test_times_are_written_in_the_unit_that_suits_them() -> None:
-    assert [words.seconds(value) for value in (2.5, 0.0123, 0.00001)] == ["2.5 s", "12.3 ms", "10 µs"]
+    assert [words.seconds(value) for value in (9_000, 130, 2.5, 0.0123, 0.00001, 0)] == [
+        "2.5 h",
+        "2.17 min",
+        "2.5 s",
+        "12.3 ms",
+        "10 µs",
+        "0 s",
+    ]
     assert [words.age(100, 100 + passed) for passed in (5, 90, 7_200, 200_000)] == ["5 s", "2 min", "2 h", "2 d"]
     assert words.age(0, 100) == "–"

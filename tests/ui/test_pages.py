@@ -19,7 +19,7 @@ from stromboli.ui import Service, make_ui
 from tests.ui.cluster import HOSTILE, Ran, cluster, page, served
 
 PAGES = ["/", "/queues/a", "/jobs", "/jobs/default/grow", "/pods", "/pods/default/grow-3", "/nodes", "/shares"]
-PAGES += ["/sessions", "/policy", "/whatif"]
+PAGES += ["/sessions", "/sessions/1", "/nodes/n0", "/pods/default/grow-3?scores=true", "/policy", "/whatif"]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from html import unescape
 
 import httpx
 import pytest
@@ -56,11 +58,84 @@ def test_jobs_are_sorted(pages: httpx.Client, sort: str, order: list[str]) -> No
 
 
 def test_nodes_lead_to_their_pods(pages: httpx.Client) -> None:
-    assert 'href="/pods?node=n0"' in pages.get("/nodes").text
-    text = pages.get("/pods?node=n0").raise_for_status().text
-    assert "Pods on node n0" in text
-    assert "runs-0" in text
-    assert "first-0" not in text
+    assert 'href="/nodes/n0"' in pages.get("/nodes").text
+    for path, title in (("/nodes/n0", "Node n0"), ("/pods?node=n0", "Pods on node n0")):
+        text = pages.get(path).raise_for_status().text
+        assert title in text
+        assert "runs-0" in text
+        assert "first-0" not in text
+    assert pages.get("/nodes/none").status_code == 404
+
+
+def test_causes_and_reasons_lead_to_what_has_them(pages: httpx.Client) -> None:
+    text = pages.get("/jobs/default/second").text
+    (cause,) = re.findall(r'href="(/nodes[?]job=[^"]*cause=[^"]*)"', text)
+    there = pages.get(unescape(cause)).raise_for_status().text
+    assert "Nodes with the cause <b>Insufficient nvidia.com/gpu: 2 nvidia.com/gpu short</b>" in there
+    assert 'href="/nodes/n0"' in there
+    both = pages.get("/jobs").text
+    (reason,) = re.findall(r'href="([^"]*reason=NeverFits[^"]*)"', both)
+    assert "default/second" not in pages.get(unescape(reason)).text
+    assert "default/first" not in pages.get("/jobs?cards=nvidia.com/gpu").text
+    assert "default/runs" not in pages.get("/pods?sort=age").text
+
+
+def test_a_gang_has_a_story_that_leads_to_sessions(pages: httpx.Client) -> None:
+    text = pages.get("/jobs/default/second").text
+    assert "<b>submitted</b> <span>to queue a; 1 of its pods start together</span>" in text
+    (number,) = re.findall(r'href="/sessions/(\d+)"', text)
+    there = pages.get(f"/sessions/{number}").raise_for_status().text
+    assert f"<h1>Session {number}</h1>" in there
+    assert "default/second" in there
+    assert f'href="/sessions/{number}"' in pages.get("/sessions").text
+    assert pages.get("/sessions/4711").status_code == 404
+
+
+def test_a_pod_says_why_one_node_and_not_another() -> None:
+    ran = Ran(
+        state(
+            *(node("n0", cpu="4"), node("n1", cpu="16"), node("n2", unschedulable=True), queue("a")),
+            *(pod_group("g", 1, "a"), pod("g-0", "g", cpu="2")),
+        )
+    )
+    with page(ran) as address, httpx.Client(base_url=address) as client:
+        assert "Scores of nodes" not in client.get("/pods/default/g-0").text
+        text = client.get("/pods/default/g-0?scores=true&node=n2").raise_for_status().text
+        # A page that renews itself runs no session for scores that it shows already.
+        renewed = client.get("/pods/default/g-0?scores=true&node=n2&renew=1").text
+    assert "1. allocate: assumed" in text
+    rows = re.findall(r"<tr[^>]*><th scope=\"row\">.*?</tr>", text, re.DOTALL)
+    chosen = next(row for row in rows if "chosen" in row)
+    others = [row for row in rows if row is not chosen]
+    assert len(rows) == 3
+    assert "nodeorder" in text
+    assert any(" less</td>" in row for row in others)
+    assert any("node(s) were unschedulable" in row for row in others)
+    assert "Scores of nodes" not in renewed
+    assert re.findall('data-keep="[^"]*"', renewed) == re.findall('data-keep="[^"]*"', text)
+
+
+@pytest.mark.parametrize("span", [0, 300, 1800, 21600, 86400])
+def test_charts_have_times_and_units(pages: httpx.Client, span: int) -> None:
+    for path in ("/shares?resource=memory", "/queues/a?resource=memory"):
+        text = pages.get(f"{path}&span={span}").raise_for_status().text
+        assert f'span={span}" aria-current="true"' in text or (not span and ">all</a>" in text)
+        assert ">bytes</text>" in text
+    assert pages.get("/shares?span=1e9").status_code == 422
+
+
+def test_a_service_that_lost_the_cluster_is_not_live(browser: Browser) -> None:
+    ran = scarce()
+    with page(ran, refresh=0.3) as address:
+        shown = browser.new_page(base_url=address)
+        shown.goto("/jobs")
+        expect(shown.locator("#live")).to_have_attribute("data-state", "live")
+        ran.problems.append("API server: no answer for 42 s")
+        expect(shown.get_by_role("button", name="Behind")).to_have_attribute("data-state", "old")
+        expect(shown.get_by_role("alert")).to_contain_text("The service does not see the cluster as it is now")
+        ran.problems.clear()
+        expect(shown.locator("#live")).to_have_attribute("data-state", "live")
+        shown.close()
 
 
 def test_what_was_said_last_stays_when_the_service_is_gone(browser: Browser) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import MEMORY, PODS, UNKNOWN
+from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask
 from stromboli.explain.jobs import places_of
 from stromboli.explain.overview import NodePage, Nodes
 from stromboli.framework.session import Session
@@ -25,23 +25,14 @@ def columns(
     *,
     resource: str = "cpu",
     name: str = "",
-    job: str = "",
-    cause: str = "",
+    only: Mask | None = None,
     pods: Iterable[int] | None = None,
 ) -> Nodes:
-    """Nodes whose names contain `name`, with the number of some pods on each, which are given by row.
-
-    With a `cause` they are those that have it for a job, as its answer says.
-    """
+    """Nodes whose names contain `name`, `only` some of them, with the number of some pods on each, given by row."""
     nodes, dimensions = session.view.nodes, list(session.view.dimensions)
     column = dimensions.index(resource) if resource in dimensions else 0
     names = [record.name for record in nodes.facts.records]
-    kept = np.ones(len(names), np.bool_)
-    if cause:
-        known = session.view.jobs.get(job)
-        where = places_of(session, known).where if known is not None else {}
-        kept = where.get(cause, np.zeros(len(names), np.bool_))
-    found = [at for at in np.flatnonzero(kept).tolist() if name in names[at]]
+    found = [at for at, each in enumerate(names) if name in each and (only is None or only[at])]
     rows = np.array(found[offset : offset + limit], np.intp)
     of_job = None if pods is None else _per_node(session, pods)
     return Nodes(
@@ -56,6 +47,13 @@ def columns(
         of_job=[] if of_job is None else of_job[rows].tolist(),
         cordoned=np.flatnonzero(nodes.facts.unschedulable[rows]).tolist(),
     )
+
+
+def with_cause(session: Session, job: str, cause: str) -> Mask:
+    """The nodes that have a cause for a job, as its answer says."""
+    known = session.view.jobs.get(job)
+    where = places_of(session, known).where if known is not None else {}
+    return where.get(cause, np.zeros(len(session.view.nodes), np.bool_))
 
 
 def node(session: Session, name: str) -> NodePage | None:

@@ -13,7 +13,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector, is_device
 from stromboli.dashboard.filters import JobFilter
-from stromboli.dashboard.nodes import columns, in_units
+from stromboli.dashboard.nodes import columns, in_units, with_cause
 from stromboli.dashboard.waiting import SORTED, SORTED_PODS, in_line, lost_row, waiting_since
 from stromboli.explain.jobs import outline
 from stromboli.explain.named import job_called
@@ -385,12 +385,11 @@ class SessionReport:
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
-    def nodes(self, offset: int, limit: int, *, job: str = "", **wanted: str) -> Nodes:
-        """Nodes that are wanted, with the number of a job's pods on each if a job is given."""
+    def nodes(self, offset: int, limit: int, *, job: str = "", cause: str = "", **wanted: str) -> Nodes:
+        """Nodes that are wanted, with the number of a job's pods on each if a job is given; those with a `cause`."""
         pods = [pod.row for pod in self._members(job)] if job else None
-        return columns(self.session, offset, limit, job=job_called(self._view, job), pods=pods, **wanted)
-
-    # -- stories -----------------------------------------------------------------------------------------------------
+        only = with_cause(self.session, job_called(self._view, job), cause) if cause else None
+        return columns(self.session, offset, limit, pods=pods, only=only, **wanted)
 
     def begun(self, key: str) -> Moment | None:
         """When a job was submitted; None if there is none of that name."""

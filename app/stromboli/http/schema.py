@@ -12,21 +12,26 @@ from fastapi.openapi.utils import get_openapi
 from stromboli.api.version import version
 from stromboli.explain.answers import Answer, QueueAnswer
 from stromboli.explain.overview import (
+    Freshness,
     JobPage,
+    NodePage,
     Nodes,
     Overview,
     PodPage,
     PolicyInForce,
     QueuePage,
+    SessionPage,
     Sessions,
     Shares,
+    Story,
 )
 from stromboli.explain.whatif import WhatIf
 
 #: structs that are JSON responses
 ANSWERS = (
     *(Answer, QueueAnswer, WhatIf),
-    *(Overview, QueuePage, JobPage, PodPage, Nodes, Shares, Sessions, PolicyInForce),
+    *(Overview, QueuePage, JobPage, PodPage, Nodes, NodePage, Shares, Sessions, SessionPage, Story),
+    *(PolicyInForce, Freshness),
 )
 _REFUSALS = {
     400: "The request cannot be read; `detail` says why.",

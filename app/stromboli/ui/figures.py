@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from stromboli.api.resources import is_device
-from stromboli.explain.overview import Amounts, Nodes, Overview, QueueRow, SessionRow, Shares
+from stromboli.api.resources import in_bytes, is_device
+from stromboli.explain.overview import Amounts, Moment, Nodes, Overview, QueueRow, SessionRow, Shares
 from stromboli.explain.words import amount
-from stromboli.ui.words import counted, moment
+from stromboli.ui.words import counted, moment, stamp
 
 #: colours of the style sheet
 COLOURS = 8
 #: steps of a node's utilization
 _STEPS = 5
+#: times that a chart can show, in seconds; 0 for all that is known
+SPANS = {300: "5 min", 1_800: "30 min", 21_600: "6 h", 86_400: "24 h", 0: "all"}
+#: seconds between two times below a chart, and how many there are at most
+_TIME_STEPS = (60, 300, 600, 1_800, 3_600, 14_400)
+_DAY = 86_400
+_MOST_TIMES = 7
+#: what a job does after a moment of its story
+_AFTER = {
+    "submitted": "waits to be admitted",
+    "admitted": "waits for places",
+    "waits": "waits for places",
+    "goes on": "waits for places",
+    "promised": "waits for pods to terminate",
+    "bound": "starts",
+    "runs": "runs",
+    "evicted": "loses pods",
+    "stopped": "lacks pods",
+    "completed": "",
+}
+_COLOUR_OF = {each: number % COLOURS for number, each in enumerate(dict.fromkeys(_AFTER.values()))}
 
 
 # -- bars ------------------------------------------------------------------------------------------------------------
@@ -135,6 +155,18 @@ def node_map(nodes: Nodes) -> Map:
     return Map(columns * (size + 2), rows * (size + 2), size, squares)
 
 
+def in_order(nodes: Nodes, sort: str) -> list[int]:
+    """The places of nodes in its columns, sorted by name, held, free or pods; by default as they came."""
+    keys: dict[str, Callable[[int], tuple[float, str]]] = {
+        "name": lambda at: (0, nodes.names[at]),
+        "held": lambda at: (-nodes.used[at] / (nodes.allocatable[at] or math.inf), nodes.names[at]),
+        "free": lambda at: (nodes.used[at] - nodes.allocatable[at], nodes.names[at]),
+        "pods": lambda at: (-nodes.pods[at], nodes.names[at]),
+    }
+    rows = range(len(nodes.names))
+    return sorted(rows, key=keys[sort]) if sort in keys else list(rows)
+
+
 # -- lines -----------------------------------------------------------------------------------------------------------
 
 
@@ -163,11 +195,13 @@ class Tick:
 class Chart:
     """Lines over time in a frame."""
 
+    #: what the amounts are counted in
+    unit: str
     width: int = 880
     height: int = 280
     left: int = 64
     bottom: int = 28
-    top: int = 10
+    top: int = 36
     lines: list[Line] = field(default_factory=list)
     marks: list[Tick] = field(default_factory=list)
     times: list[Tick] = field(default_factory=list)
@@ -175,10 +209,10 @@ class Chart:
 
 def chart(shares: Shares, *, requested: bool = False) -> Chart:
     """Shares over time; a sample holds until the next one."""
-    frame = Chart()
+    frame = Chart(unit(shares.resource))
     if not shares.at:
         return frame
-    begin, end = shares.at[0], max(shares.at[-1], shares.at[0] + 1)
+    begin, end = shares.since, shares.until
     told = [shares.held, shares.deserved, *([shares.requested] if requested else [])]
     peak = max((value or 0.0 for kind in told for values in kind.values() for value in values), default=0.0)
     step = _round_step(peak or 1.0)
@@ -186,7 +220,7 @@ def chart(shares: Shares, *, requested: bool = False) -> Chart:
     inner, floor = frame.width - frame.left - 12, frame.height - frame.bottom
 
     def x(at: float) -> float:
-        return round(frame.left + inner * (at - begin) / (end - begin), 1)
+        return round(frame.left + inner * min(1.0, max(0.0, at - begin) / (end - begin)), 1)
 
     def y(value: float) -> float:
         return round(floor - (floor - frame.top) * value / most, 1)
@@ -217,10 +251,16 @@ def chart(shares: Shares, *, requested: bool = False) -> Chart:
         )
     marks = range(round(most / step) + 1)
     frame.marks.extend(Tick(y(step * mark), amount(step * mark, shares.resource)) for mark in marks)
-    frame.times.extend(
-        Tick(x(begin + (end - begin) * part / 4), moment(begin + (end - begin) * part / 4)) for part in range(5)
-    )
+    days = _DAY * math.ceil((end - begin) / _DAY / _MOST_TIMES)
+    between = next((each for each in _TIME_STEPS if (end - begin) / each <= _MOST_TIMES), days)
+    times = [between * at for at in range(math.ceil(begin / between), math.floor(end / between) + 1)]
+    frame.times.extend(Tick(x(at), stamp(at)[5:10] if between >= _DAY else moment(at)[:5]) for at in times)
     return frame
+
+
+def unit(resource: str) -> str:
+    """What amounts of a resource are counted in."""
+    return "cores" if resource == "cpu" else "bytes" if in_bytes(resource) else resource.rpartition("/")[2]
 
 
 def _round_step(most: float) -> float:
@@ -261,3 +301,22 @@ def slices(rows: Sequence[SessionRow]) -> tuple[list[str], list[list[Slice]]]:
             at += width
         out.append(line)
     return parts, out
+
+
+def story(moments: Sequence[Moment], now: float) -> list[Slice]:
+    """What a job did between the moments of its story, in percent of the time since it was submitted."""
+    begin = moments[0].at
+    whole = max(now - begin, 1e-9)
+    out: list[Slice] = []
+    for each, until in zip(moments, [*(each.at for each in moments[1:]), now], strict=True):
+        # A reason to wait changes nothing before a job is admitted.
+        admitted = any(before.what == "admitted" for before in moments if before.at <= each.at)
+        does = _AFTER["submitted"] if each.what in ("waits", "goes on") and not admitted else _AFTER.get(each.what, "")
+        left, took = 100 * max(0.0, each.at - begin) / whole, max(0.0, until - each.at)
+        colour = _COLOUR_OF[does] if does else 0
+        if out and out[-1].name == does:
+            took += out[-1].seconds
+            left = out.pop().left
+        if does:
+            out.append(Slice(does, colour, round(left, 2), round(100 * took / whole, 2), took))
+    return out

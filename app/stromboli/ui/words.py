@@ -16,6 +16,10 @@ _LOOKS = {
 
 def seconds(value: float) -> str:
     """A duration."""
+    if not value:
+        return "0 s"
+    if value >= 120:
+        return next(f"{value / span:.3g} {unit}" for span, unit in _SPANS if value >= span)
     if value >= 1:
         return f"{value:.3g} s"
     return f"{1000 * value:.3g} ms" if value >= 0.001 else f"{1e6 * value:.0f} µs"

@@ -37,6 +37,9 @@ class _Nobody:
 
     def last(self) -> None: ...
 
+    def missing(self) -> list[str]:
+        return []
+
     def unreadable(self, kind: str, key: str) -> str:
         return ""
 

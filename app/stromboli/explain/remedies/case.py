@@ -14,8 +14,8 @@ from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
-#: sessions that may be run in all, and their steps: about two seconds
-_MOST_SESSIONS, _MOST_STEPS = 60, 60_000_000
+#: sessions and steps after which no further change is tried: an answer takes about two seconds
+_MOST_SESSIONS, _MOST_STEPS = 60, 40_000_000
 #: candidates of one kind
 MOST_ALIKE = 6
 

@@ -19,10 +19,11 @@ function busy() {
 
 function tell() {
   const passed = Math.round((Date.now() - asOf) / 1000);
-  const old = passed > 3 * main.dataset.seconds;
+  const behind = document.getElementById("behind") !== null;
+  const old = behind || passed > 3 * main.dataset.seconds;
   age.textContent = passed < 60 ? `${passed} s old` : `${Math.round(passed / 60)} min old`;
   live.dataset.state = !answers ? "gone" : old ? "old" : "live";
-  live.textContent = !answers ? "No answer" : live.getAttribute("aria-pressed") !== "true" ? "Paused" : old ? "Waiting" : "Live";
+  live.textContent = !answers ? "No answer" : live.getAttribute("aria-pressed") !== "true" ? "Paused" : behind ? "Behind" : old ? "Waiting" : "Live";
   gone.hidden = answers;
   main.classList.toggle("stale", !answers);
 }
