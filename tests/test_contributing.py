@@ -1,4 +1,4 @@
-"""The guides in CONTRIBUTING.md: their code is run in one module, their commands in one shell."""
+"""The guides of CONTRIBUTING.md and of docs/write-a-plugin.md: their code is run, and their commands."""
 
 from __future__ import annotations
 
@@ -7,44 +7,61 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+GUIDE = "docs/write-a-plugin.md"
 
-def blocks(repository: Path, language: str) -> str:
-    """All blocks of a language."""
-    text = (repository / "CONTRIBUTING.md").read_text()
-    return "\n\n".join(re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+
+def blocks(text: str, fence: str) -> list[str]:
+    """All blocks of code that begin with a fence."""
+    return re.findall(rf"^```{re.escape(fence)}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def run(command: Sequence[str], folder: Path) -> str:
+    """What a command prints; it has to succeed."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.mark.exhaustive
 def test_the_code_of_the_guides_passes_its_own_tests(repository: Path, tmp_path: Path) -> None:
-    source = blocks(repository, "python")
+    source = "\n\n".join(blocks((repository / "CONTRIBUTING.md").read_text(), "python"))
     (tmp_path / "test_guides.py").write_text(source)
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_guides.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout
-    assert f"{source.count('def test_')} passed" in run.stdout
+    printed = run([sys.executable, "-m", "pytest", "-q", "test_guides.py"], tmp_path)
+    assert f"{source.count('def test_')} passed" in printed
 
 
 @pytest.mark.exhaustive
-def test_the_commands_of_the_guides_succeed(repository: Path, tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    run = subprocess.run(
-        ["sh", "-ec", blocks(repository, "sh")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PATH": path},
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+def test_a_plugin_is_written_as_its_guide_says(repository: Path, tmp_path: Path) -> None:
+    text = (repository / GUIDE).read_text()
+    begin, check = blocks(text, "sh")
+    assert "3 passed" in run(["sh", "-ec", begin], tmp_path)
+    package = tmp_path / "stromboli-team"
+    (plugin,) = blocks(text, 'python title="stromboli_team.py"')
+    (package / "stromboli_team.py").write_text(plugin)
+    (test,) = blocks(text, 'python title="tests/test_team.py"')
+    tests = package / "tests" / "test_team.py"
+    before = tests.read_text().count("def test_")
+    tests.write_text(f"{tests.read_text()}\n\n{test}")
+    printed = run(["sh", "-ec", check], package)
+    assert f"{before + 1} passed" in printed
+    (policy,) = blocks(text, "yaml")
+    (tmp_path / "policy.conf").write_text(policy)
+    checked = ["stromboli", "config", "check", str(tmp_path / "policy.conf"), "--plugins-dir", "."]
+    run(checked, package)
+
+
+@pytest.mark.exhaustive
+def test_a_plugin_remembers_as_the_guide_says(repository: Path, tmp_path: Path) -> None:
+    (source,) = blocks((repository / GUIDE).read_text(), "python")
+    (tmp_path / "patient.py").write_text(source)
+    run(["stromboli", "plugins", "check", "patient", "--plugins-dir", "."], tmp_path)
 
 
 def test_the_layers_are_those_that_are_enforced(repository: Path) -> None:

@@ -24,6 +24,7 @@ from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
+from stromboli.explain.log_lines import log_lines
 from stromboli.extender import Published
 from stromboli.framework.churn import Churn
 from stromboli.framework.environment import Admitted, Environment
@@ -196,6 +197,7 @@ class _Watcher(Metrics):
         super().__init__()
         self.published: Published | None = None
         self.history = History()
+        self._number = 0
         self.service: Service | None = None
         #: what plugins raised in the last session, which is not logged again
         self._failures: set[tuple[str, str, str, str]] = set()
@@ -216,10 +218,14 @@ class _Watcher(Metrics):
         self._failures = {(*failure.key, error_told(failure.error)) for failure in found}
         self.service.report_plugins(summaries(found))
         self.history.session(result.session, now, seconds)
+        if log.tells_all:
+            for event, fields in log_lines(result.session):
+                log.debug(event, **fields, session=self._number)
 
     def session_began(self, number: int) -> None:
         super().session_began(number)
         self.history.began(number)
+        self._number = number
 
     def session_failed(self, error: BaseException) -> None:
         super().session_failed(error)

@@ -71,6 +71,11 @@ class Logger:
         self._logger = logging.getLogger(name)
         self._recurrences = _Recurrences(clock)
 
+    @property
+    def tells_all(self) -> bool:
+        """Whether lines of level debug are logged."""
+        return self._logger.isEnabledFor(logging.DEBUG)
+
     def debug(self, event: str, **fields: object) -> None:
         self._log(logging.DEBUG, event, fields)
 

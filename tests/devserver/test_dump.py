@@ -1,0 +1,79 @@
+"""The command of the docs that dumps a cluster: it asks for all that scheduling reads, of the kinds that are there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from stromboli.live.native_groups import SOURCE as NATIVE_GROUPS
+from stromboli.live.sources import SOURCES
+from stromboli.simulation.manifests import load
+
+_ALL = re.DOTALL | re.MULTILINE
+CLASS = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: of-the-dump}
+value: 7
+"""
+PAGES = ("README.md", "docs/start.md", "docs/operations.md")
+
+
+def command(repository: Path, page: str) -> str:
+    """The command as the page has it."""
+    found = re.search(
+        r"^    (kubectl get -A -o json > cluster\.json .*?paste -sd, -\)\")$", _text(repository, page), _ALL
+    )
+    assert found is not None
+    return re.sub(r"^    ", "", found[1], flags=re.MULTILINE)
+
+
+def _environment(kubeconfig: Path) -> dict[str, str]:
+    return {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
+
+
+def _text(repository: Path, page: str) -> str:
+    return (repository / page).read_text()
+
+
+def test_all_pages_have_the_same_command(repository: Path) -> None:
+    assert len({command(repository, page) for page in PAGES}) == 1
+
+
+def test_it_asks_for_every_kind_that_sessions_read(repository: Path) -> None:
+    patterns = re.findall(r"-e '([^']*)'", command(repository, PAGES[0]))
+    for path in (each.path for each in (*SOURCES, NATIVE_GROUPS)):
+        *_, group, _, plural = ("", *path.removeprefix("/apis").split("/"))
+        name = plural if path.startswith("/api/") else f"{plural}.{group}"
+        assert any(re.fullmatch(pattern, name) for pattern in patterns), name
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl is installed")
+def test_it_works_on_a_cluster_that_lacks_some_of_them(repository: Path, kubeconfig: Path, tmp_path: Path) -> None:
+    made = subprocess.run(
+        ["kubectl", "create", "-f", "-"],
+        input=CLASS,
+        env=_environment(kubeconfig),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run(
+        ["sh", "-ec", command(repository, PAGES[0])],
+        cwd=tmp_path,
+        env=_environment(kubeconfig),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = load([str(tmp_path / "cluster.json")], BytesIO(), lenient=True)
+    assert loaded.problems == []
+    assert "of-the-dump" in {each.metadata.name for kind, each in loaded.objects if kind == "PriorityClass"}
