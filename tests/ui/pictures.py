@@ -13,7 +13,8 @@ from tests.ui.demo import demo
 #: by name the path, how it looks, and width and height
 PICTURES = {
     "page-overview": ("/", "light", 1120, 930),
-    "page-job": ("/jobs/default/train-a-3", "light", 1000, 560),
+    "page-job": ("/jobs/default/train-a-3", "light", 1000, 860),
+    "page-scores": ("/pods/default/train-a-0-0?scores=true", "light", 1000, 700),
     "page-shares": ("/shares", "dark", 1000, 600),
     "page-narrow": ("/jobs/default/wants-ssd", "dark", 380, 700),
 }

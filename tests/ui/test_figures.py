@@ -163,3 +163,4 @@ def test_times_are_written_in_the_unit_that_suits_them() -> None:
     ]
     assert [words.age(100, 100 + passed) for passed in (5, 90, 7_200, 200_000)] == ["5 s", "2 min", "2 h", "2 d"]
     assert words.age(0, 100) == "–"
+    assert [words.when(60, now) for now in (70, 86_500)] == ["00:01:00", "1970-01-01 00:01:00"]

@@ -87,6 +87,7 @@ class Pages:
             counted=words.counted,
             path=words.path,
             query=words.query,
+            when=words.when,
             spans=figures.SPANS,
             rows_shown=ROWS,
             refresh=refresh,

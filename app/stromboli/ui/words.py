@@ -30,6 +30,12 @@ def moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
 
 
+def when(at: float, now: float) -> str:
+    """A time of the day, with its date if that was another day."""
+    day = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d ")
+    return ("" if stamp(now).startswith(day.strip()) else day) + moment(at)
+
+
 def stamp(at: float) -> str:
     """A machine-readable time."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
