@@ -18,10 +18,10 @@ _CRITICAL = 2_000_000_000
 
 def preemptable(of: PodRecord | crds.Metadata) -> bool:
     """Whether a pod, or a PodGroup by its metadata, agrees to be evicted. Without a word it does."""
-    # Read of every pod that runs: the method of `Annotations` that refuses undeclared keys takes as long as all else.
+    # Read of every pod that runs: the methods of `Annotations` that refuse undeclared keys take as long as all else.
     said = dict.get(of.annotations, PREEMPTABLE)
-    if said is None:
-        said = of.labels.get(PREEMPTABLE)
+    if said is None and PREEMPTABLE in of.labels:
+        said = of.labels[PREEMPTABLE]
     return said is None or said in _TRUE
 
 

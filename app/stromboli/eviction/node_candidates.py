@@ -309,8 +309,8 @@ class NodeCandidates:
 
         Victims that come first use up what their queue may give: one large pod may be cheaper than several small ones.
         """
-        pods = self._willing(self._held_amounts.on(node))
-        if not permitted or len(pods) == len(permitted):
+        pods = self._willing(self._held_amounts.on(node)) if permitted else []
+        if len(pods) == len(permitted) or len({pod.pod_class.id for pod in pods}) == 1:
             return []
         pods.sort(key=self._held, reverse=True)
         found = self._ask(pods)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import total_ordering
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ def began(pod: PodRecord) -> float:
 
 def beginnings(facts: PodFacts) -> Vector:
     """When all pods began to run, by row, infinite where that is not known."""
-    column = facts.column("started", lambda pod: pod.started)
+    column = facts.column("started", attrgetter("started"))
     found: Vector = np.array([*column.values[:], 0.0])[column.numbers]
     found[found == 0] = math.inf
     return found
@@ -93,14 +94,14 @@ def beginnings(facts: PodFacts) -> Vector:
 
 def priorities(facts: PodFacts) -> Rows:
     """The priority in the specs of all pods, by row."""
-    column = facts.column("spec priority", lambda pod: pod.spec_priority)
+    column = facts.column("spec priority", attrgetter("spec_priority"))
     found: Rows = np.array([*column.values[:], 0], np.intp)[column.numbers]
     return found
 
 
 def priority_places(facts: PodFacts) -> Rows:
     """The place of each pod's priority among all that there are, by row."""
-    column = facts.column("spec priority", lambda pod: pod.spec_priority)
+    column = facts.column("spec priority", attrgetter("spec_priority"))
     places: Rows = np.unique([*column.values[:], 0], return_inverse=True)[1].astype(np.intp)
     return places[column.numbers]
 

@@ -43,7 +43,7 @@ def _left(session: Session) -> dict[str, Any]:
     left = {**session.view.environment.left, **session.actions_left, **session.budget.left}
     if session.admissions is not None and (session.admissions.empty_since or EMPTY in left):
         left[EMPTY] = session.admissions.empty_since
-    for plugin in [p for p in session.plugins if p in session.points]:
+    for plugin in session.points.plugins:
         try:
             mine = plugin.leave()
         except BaseException as error:

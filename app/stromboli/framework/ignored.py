@@ -6,7 +6,7 @@ written from it. What a policy reads is what its plugins declare in `queue_field
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,6 +76,8 @@ QUEUE_FIELDS = (
     ),
     QueueField("dequeueStrategy", lambda queue: queue.spec.dequeue_strategy != "traverse", rule="fifo"),
 )
+#: what the fields are called in Python, by their names in the spec
+_ATTRIBUTES = {field.name: to_snake(field.name) for field in QUEUE_FIELDS}
 #: why `spec.networkTopology` of a PodGroup has no effect
 _NO_TOPOLOGY = {"networkTopology": "has no effect under this policy: it is read by the plugin network-topology-aware"}
 
@@ -133,19 +135,19 @@ def fields_read(session: Session) -> Collection[str]:
     return read
 
 
-def _unread_fields(session: Session) -> dict[str, QueueField]:
-    """The fields that nothing in the policy reads, by their names in Python."""
+def _unread_fields(session: Session) -> list[tuple[str, QueueField]]:
+    """The fields that nothing in the policy reads, with their names in Python."""
     read = fields_read(session)
-    return {to_snake(field.name): field for field in QUEUE_FIELDS if field.name not in read}
+    return [(_ATTRIBUTES[field.name], field) for field in QUEUE_FIELDS if field.name not in read]
 
 
-def _set_of(queue: Queue, fields: Mapping[str, QueueField]) -> dict[str, str]:
-    """Which of some fields are set, each with what would read it."""
+def _set_of(queue: Queue, fields: Iterable[tuple[str, QueueField]]) -> dict[str, str]:
+    """Which of some fields, with their names in Python, are set, each with what would read it."""
     # What a manifest leaves out is not set, and most of a thousand queues say little.
     given = queue.spec.model_fields_set
     return {
         field.name: f"has no effect under this policy: it is read by {field.readers}"
-        for name, field in fields.items()
+        for name, field in fields
         if name in given and field.is_set(queue)
     }
 

@@ -9,6 +9,9 @@ from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows
 from stromboli.framework.tally import ALLOCATED, Tally
 from stromboli.state.snapshot import PodColumns, Snapshot
 
+# A look at an enum's member costs more than the comparison with it.
+_PENDING = PodState.Pending
+
 
 class Membership:
     """The pods of the jobs of a session. Rows are those of pods; jobs are known by their index in the session."""
@@ -77,7 +80,7 @@ class Membership:
     def pending(self, job: int) -> Rows:
         """The pods of a job that have no place now."""
         rows = self._pending.of(job)
-        return rows[self._pods.state[rows] == PodState.Pending] if len(rows) else rows
+        return rows[self._pods.state[rows] == _PENDING] if len(rows) else rows
 
     def all_pending(self) -> tuple[Grouped, Rows]:
         """The pods of all jobs that had no place at the start, job by job, and the index of the job of each."""

@@ -161,19 +161,27 @@ class _Judge:
 
     def judge(self) -> Judgement:
         jobs, never = self._view.jobs, ~self._fits[self._class]
-        doubtful = self._doubtful()
-        aside, firsts = self._lacking(doubtful, never)
-        found = {index: self._larger_than_any_node(at) for index, at in firsts.items()}
-        for job in jobs.of(doubtful & ~aside & ~self._surely_fits()):
-            why = self._why(job, *self._pending.span(job.index))
-            if why is not None:
-                found[job.index] = why
-                aside[job.index] = True
-        indices = np.flatnonzero(aside)
+        found = self._judge_jobs(never)
+        aside = np.zeros(len(jobs), np.bool_)
+        indices = np.array(sorted(found), np.intp)
+        aside[indices] = True
         reasons = {key: found[at] for at, key in zip(indices.tolist(), jobs.keys_of(indices), strict=True)}
         others = np.flatnonzero(never & ~aside[self._job_of]).tolist()
         pods = {int(self._rows[at]): self._larger_than_any_node(at) for at in others}
         return Judgement(reasons, pods, self._requested(never | aside[self._job_of]), aside)
+
+    def _judge_jobs(self, never: Mask) -> dict[int, Reason]:
+        """Why jobs can never run, by index; `never` are the pending pods that have room on no node."""
+        doubtful = self._doubtful()
+        if not doubtful.any():
+            return {}
+        lacking, firsts = self._lacking(doubtful, never)
+        found = {index: self._larger_than_any_node(at) for index, at in firsts.items()}
+        for job in self._view.jobs.of(doubtful & ~lacking & ~self._surely_fits()):
+            why = self._why(job, *self._pending.span(job.index))
+            if why is not None:
+                found[job.index] = why
+        return found
 
     def _lacking(self, doubtful: Mask, never: Mask) -> tuple[Mask, dict[int, int]]:
         """The jobs that have their pods, and with those that fit on some node fewer than they start with.

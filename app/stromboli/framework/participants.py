@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 from stromboli.api.reasons import Reason
@@ -27,6 +28,12 @@ _VICTIMS = frozenset(point for point, declared in DECLARED.items() if declared.c
 def switched(switch: str) -> list[str]:
     """The extension points that a switch of the policy file turns off, in the order of `Plugin`."""
     return [name for name in POINTS if DECLARED[name].switch == switch]
+
+
+@cache
+def _switched_on(points: frozenset[str], disabled: frozenset[str]) -> frozenset[str]:
+    """Those of a plugin's points that no disabled switch turns off."""
+    return frozenset(point for point in points if DECLARED[point].switch not in disabled)
 
 
 class _InOrder(dict[str, tuple[Method, ...]]):
@@ -54,6 +61,8 @@ class Participants:
         self.closed = False
         #: called when what was worked out by answers is void
         self.when_left: Callable[[], None] = lambda: None
+        #: the plugins with the points that they take part in, found when a point is first asked
+        self._taking_part: list[list[tuple[Plugin, PluginOption, frozenset[str]]]] = []
         #: points of plugins that are asked nothing more
         self._left: set[tuple[Plugin, str]] = set()
         #: points at which no pod is a victim, since a plugin that protects pods cannot say which
@@ -72,25 +81,31 @@ class Participants:
         return [plugin for tier in self._tiers for plugin, _ in tier]
 
     def of_tiers(self, point: str) -> list[list[tuple[Plugin, PluginOption]]]:
-        """The plugins that take part in a point, tier by tier."""
-        return [[(p, option) for p, option in tier if self._takes_part(p, option, point)] for tier in self._tiers]
+        """The plugins that take part in a point, tier by tier; tiers without any are left out."""
+        if not self._taking_part:
+            self._taking_part = [
+                [(p, option, self._points_of(p, option)) for p, option in tier] for tier in self._tiers
+            ]
+        found = [[(p, option) for p, option, points in tier if point in points] for tier in self._taking_part]
+        return [tier for tier in found if tier]
+
+    def _points_of(self, plugin: Plugin, option: PluginOption) -> frozenset[str]:
+        points = _switched_on(plugin.taking_part, option.disabled)
+        if plugin.silent:
+            points -= plugin.silent
+        return points - {point for p, point in self._left if p is plugin} if self._left else points
 
     def tiers(self, point: str) -> tuple[tuple[Method, ...], ...]:
         """The methods of a point, tier by tier; tiers without any are left out."""
         chain = self._chains.get(point)
         if chain is None:
-            chain = tuple(tuple(asked(p, point) for p, _ in tier) for tier in self.of_tiers(point) if tier)
+            chain = tuple(tuple(asked(p, point) for p, _ in tier) for tier in self.of_tiers(point))
             self._chains[point] = chain
         return chain
 
-    def _takes_part(self, plugin: Plugin, option: PluginOption, point: str) -> bool:
-        if point not in plugin.taking_part or point in plugin.silent or (plugin, point) in self._left:
-            return False
-        switch = DECLARED[point].switch
-        return not switch or switch not in option.disabled
-
     def forget(self) -> None:
         """Find out anew who takes part in what."""
+        self._taking_part.clear()
         self._chains.clear()
         self.all.clear()
 

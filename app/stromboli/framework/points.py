@@ -27,6 +27,21 @@ from stromboli.state.pods import PodRecord
 Use = TypeVar("Use", ClaimUse, VolumeUse, Relation)
 
 
+class _Asking(dict[str, Callable[..., Any]]):
+    """The function that asks at each point, made when the point is first asked."""
+
+    def __init__(self, points: Participants, own: Mapping[Combination, Callable[..., Any]]) -> None:
+        """`own` are the combinations that keep something between questions."""
+        super().__init__()
+        self._points, self._own = points, own
+
+    def __missing__(self, point: str) -> Callable[..., Any]:
+        combination = DECLARED[point].combination
+        own = self._own.get(combination)
+        self[point] = ask = partial(own, point) if own else partial(COMBINERS[combination], self._points, point)
+        return ask
+
+
 class Points(Participants):
     """The extension points of a session."""
 
@@ -34,15 +49,14 @@ class Points(Participants):
         super().__init__(tiers)
         self._keys = Keys(self)
         self._victims = VictimQuestions(self)
-        ways: Mapping[Combination, Callable[..., Any]] = {
-            **{combination: partial(combiner, self) for combination, combiner in COMBINERS.items()},
+        own: Mapping[Combination, Callable[..., Any]] = {
             Combination.Concatenated: self._keys.one,
             Combination.Victims: self._victims.allowed,
             Combination.Intersection: self._victims.intersection,
             Combination.FirstTierUnion: self._victims.first_tier_union,
             Combination.VictimsAtMost: self._victims.at_most,
         }
-        self._ask = {point: partial(ways[declared.combination], point) for point, declared in DECLARED.items()}
+        self._ask = _Asking(self, own)
 
     def forget(self) -> None:
         """Find out anew which plugins take part in what."""

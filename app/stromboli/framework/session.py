@@ -151,7 +151,7 @@ class Session:
         view.jobs.set_aside(found.jobs)
 
     def _each_plugin(self, what: str, subject: object, clock: Callable[[], float]) -> None:
-        for plugin in [p for p in self.plugins if p in self.points]:
+        for plugin in self.points.plugins:
             started = clock()
             try:
                 getattr(plugin, what)(subject)

@@ -92,6 +92,11 @@ class Statement:
         """Decide: allocated pods are to be bound, evicted ones deleted. All of it, or nothing when a plugin fails."""
         self._decide(self.operations)
         self.operations = []
+        if self._located:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Have jobs and groups lie where they were located, for good."""
         for of, (_, now) in self._located.items():
             of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, now)
             if isinstance(of, SubJob):

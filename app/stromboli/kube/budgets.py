@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, cast
 
 import msgspec
@@ -39,7 +40,7 @@ class Budget:
         rows = pods.selected(self.selector, pods.named((self.namespace,)))
         if not self.disrupted:
             return rows
-        names = pods.column("name", lambda pod: pod.name)
+        names = pods.column("name", attrgetter("name"))
         return rows[[names.value(row) not in self.disrupted for row in rows.tolist()]]
 
 

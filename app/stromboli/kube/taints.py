@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 import numpy as np
 
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.state.columns import Numbers
-from stromboli.state.nodes import NodeFacts
+from stromboli.state.nodes import READY, NodeFacts
 
 Tolerations = Sequence[objects.Toleration]
 
@@ -117,13 +118,13 @@ def tolerates_unschedulable(tolerations: Tolerations) -> bool:
 
 def not_ready(tolerations: Tolerations, facts: NodeFacts) -> Mask | None:
     """The not-ready nodes that a pod does not tolerate, shape (nodes,); None if there are none."""
-    column = facts.column("not ready", lambda record: None if record.is_ready else record.ready == "False")
-    if not column.by_value:
+    column = facts.column("ready", attrgetter("ready"))
+    if READY.issuperset(column.by_value):
         return None
     away = np.zeros(len(facts), np.bool_)
-    for failed, taint in ((True, _NOT_READY), (False, _UNREACHABLE)):
-        if failed in column.by_value and not tolerated(tolerations, taint):
-            away |= column.numbers == column.by_value[failed]
+    for ready, number in column.by_value.items():
+        if ready not in READY and not tolerated(tolerations, _NOT_READY if ready == "False" else _UNREACHABLE):
+            away |= column.numbers == number
     return away if away.any() else None
 
 
@@ -173,5 +174,5 @@ def unwanted(tolerations: Tolerations, facts: NodeFacts) -> Vector | None:
 
 
 def _taint_sets(facts: NodeFacts) -> tuple[TaintSets, Numbers]:
-    column = facts.column("taints", lambda record: record.taints)
+    column = facts.column("taints", attrgetter("taints"))
     return column.index(TaintSets), column.numbers

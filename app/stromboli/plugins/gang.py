@@ -215,8 +215,10 @@ class Gang(Plugin):
 
 
 def _says_ready(pod_group: PodGroup) -> bool:
-    said = next((c for c in pod_group.status.conditions if c.type == _SCHEDULED.type), None)
-    return said is not None and said.shown == _SCHEDULED.shown
+    for condition in pod_group.status.conditions:
+        if condition.type == _SCHEDULED.type:
+            return condition.shown == _SCHEDULED.shown
+    return False
 
 
 def _says_blocked(pod_group: PodGroup) -> bool:
@@ -251,4 +253,7 @@ def _unlike_shown(view: View, jobs: Mask) -> list[Job]:
 
 def _why_blocked(pod_group: PodGroup) -> tuple[str, ...]:
     """What a PodGroup says of why it does not run; empty for nothing."""
-    return next((c.shown for c in pod_group.status.conditions if c.type == "Unschedulable"), ())
+    for condition in pod_group.status.conditions:
+        if condition.type == "Unschedulable":
+            return condition.shown
+    return ()

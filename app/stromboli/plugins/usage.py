@@ -7,6 +7,7 @@ nodes the estimates are raised by a risk factor. Nodes without a recent measurem
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -209,7 +210,7 @@ class Usage(Plugin):
         view, pods = self._view, self._view.pods
         running = (pods.node >= 0) & (pods.state == _RUNNING)
         if running.any():
-            column = view.snapshot.pod_facts.column("started", lambda pod: pod.started)
+            column = view.snapshot.pod_facts.column("started", attrgetter("started"))
             started = np.array([*column.values, np.inf])[column.numbers]
             # time until a running pod shows in a measurement
             interval = view.policy.metrics_interval

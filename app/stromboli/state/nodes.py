@@ -14,6 +14,8 @@ from stromboli.state.columns import Column, Numbers
 
 T = TypeVar("T", bound=Hashable)
 
+#: the status of the condition Ready of nodes that count as ready; those of tests and simulations often say nothing
+READY = frozenset(("", "True"))
 _OVERSUBSCRIPTION = {"volcano.sh/oversubscription-cpu": CPU, "volcano.sh/oversubscription-memory": MEMORY}
 
 
@@ -36,7 +38,7 @@ class NodeRecord(Struct, frozen=True, gc=False):
     @property
     def is_ready(self) -> bool:
         """Whether its kubelet reports that it is ready, or the node says nothing of it."""
-        return self.ready in ("", "True")
+        return self.ready in READY
 
     @classmethod
     def of(cls, node: objects.Node) -> NodeRecord:

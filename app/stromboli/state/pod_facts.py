@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class PodFacts(Facts[PodRecord]):
 
     def namespaces(self) -> Column[str]:
         """The namespaces of pods."""
-        return self.column("namespace", lambda pod: pod.namespace)
+        return self.column("namespace", attrgetter("namespace"))
 
     def named(self, namespaces: Iterable[str]) -> Mask:
         """Which of `namespaces` are named; those that no pod is in are left out."""
