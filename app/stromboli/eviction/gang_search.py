@@ -92,10 +92,10 @@ class GangSearch:
         statement.recover(best.operations)
         if has_topology(job):
             domains.locate(session, statement, job)
-        context.promise(job, [statement])
         # Without victims the pods have no nominated nodes either.
         for uid, hyper_node in best.of_groups.items() if best.cost > Cost.of(()) else ():
-            job.sub_jobs[uid].nominated_hyper_node = hyper_node
+            statement.nominate(job.sub_jobs[uid], hyper_node)
+        context.promise(job, [statement])
         return self._may_grow
 
     def _equivalence(self) -> Hashable | None:

@@ -84,11 +84,10 @@ class GangFirstFit:
                 continue
             places, of_groups = placed
             # Without victims the pods have no nominated nodes either.
-            nominated = of_groups if evictions else {}
+            for uid, hyper_node in of_groups.items() if evictions else ():
+                evictions.nominate(job.sub_jobs[uid], hyper_node)
             evictions.recover(places)
             session.promise(job, [evictions])
-            for uid, hyper_node in nominated.items():
-                job.sub_jobs[uid].nominated_hyper_node = hyper_node
             return self._may_grow
         return False
 
@@ -146,7 +145,7 @@ class GangFirstFit:
         within = session.view.topology.masks[hyper_node]
         trial = session.statement()
         # Within the HyperNode nearness does not count: where victims are, there are places.
-        sub_job.anchor = NOWHERE
+        trial.anchor(sub_job, NOWHERE)
         for pod in group.left():
             node = self._node_for(pod, within)
             if node is None:
