@@ -52,26 +52,28 @@ class CheapestFirst:
         if not len(at):
             return
         starts = np.flatnonzero(np.diff(self._pod_index.job[at], prepend=-1))
-        pods_of = np.split(self._pod_index.rows[at], starts[1:])
-        heap = self._bounds(at, starts)
+        sizes = np.diff(starts, append=len(at))
+        heap = self._bounds(at, starts, sizes)
         while heap:
             *_, place, number, of = heap.pop()
             if number == _JOB:
-                for number, victim in enumerate(self._units(pods_of[of])):
+                rows = self._pod_index.rows[at[starts[of] :][: sizes[of]]]
+                for number, victim in enumerate(self._units(rows)):
                     heap.push((*unit_cost(victim.unit), place, number, victim))
             else:
                 yield of
 
-    def _bounds(self, at: Rows, starts: Rows) -> LazyHeap:
+    def _bounds(self, at: Rows, starts: Rows, sizes: Rows) -> LazyHeap:
         """What the cheapest unit of each job costs at least: a pod that it can spare, or else all its candidates."""
         rank, began = self._pod_index.ranks.rank[at], self._pod_index.began[self._pod_index.rows[at]]
         jobs = self._pod_index.job[at[starts]]
         spares = self._spares[jobs]
         ranks = np.where(spares, np.minimum.reduceat(rank, starts), np.maximum.reduceat(rank, starts))
-        sizes = np.where(spares, 1, np.diff(starts, append=len(at)))
         age = -np.where(spares, np.maximum.reduceat(began, starts), np.minimum.reduceat(began, starts))
         number = np.full(len(jobs), _JOB)
-        return LazyHeap((ranks, ~spares, sizes, age, self._place[jobs], number, np.arange(len(jobs))))
+        return LazyHeap(
+            (ranks, ~spares, np.where(spares, 1, sizes), age, self._place[jobs], number, np.arange(len(jobs)))
+        )
 
     def _units(self, rows: Rows) -> list[PotentialVictim]:
         """The units of a job's candidates, in victim order: single pods, and the gang if it may be evicted whole."""
