@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import truediv
+from operator import attrgetter, truediv
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,9 @@ from stromboli.framework.job import Job
 from stromboli.framework.nodes import Changes
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
+
+#: of units of one level all are considered, or none
+_LEVEL = attrgetter("unit.rank", "unit.whole")
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,8 +357,8 @@ def _sufficient(
         return unit.rank, unit.whole, len(unit.pods), -part, -unit.began, item.order
 
     lacking, taken = list(short), list[PotentialVictim]()
-    items.sort(key=lambda item: (item.unit.rank, item.unit.whole))
-    for _, alike in groupby(items, lambda item: (item.unit.rank, item.unit.whole)):
+    items.sort(key=_LEVEL)
+    for _, alike in groupby(items, _LEVEL):
         for item in alike:
             taken.append(item)
             lacking = [lack - gain for lack, gain in zip(lacking, item.gain, strict=True)]
