@@ -40,8 +40,6 @@ class GangFirstFitPolicy:
     pod_index: PodIndex
     #: sorts safe bundles, and after them whole ones, given what is needed; smaller is evicted first
     key: BundleKey
-    #: whether a gang that cannot spare a pod is evicted whole
-    whole_gangs: bool
 
 
 def evict_for_gang(session: Session, policy: GangFirstFitPolicy, job: Job, candidates: Mask) -> None:
@@ -111,7 +109,7 @@ class GangFirstFit:
         for job in np.unique(index.job[willing]).tolist():
             at = index.of_job(job)
             pods = session.view.records(index.rows[at[willing[at]]])
-            found += bundles(session, session.view.jobs.at(job), pods, entire=self._policy.whole_gangs)
+            found += bundles(session, session.view.jobs.at(job), pods)
         found.sort(key=lambda bundle: (bundle.whole, *self._policy.key(bundle, self._need)))
         victims = list({pod.row: pod for bundle in found for pod in bundle.pods}.values())
         allowed = session.ask.gang_victims(self._policy.point, self._job, self._pods[0], victims) if victims else []
