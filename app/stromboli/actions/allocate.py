@@ -201,7 +201,8 @@ class Allocate(Action):
             sheet.pop()
         if statement is None or group.missing:
             return False
-        statement.nominate(group.sub_job, NOWHERE)
+        if group.sub_job.nominated_hyper_node != NOWHERE:
+            statement.nominate(group.sub_job, NOWHERE)
         statement.commit()
         return bool(sheet)
 
