@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# how many processes share the tests
-JOBS   ?= 2
+# How many processes share the tests. Many wait for timers and sockets, so four keep two cores busy; in e2e each has a
+# control plane.
+test exhaustive: JOBS ?= 4
+e2e: JOBS ?= 2
 STAMP  := $(VENV)/.installed
 
 # Tests start dozens of processes, and each would compile the package again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +27,19 @@ discovery.entry_points = cache(discovery.entry_points)
 engine.discover = cache(engine.discover)
 
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the cases of a test marked `one_in(n)`, all but every n-th are exhaustive."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        family = item.get_closest_marker("one_in")
+        if family is not None:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % family.args[0]:
+                item.add_marker(pytest.mark.exhaustive)
+            seen[test] += 1
 
 
 def pytest_collection_finish() -> None:

@@ -176,3 +176,23 @@ def test_each_of_the_package_has_tests_of_its_own(kind: str) -> None:
     places = {name: (tests / kind / f"test_{name}.py", tests / name / "test_plugin.py") for name in names}
     assert len(names) > 5
     assert [name for name, paths in places.items() if not any(path.is_file() for path in paths)] == []
+
+
+#: what attempts change on jobs and groups, and where it is set: by statements, and when a session finds it
+OF_ATTEMPTS = {"allocated_hyper_node", "anchor", "nominated_hyper_node", "nominations_void"}
+SET_BY = {
+    "stromboli.framework.job",
+    "stromboli.framework.statement",
+    "stromboli.framework.topology",
+    "stromboli.framework.view",
+}
+
+
+def test_what_attempts_change_on_jobs_is_changed_by_statements() -> None:
+    set_in: dict[str, set[str]] = {}
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            of_self = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and not of_self:
+                set_in.setdefault(node.attr, set()).add(name)
+    assert set.union(*(set_in[attribute] for attribute in OF_ATTEMPTS)) <= SET_BY

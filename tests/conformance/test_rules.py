@@ -48,3 +48,11 @@ def test_a_rule_makes_the_difference(rule: str) -> None:
     document = yaml.safe_load((SCENARIOS / f"{SHOWN_BY[rule]}.yaml").read_text())
     config = document["config"].rstrip()
     assert run(document, config) != run(document, f"{config}\nrules: {{{rule}: strict}}\n")
+
+
+def test_where_gangs_are_evicted_whole_victims_are_searched_at_the_least_cost() -> None:
+    document = yaml.safe_load((SCENARIOS / f"{SHOWN_BY['whole_gang_eviction']}.yaml").read_text())
+    config = document["config"].rstrip()
+    whole = run(document, f"{config}\nrules: {{whole_gang_eviction: strict}}\n")
+    both = run(document, f"{config}\nrules: {{whole_gang_eviction: strict, evict_only_what_helps: strict}}\n")
+    assert whole["evicted"] == both["evicted"]

@@ -22,15 +22,20 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def _kubectl_binaries() -> list[str]:
+def _kubectl_binaries() -> list[str | None]:
     """kubectl from this environment and from the system, whichever there are."""
     beside_python = Path(sys.executable).with_name("kubectl")
-    found = [str(beside_python)] if beside_python.exists() else []
+    found: list[str | None] = [str(beside_python)] if beside_python.exists() else []
     system = shutil.which("kubectl", path="/usr/local/bin:/usr/bin:/bin")
     return found + ([system] if system else [])
 
 
-@pytest.fixture(params=_kubectl_binaries() or [None])
+@pytest.fixture(
+    params=[
+        pytest.param(path, marks=pytest.mark.exhaustive if number else [])
+        for number, path in enumerate(_kubectl_binaries() or [None])
+    ]
+)
 def kubectl(request: pytest.FixtureRequest, kubeconfig: Path, tmp_path: Path) -> Callable[..., str]:
     """Runs kubectl and returns what it printed; a failure of kubectl fails the test."""
     if request.param is None:

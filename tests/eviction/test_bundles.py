@@ -22,7 +22,7 @@ def offered(session: Session, on: str = "n1") -> list[tuple[bool, list[str]]]:
     """The bundles that the pods of job j on a node make: whether they are whole, and their pods' names."""
     job = session.view.jobs["default/j"]
     candidates = [member for member in session.view.members(job) if member.node_name == on]
-    found = bundles(session, job, candidates, entire=session.rules.whole_gang_eviction)
+    found = bundles(session, job, candidates)
     return [(bundle.whole, sorted(p.name for p in bundle.pods)) for bundle in found]
 
 
@@ -35,8 +35,7 @@ def member(name: str, role: str = "", group: str = "", on: str = "n1", **more: A
 def test_the_least_important_pods_are_spared_most_easily(compatibility: Any) -> None:
     members = [member(f"j-{i}", priority=priority) for i, priority in enumerate((30, 10, 20))]
     session = session_of(pod_group("j", 1), members, compatibility=compatibility)
-    whole = ["j-0", "j-1", "j-2"] if compatibility == "strict" else ["j-0"]
-    assert offered(session) == [(False, ["j-1", "j-2"]), (True, whole)]
+    assert offered(session) == [(False, ["j-1", "j-2"]), (True, ["j-0"])]
 
 
 @BOTH
@@ -44,9 +43,7 @@ def test_every_role_keeps_its_minimum(compatibility: Any) -> None:
     members = [member("j-m", "master", priority=1), *(member(f"j-w{i}", "worker", priority=2) for i in range(3))]
     least = {"minTaskMember": {"master": 1, "worker": 1}}
     session = session_of(pod_group("j", 2, **least), members, compatibility=compatibility)
-    safe, whole = offered(session)
-    assert safe == (False, ["j-w0", "j-w1"])
-    assert whole == (True, ["j-m", "j-w2"] if compatibility == "volcano" else ["j-m", "j-w0", "j-w1", "j-w2"])
+    assert offered(session) == [(False, ["j-w0", "j-w1"]), (True, ["j-m", "j-w2"])]
 
 
 @BOTH

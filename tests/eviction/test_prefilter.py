@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.engine import Engine
-from stromboli.eviction import prefilter
+from stromboli.eviction import min_cost
 from stromboli.eviction.eligibility import HELD
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.prefilter import Prefilter
@@ -77,7 +77,7 @@ def test_passing_over_who_may_not_go_decides_as_asking_everybody(
     made = []
     for patience in (1, 10_000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(prefilter, "_FAILURES", patience)
+            patch.setattr(min_cost, "_PATIENCE", patience)
             made.append(decided(cluster, text).decisions)
     assert made[0] == made[1]
 

@@ -63,6 +63,7 @@ def lived(live: World, sessions: int = 8) -> Counter[str]:
 @pytest.mark.parametrize("action", ["reclaim", "gangreclaim", "preempt", "gangpreempt"])
 @pytest.mark.parametrize("patience", [0, 3])
 @pytest.mark.parametrize("first", [True, False], ids=["before allocate", "after allocate"])
+@pytest.mark.one_in(5)
 def test_a_hard_gang_of_4_of_24_starts_in_one_rack(action: str, shares: str, patience: int, first: bool) -> None:
     """In neither rack all 24 have room, and in the first one half is taken by pods that must stay."""
     other = "poor" if "preempt" in action else "rich"
@@ -135,6 +136,7 @@ def test_no_pod_of_another_queue_takes_the_room(order: Sequence[str], shares: st
 @EVERY
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt", "reclaim", "gangreclaim"])
 @pytest.mark.parametrize("best_effort", [1, 2])
+@pytest.mark.one_in(3)
 def test_a_gang_with_best_effort_pods_evicts_once(action: str, shares: str, best_effort: int) -> None:
     other = "poor" if "preempt" in action else "rich"
     wants = Job("wants", "poor", 1 + best_effort, 1 + best_effort, cpu=2, best_effort=best_effort, priority="middle")
@@ -150,6 +152,7 @@ def test_a_gang_with_best_effort_pods_evicts_once(action: str, shares: str, best
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("first", [True, False])
+@pytest.mark.one_in(5)
 def test_a_more_important_job_takes_the_room_that_is_made(action: str, shares: str, count: int, first: bool) -> None:
     order = (action, "allocate") if first else ("allocate", action)
     live = world(order, shares, {"n0": (count, 64)}, running("low", "poor", *["n0"] * count), patience=3)
@@ -208,6 +211,7 @@ def test_no_pod_goes_for_a_host_port_that_becomes_free(action: str) -> None:
 @EVERY
 @orders("consolidation", "backfill")
 @pytest.mark.parametrize("patience", [0, 2])
+@pytest.mark.one_in(7)
 def test_moved_pods_are_back_and_the_job_that_they_moved_for_runs(
     order: Sequence[str], shares: str, patience: int
 ) -> None:
@@ -238,6 +242,7 @@ def test_what_is_left_of_a_gang_below_its_minimum_is_not_moved(shares: str) -> N
 @pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
 @pytest.mark.parametrize("said", [{GPU: "0"}, {}], ids=["no cards", "cards not named"])
 @pytest.mark.parametrize("own", [0, 6])
+@pytest.mark.one_in(3)
 def test_a_queue_that_deserves_no_cards_gives_them_back(
     action: str, shares: str, said: dict[str, str], own: int
 ) -> None:

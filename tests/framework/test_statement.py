@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stromboli.framework.job import NOWHERE
+from stromboli.framework.job import NOWHERE, SubJob
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
 from tests import builders
 
 
@@ -30,3 +32,41 @@ def test_a_group_lies_where_an_attempt_puts_it_until_that_is_taken_back() -> Non
     assert group.allocated_hyper_node == tree.lca(here, there) != NOWHERE
     parts[0].discard()
     assert group.allocated_hyper_node == tree.lca(here, there)
+
+
+def one_group_near_its_pods() -> tuple[Session, SubJob]:
+    """A session in which a job with a topology has a pod in a rack, and another that waits."""
+    cluster = builders.state(
+        builders.queue("default"),
+        *builders.racks(1, 1),
+        builders.pod_group("j", 1, networkTopology={"mode": "soft"}),
+        builders.pod("j-0", group="j", node="r0-0", phase="Running"),
+        builders.pod("j-1", group="j", cpu="100"),
+    )
+    session = builders.decide(cluster, builders.policy("gang", "network-topology-aware"), plain=True).session
+    return session, next(iter(session.view.jobs["default/j"].sub_jobs.values()))
+
+
+def test_after_an_attempt_in_vain_the_next_pod_goes_near_those_of_the_group() -> None:
+    session, group = one_group_near_its_pods()
+    assert group.anchor == group.allocated_hyper_node != NOWHERE
+    elsewhere = next(row for row in session.view.topology.lowest.tolist() if row != group.anchor)
+    for end in (Statement.discard, Statement.end_attempt, Statement.commit):
+        one, other = session.statement(), session.statement()
+        other.anchor(group, elsewhere)
+        one.merge(other)
+        assert group.anchor == elsewhere
+        end(one)
+        assert group.anchor == group.allocated_hyper_node
+
+
+def test_a_hyper_node_is_nominated_when_the_evictions_are_decided() -> None:
+    session, group = one_group_near_its_pods()
+    one, other = session.statement(), session.statement()
+    other.nominate(group, 1)
+    one.merge(other)
+    assert group.nominated_hyper_node == NOWHERE
+    one.commit()
+    assert (group.nominated_hyper_node, group.nominations_void) == (1, False)
+    session.statement().give_up_nomination(group)
+    assert (group.nominated_hyper_node, group.nominations_void) == (NOWHERE, True)

@@ -133,6 +133,7 @@ def test_pods_have_the_priority_of_their_class() -> None:
     assert simulated(pod, more=classes).session.view.record(0).spec_priority == 7
 
 
+@pytest.mark.exhaustive
 def test_the_table_of_kubernetes_types_is_what_its_client_says(repository: Path) -> None:
     path = repository / "app" / "stromboli" / "simulation" / "kubernetes_types.json"
     assert json.loads(path.read_text()) == kubernetes_types.table()

@@ -201,8 +201,9 @@ class Allocate(Action):
             sheet.pop()
         if statement is None or group.missing:
             return False
+        if group.sub_job.nominated_hyper_node != NOWHERE:
+            statement.nominate(group.sub_job, NOWHERE)
         statement.commit()
-        group.sub_job.nominated_hyper_node = NOWHERE
         return bool(sheet)
 
 
@@ -388,7 +389,6 @@ class _Search:
                 scores = session.ask.hyper_node_scores(sub_job, candidates)
                 best = int(np.argmax(scores))
                 hyper_node, trial = int(candidates[best]), group.copy()
-                sub_job.failed_roles.clear()
                 statement = place_group(session, trial, hyper_node)
                 if statement:
                     turn = Turn.of(statement, sub_job, least, tried=trial.at - group.at)

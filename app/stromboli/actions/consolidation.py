@@ -47,7 +47,7 @@ class Consolidation(Action):
             return
         arguments = session.policy.action_arguments.get(self.name, ConsolidationArguments())
         assert isinstance(arguments, ConsolidationArguments)
-        policy = MovePolicy(self.name, arguments.most, session.rules.whole_gang_eviction, arguments.keeping)
+        policy = MovePolicy(self.name, arguments.most, arguments.keeping)
         pod_index = PodIndex(session, HELD)
         held_amounts = HeldAmounts(session, pod_index, np.ones(len(pod_index.rows), np.bool_))
         hopeless: set[Hashable] = set()

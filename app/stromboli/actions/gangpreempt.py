@@ -51,10 +51,9 @@ class GangPreempt(Action):
 
     def _search(self, session: Session, pod_index: PodIndex) -> Callable[[Job, Mask], None]:
         """What evicts for a job, given the indexed pods that may be evicted."""
-        if session.rules.evict_only_what_helps:
+        if not session.rules.first_fit:
             return partial(evict_for_gang, PreemptionContext(session, pod_index, self.name, "preemptable"))
-        key, whole = partial(_last_job_first, session), session.rules.whole_gang_eviction
-        policy = GangFirstFitPolicy(self.name, "preemptable", pod_index, key, whole)
+        policy = GangFirstFitPolicy(self.name, "preemptable", pod_index, partial(_last_job_first, session))
         return partial(first_fit.evict_for_gang, session, policy)
 
 

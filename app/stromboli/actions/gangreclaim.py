@@ -43,12 +43,11 @@ class GangReclaim(Action):
             if session.ask.overused(queue) is not None:
                 turns.drop(waiting[name])
                 continue
-            if session.rules.evict_only_what_helps:
-                search = partial(evict_for_gang, context)
-            else:
-                key, whole = _ByValue(session, queue).key, session.rules.whole_gang_eviction
-                policy = GangFirstFitPolicy(self.name, "reclaimable", pod_index, key, whole)
+            if session.rules.first_fit:
+                policy = GangFirstFitPolicy(self.name, "reclaimable", pod_index, _ByValue(session, queue).key)
                 search = partial(first_fit.evict_for_gang, session, policy)
+            else:
+                search = partial(evict_for_gang, context)
             candidates = pod_index.outside(queue)
             for job in turns.in_order(waiting[name], session.ask.job_key):
                 session.budget.serve(turns, job, partial(search, job, candidates), search_steps(session))

@@ -67,19 +67,18 @@ class Preempt(Action):
 
     def _starving(self, session: Session) -> dict[str, list[Job]]:
         """The jobs that may evict others, by queue; under Volcano's rules not those that care where their pods lie."""
-        if session.rules.evict_only_what_helps:
+        if not session.rules.first_fit:
             return preempting(session)
         waiting = {name: [job for job in jobs if not has_topology(job)] for name, jobs in preempting(session).items()}
         return {name: jobs for name, jobs in waiting.items() if jobs}
 
     def _search(self, session: Session) -> _AtMinCost | _FirstFit:
-        if session.rules.evict_only_what_helps:
+        if not session.rules.first_fit:
             return _AtMinCost(session, self.name)
         arguments = session.policy.action_arguments.get(self.name, PreemptArguments())
         assert isinstance(arguments, PreemptArguments)
         compared = arguments.choices(len(session.view.nodes)) if arguments.compare_nodes else 0
-        whole = session.rules.whole_gang_eviction
-        return _FirstFit(session, FirstFitPolicy(self.name, "preemptable", compared=compared, whole_gangs=whole))
+        return _FirstFit(session, FirstFitPolicy(self.name, "preemptable", compared=compared))
 
 
 class _AtMinCost:

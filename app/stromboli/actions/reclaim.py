@@ -44,10 +44,10 @@ class Reclaim(Action):
                 continue
             if not jobs:
                 continue
-            if session.rules.evict_only_what_helps:
-                serve = partial(_at_min_cost, context)
-            else:
+            if session.rules.first_fit:
                 serve = partial(_first_fit, session, HeldAmounts(session, pod_index, pod_index.outside(queue)))
+            else:
+                serve = partial(_at_min_cost, context)
             for job in turns.in_order(jobs, session.ask.job_key):
                 session.budget.serve(turns, job, partial(serve, job), search_steps(session))
             for _ in range(len(jobs) - 1):
@@ -63,7 +63,7 @@ def _at_min_cost(context: PreemptionContext, job: Job) -> None:
 
 def _first_fit(session: Session, held: HeldAmounts, job: Job) -> None:
     """Pods are evicted on the first node that works."""
-    policy = first_fit.FirstFitPolicy(Reclaim.name, "reclaimable", whole_gangs=session.rules.whole_gang_eviction)
+    policy = first_fit.FirstFitPolicy(Reclaim.name, "reclaimable")
     first_fit.evict_for_pods(session, policy, job, partial(_reclaimers, session, job), held)
 
 

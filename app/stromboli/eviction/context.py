@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 from stromboli.api.resources import Mask, Vector
 from stromboli.eviction.cost_bounds import CostBounds
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.pod_index import PodIndex, Ranks, queue_ranks
-from stromboli.eviction.preemptors import kind
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.recent import Recent
 from stromboli.framework.session import Session
@@ -33,7 +31,7 @@ class PreemptionContext:
         #: whether other queues give pods up, and not other jobs of the queue
         self.reclaiming = point == "reclaimable"
         #: what was looked for in vain since places were kept: how many were found at most
-        self._in_vain: dict[Any, int] = {}
+        self._in_vain: dict[Hashable, int] = {}
         #: what is kept of the last searches, by what they looked for
         self._held_amounts: Recent[Hashable, HeldAmounts] = Recent(_MOST_KINDS)
         self._bounds: Recent[Hashable, CostBounds] = Recent(_MOST_KINDS)
@@ -79,15 +77,16 @@ class PreemptionContext:
             lambda: NodeCandidates(self.session, held_amounts, self.session.view.request(pod), self.point),
         )
 
-    def kind(self, job: Job, pod: PodRecord) -> Any:
-        """What decides, beside the session, how many places can be found for pods."""
-        return kind(self.session, job, pod, self.point)
+    def kind(self, job: Job, pod: PodRecord) -> Hashable:
+        """What decides, beside the session, which places can be found for a pod of a job."""
+        own = job.key if self.session.ask.by_share(self.point) else ""
+        return own, job.queue.index, job.priority, pod.priority, pod.role, self.session.kernel.identity(pod)
 
-    def is_hopeless(self, kind: Any, count: int) -> bool:
+    def is_hopeless(self, kind: Hashable, count: int) -> bool:
         """Whether so many places were looked for in vain."""
         return self._in_vain.get(kind, count) < count
 
-    def in_vain(self, kind: Any, found: int) -> None:
+    def in_vain(self, kind: Hashable, found: int) -> None:
         """Remember that no more places were found."""
         self._in_vain[kind] = min(found, self._in_vain.get(kind, found))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
-from stromboli.framework.job import NOWHERE, Job, SubJob
+from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
 from stromboli.placement import domains
@@ -48,15 +48,6 @@ def search_domains(session: Session, job: Job, arguments: GangEvictionArguments)
     return found[: arguments.max_domains if arguments.max_domains > 0 else _MAX_DOMAINS]
 
 
-def group_domains(session: Session, job: Job, sub_job: SubJob, domain: int) -> Iterator[int]:
-    """The HyperNodes to try for a group when its job is placed in one."""
-    if not domains.is_bound(job):
-        yield domain
-        return
-    for gradient in domains.gradients(session, sub_job, domain, evicting=True):
-        yield from gradient.tolist()
-
-
 def place_gang(
     session: Session,
     job: Job,
@@ -74,8 +65,10 @@ def place_gang(
     """
     pending, found = pending_job(session, job, pods), dict[str, int]()
     while pending:
-        group = pending.pop()
-        hyper_nodes = group_domains(session, job, group.sub_job, domain) if closer or job.divided else (domain,)
+        group, hyper_nodes = pending.pop(), [domain]
+        if (closer or job.divided) and domains.is_bound(job):
+            gradients = domains.gradients(session, group.sub_job, domain, evicting=True)
+            hyper_nodes = [hyper_node for gradient in gradients for hyper_node in gradient.tolist()]
         hyper_node = next((each for each in hyper_nodes if place(group, each)), NOWHERE)
         if hyper_node == NOWHERE:
             return None

@@ -15,7 +15,7 @@ from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, pla
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.pod_eviction import evict_for_pods
-from stromboli.eviction.preemptors import identical, kind
+from stromboli.eviction.preemptors import identical
 from stromboli.eviction.units import Unit
 from stromboli.framework.job import Job
 from stromboli.framework.operation import Kind, Operation
@@ -92,10 +92,10 @@ class GangSearch:
         statement.recover(best.operations)
         if has_topology(job):
             domains.locate(session, statement, job)
-        context.promise(job, [statement])
         # Without victims the pods have no nominated nodes either.
         for uid, hyper_node in best.of_groups.items() if best.cost > Cost.of(()) else ():
-            job.sub_jobs[uid].nominated_hyper_node = hyper_node
+            statement.nominate(job.sub_jobs[uid], hyper_node)
+        context.promise(job, [statement])
         return self._may_grow
 
     def _equivalence(self) -> Hashable | None:
@@ -104,7 +104,7 @@ class GangSearch:
         alone = domains.is_bound(job) or job.divided or job.min_by_role
         if alone or any(map(session.kernel.varies, self._pods)):
             return None
-        pods: tuple[Any, ...] = tuple(kind(session, job, pod, self._context.point) for pod in self._pods)
+        pods: tuple[Any, ...] = tuple(self._context.kind(job, pod) for pod in self._pods)
         return pods, job.min_available, job.ready_count, job.waiting_count
 
     def _plans(self) -> Iterator[_Plan]:

@@ -25,53 +25,45 @@ class HeldAmounts:
         self.rows: Rows = pod_index.rows[at]
         self.node: Rows = pod_index.node[at]
         self.rank: Rows = ranks.rank[at]
+        dimensions, count = len(view.dimensions), len(view.nodes)
         #: where the candidates of each node begin and end
-        self.starts: Rows = np.searchsorted(self.node, np.arange(len(view.nodes) + 1))
-        # Amounts are whole numbers, of which floats hold too few to add up what a large cluster has.
-        held = view.amounts(self.rows).astype(np.int64)
-        alive = pod_index.alive()[at]
-        if not alive.all():
-            held *= alive
-        total = np.zeros((len(held), len(at) + 1), np.int64)
-        np.cumsum(held, axis=1, out=total[:, 1:])
-        before = total.take(self.starts, axis=1)
+        self.starts: Rows = np.searchsorted(self.node, np.arange(count + 1))
         #: what each holds together with those before it on its node, shape (dimensions, candidates)
-        self.sums: Matrix = np.subtract(total[:, 1:], before.take(self.node, axis=1)).astype(np.float64)
+        self.sums: Matrix = np.zeros((dimensions, len(at)))
         #: what all hold, and the most that one does, shape (dimensions, nodes)
-        self.amounts: Matrix = np.diff(before, axis=1).astype(np.float64)
-        self.largest: Matrix = np.zeros_like(self.amounts)
-        occupied = np.flatnonzero(np.diff(self.starts))
-        if len(occupied):
-            self.largest[:, occupied] = np.maximum.reduceat(held, self.starts[occupied], axis=1)
-        self._latest: Vector | None = None
-        #: number of candidates, shape (nodes,)
-        self.counts: Rows = np.bincount(self.node[alive], minlength=len(view.nodes))
+        self.amounts: Matrix = np.zeros((dimensions, count))
+        self.largest: Matrix = np.zeros((dimensions, count))
+        #: number of candidates, and when the last of them started, shape (nodes,)
+        self.counts: Rows = np.zeros(count, np.intp)
+        self.latest: Vector = np.zeros(count)
         self._changes = Changes(view.nodes)
+        self._add_up(view.nodes.rows)
 
     def refresh(self) -> None:
         """Look again at the nodes that changed."""
-        for node in self._changes.take():
-            part = slice(self.starts[node], self.starts[node + 1])
-            if part.start < part.stop:
-                alive = self._alive(self.rows[part])
-                held = self._view.requests(self.rows[part]).T * alive
-                self.sums[:, part] = held.cumsum(axis=1)
-                self.amounts[:, node] = self.sums[:, part.stop - 1]
-                self.largest[:, node] = held.max(axis=1)
-                self.counts[node] = alive.sum()
-                if self._latest is not None:
-                    self._latest[node] = self.pod_index.began[self.rows[part]].max(where=alive, initial=0.0)
+        changed = [node for node in self._changes.in_order() if self.starts[node] < self.starts[node + 1]]
+        if changed:
+            self._add_up(np.array(changed, np.intp))
 
-    @property
-    def latest(self) -> Vector:
-        """When the last candidate on each node started, shape (nodes,). Only equal costs are told apart by it."""
-        if self._latest is None:
-            self._latest = np.zeros(len(self._view.nodes))
-            occupied = np.flatnonzero(np.diff(self.starts))
-            if len(occupied):
-                began = np.where(self._alive(self.rows), self.pod_index.began[self.rows], 0.0)
-                self._latest[occupied] = np.maximum.reduceat(began, self.starts[occupied])
-        return self._latest
+    def _add_up(self, nodes: Rows) -> None:
+        """Add up what the candidates of some nodes hold."""
+        at, of = self.candidates(nodes)
+        rows = self.rows[at]
+        alive = self._alive(rows)
+        # Amounts are whole numbers, of which floats hold too few to add up what a large cluster has.
+        held = self._view.amounts(rows).astype(np.int64) * alive
+        total = np.zeros((len(held), len(rows) + 1), np.int64)
+        np.cumsum(held, axis=1, out=total[:, 1:])
+        starts = np.searchsorted(of, np.arange(len(nodes) + 1))
+        before = total.take(starts, axis=1)
+        self.sums[:, at] = total[:, 1:] - before.take(of, axis=1)
+        self.amounts[:, nodes] = np.diff(before, axis=1)
+        self.counts[nodes] = np.bincount(of[alive], minlength=len(nodes))
+        occupied = np.flatnonzero(np.diff(starts))
+        if len(occupied):
+            began = np.where(alive, self.pod_index.began[rows], 0.0)
+            self.largest[:, nodes[occupied]] = np.maximum.reduceat(held, starts[occupied], axis=1)
+            self.latest[nodes[occupied]] = np.maximum.reduceat(began, starts[occupied])
 
     def candidates(self, nodes: Rows) -> tuple[Rows | slice, Rows]:
         """Where the candidates on some nodes are, node by node, and at which of these nodes each is."""

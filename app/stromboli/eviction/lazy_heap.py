@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,21 +19,18 @@ _FIRST = 32
 class LazyHeap:
     """Entries are tuples, the smallest first. Of thousands few are looked at, so few are made."""
 
-    __slots__ = ("_at", "_columns", "_heap", "_next", "_sizes")
+    __slots__ = ("_heap", "_known", "_next")
 
     def __init__(self, columns: Sequence[NDArray[Any]]) -> None:
         """`columns` have the parts of the entries, the most important first."""
         order = np.lexsort(columns[::-1])
-        self._columns = [column[order] for column in columns]
-        self._at = 0
-        self._sizes = (_FIRST * 2**number for number in count())
-        #: the next of the columns' entries, the first at the end
-        self._next: list[tuple[Any, ...]] = []
+        self._known = _entries([column[order] for column in columns])
+        #: the next entry of the columns, None when there are no more
+        self._next = next(self._known, None)
         self._heap: list[tuple[Any, ...]] = []
-        self._fetch()
 
     def __bool__(self) -> bool:
-        return bool(self._next or self._heap)
+        return self._next is not None or bool(self._heap)
 
     def push(self, entry: tuple[Any, ...]) -> None:
         """Put an entry in."""
@@ -41,34 +38,29 @@ class LazyHeap:
 
     def first(self) -> tuple[Any, ...]:
         """The smallest entry."""
-        if not self._next or (self._heap and self._heap[0] < self._next[-1]):
+        if self._next is None or (self._heap and self._heap[0] < self._next):
             return self._heap[0]
-        return self._next[-1]
+        return self._next
 
     def pop(self) -> tuple[Any, ...]:
         """Take the smallest entry out."""
-        if not self._next or (self._heap and self._heap[0] < self._next[-1]):
+        entry = self.first()
+        if entry is not self._next:
             return heapq.heappop(self._heap)
-        entry = self._next.pop()
-        if not self._next:
-            self._fetch()
+        self._next = next(self._known, None)
         return entry
 
-    def keep(self, wanted: Mask) -> int:
-        """Drop the entries whose last part is a row that is not wanted; how many they were."""
-        before = len(self._heap) + len(self._next) + len(self._columns[-1]) - self._at
+    def keep(self, wanted: Mask) -> None:
+        """Drop the entries whose last part is a row that is not wanted."""
         self._heap = [entry for entry in self._heap if wanted[entry[-1]]]
         heapq.heapify(self._heap)
-        self._next = [entry for entry in self._next if wanted[entry[-1]]]
-        self._columns = [column[self._at :] for column in self._columns]
-        stays = wanted[self._columns[-1]]
-        self._columns, self._at = [column[stays] for column in self._columns], 0
-        if not self._next:
-            self._fetch()
-        return before - len(self._heap) - len(self._next) - len(self._columns[-1]) + self._at
+        left = chain(() if self._next is None else (self._next,), self._known)
+        self._known = (entry for entry in left if wanted[entry[-1]])
+        self._next = next(self._known, None)
 
-    def _fetch(self) -> None:
-        size = next(self._sizes)
-        parts = [column[self._at : self._at + size].tolist() for column in self._columns]
-        self._next = list(zip(*parts, strict=True))[::-1]
-        self._at += size
+
+def _entries(columns: Sequence[NDArray[Any]]) -> Iterator[tuple[Any, ...]]:
+    at, size = 0, _FIRST
+    while at < len(columns[0]):
+        yield from zip(*(column[at : at + size].tolist() for column in columns), strict=True)
+        at, size = at + size, 2 * size

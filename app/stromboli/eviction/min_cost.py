@@ -24,7 +24,7 @@ from stromboli.eviction.cheapest_first import CheapestFirst
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import Candidate, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
-from stromboli.eviction.prefilter import FailureBudget, Prefilter
+from stromboli.eviction.prefilter import Prefilter
 from stromboli.eviction.reprieve import give_back
 from stromboli.eviction.trial import Evicted, Trial, undo
 from stromboli.eviction.units import Unit
@@ -39,6 +39,8 @@ _NO_BOUND = Cost(NO_VICTIMS, 0, 0, -math.inf)
 _COMPARED = 16
 #: how many nodes are looked at where pods are in the way
 _CLEARED = 128
+#: after so many nodes without a candidate it pays to find out where there can be one, and again after twice as many
+_PATIENCE = 8
 
 
 class MinCostSearch:
@@ -97,7 +99,7 @@ class MinCostSearch:
         self._possible: Mask = np.zeros(len(self._session.view.nodes), np.bool_)
         self._possible[rows] = True
         self._candidates_by_node: dict[int, Candidate | None] = {}
-        self._failures = FailureBudget()
+        self._failures, self._patience = 0, _PATIENCE
         self._heap, self._place = bounds.heap(rows, self._scores(rows), len(self._pods))
         self._changes = Changes(self._session.view.nodes)
         # 3. The cheapest place for each pod.
@@ -184,8 +186,10 @@ class MinCostSearch:
                 entry = (candidate.cost, place, node)
                 found.append(entry)
                 best = entry if best is None or entry < best else best
-            elif self._failures.spent():
-                self._apply_prefilter()
+            else:
+                self._failures += 1
+                if self._failures == self._patience:
+                    self._apply_prefilter()
         for costs, place, node in found:
             heap.push((*costs, place, node))
         return None if best is None else self._candidates_by_node[best[2]]
@@ -195,7 +199,8 @@ class MinCostSearch:
         prefilter = Prefilter(self._session, self._context.pod_index, self._candidates, self._pod, self._context.point)
         possible = prefilter.nodes(self._request, whole=self._may_go_whole)
         possible[[node for node, found in self._candidates_by_node.items() if found is not None]] = True
-        self._failures.renew(self._heap.keep(possible))
+        self._heap.keep(possible)
+        self._patience *= 2
 
     def _candidate(self, node: int) -> Candidate | None:
         """The candidate of a node for the next places."""

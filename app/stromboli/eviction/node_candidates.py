@@ -11,7 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import truediv
+from itertools import groupby
+from operator import attrgetter, truediv
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from stromboli.framework.nodes import Changes
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
+#: of units of one level all are considered, or none
+_LEVEL = attrgetter("unit.rank", "unit.whole")
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -36,7 +40,7 @@ class Candidate:
     cost: Cost
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PotentialVictim:
     """A unit in a calculation: what a node gains by its eviction."""
 
@@ -44,7 +48,6 @@ class PotentialVictim:
     gain: list[float]
     #: its place in victim order among those of the node
     order: int
-    taken: bool = True
 
     @property
     def cheapness(self) -> tuple[float, ...]:
@@ -151,12 +154,12 @@ class NodeCandidates:
         elsewhere: Mask,
     ) -> _VictimSet | None:
         """The cheapest victims by which a node is `short` of nothing; None when all together do not suffice."""
-        items = self._items(found, rest, short)
-        whole = {item.unit.job.key for item in items if item.taken and item.unit.whole}
-        # What a gang gives whole is not given again pod by pod.
-        units = [item.unit for item in items if item.taken and (item.unit.whole or item.unit.job.key not in whole)]
-        if not units:
+        needed = [item.unit for item in self._needed(found, rest, short)]
+        if not needed:
             return None
+        # What a gang gives whole is not given again pod by pod.
+        whole = {unit.job.key for unit in needed if unit.whole}
+        units = [unit for unit in needed if unit.whole or unit.job.key not in whole]
         return _VictimSet(units, self._gained(node, units, elsewhere) if left > 1 or not rest else 1.0)
 
     def evicted(self, units: Iterable[Unit]) -> set[str]:
@@ -197,10 +200,10 @@ class NodeCandidates:
         return self._steady or [pod.row for pod in self.permitted(self._held_amounts.on(node))] == known.allowed
 
     def _place(self, job: Job) -> tuple[tuple[Any, ...], int]:
-        """What the order of a job's pods among others follows from."""
+        """What the order of a job's pods among others follows from, as it is when it is first asked for in a turn."""
         found = self._places.get(job.key)
         if found is None:
-            found = self._places[job.key] = self._session.ask.job_order(job), job.counts[PodState.Pending]
+            found = self._places[job.key] = self._session.ask.job_key(job), job.counts[PodState.Pending]
         return found
 
     def _gained(self, node: int, units: Sequence[Unit], elsewhere: Mask) -> float:
@@ -222,20 +225,18 @@ class NodeCandidates:
 
     # -- which units -----------------------------------------------------------------------------------------------
 
-    def _items(
+    def _needed(
         self, found: list[PotentialVictim], rest: Mapping[str, Sequence[PodRecord]], short: Sequence[float]
     ) -> list[PotentialVictim]:
-        """The units that were considered on a node, marked where taken: single pods, and gangs that can spare none.
+        """The units that are needed on a node: single pods, and gangs that can spare none.
 
         A gang is evicted before a more important pod that could be spared.
         """
-        enough = self._sufficient(found, short)
-        highest = max((item.unit.rank for item in enough if item.taken), default=None)
+        enough = _sufficient(found, short, self._divisors)
+        highest = max((item.unit.rank for item in enough), default=None)
         if highest is not None and all(self._rank(pod) >= highest for pods in rest.values() for pod in pods):
             return enough
-        for item in found:
-            item.taken = True
-        return self._sufficient(found + self.gangs(rest), short)
+        return _sufficient(found + self.gangs(rest), short, self._divisors)
 
     def sparable(self, pods: Iterable[PodRecord]) -> tuple[list[PotentialVictim], Mapping[str, Sequence[PodRecord]]]:
         """The pods that may be evicted alone, in order, and by job the pods that their gangs cannot do without."""
@@ -257,7 +258,7 @@ class NodeCandidates:
     def gangs(self, rest: Mapping[str, Sequence[PodRecord]]) -> list[PotentialVictim]:
         """Gangs that go whole, for pods that they cannot do without, the last job first."""
         items = list[PotentialVictim]()
-        for job in sorted(map(self._session.view.jobs.__getitem__, rest), key=self.gang_place, reverse=True):
+        for job in sorted(map(self._session.view.jobs.__getitem__, rest), key=self._place, reverse=True):
             pods = rest[job.key]
             whole = self._whole(job)
             if whole:
@@ -265,33 +266,6 @@ class NodeCandidates:
                 unit = Unit(job, whole, max(map(self._rank, whole)), True, min(map(began, whole)))
                 items.append(PotentialVictim(unit, gain, len(self._held_amounts.rows) + len(items)))
         return items
-
-    def _sufficient(self, items: list[PotentialVictim], short: Sequence[float]) -> list[PotentialVictim]:
-        """Enough units, those marked as taken that are needed, the most expensive given back first; else none.
-
-        More important ones are not looked at while the others suffice.
-        """
-        lacking, taken = list(short), list[PotentialVictim]()
-        items.sort(key=lambda item: (item.unit.rank, item.unit.whole))
-        for at, item in enumerate(items):
-            taken.append(item)
-            lacking = [lack - gain for lack, gain in zip(lacking, item.gain, strict=True)]
-            after = items[at + 1] if at + 1 < len(items) else None
-            alike = after is not None and after.unit.rank == item.unit.rank and after.unit.whole == item.unit.whole
-            if not alike and max(lacking) < 0:
-                break
-        if max(lacking) >= 0:
-            return []
-        for item in sorted(taken, key=self._reprieve_key, reverse=True):
-            without = [lack + gain for lack, gain in zip(lacking, item.gain, strict=True)]
-            if max(without) < 0:
-                item.taken, lacking = False, without
-        return taken
-
-    def _reprieve_key(self, item: PotentialVictim) -> tuple[float, ...]:
-        """Larger is given back first; one that releases less of the request counts as more pods."""
-        unit, part = item.unit, sum(map(truediv, item.gain, self._divisors))
-        return unit.rank, unit.whole, len(unit.pods), -part, -unit.began, item.order
 
     def _permitted_on(self, node: int) -> list[PodRecord]:
         """The candidates on a node that every plugin lets go, in victim order."""
@@ -339,23 +313,15 @@ class NodeCandidates:
 
     def _in_order(self, pods: list[PodRecord]) -> list[PodRecord]:
         """In victim order: the less important first, among equals the last pod of the last job."""
-        return sorted(pods, key=self.place_of, reverse=True)
+        return sorted(pods, key=self._place_of, reverse=True)
 
-    def place_of(self, pod: PodRecord) -> tuple[Any, ...]:
+    def _place_of(self, pod: PodRecord) -> tuple[Any, ...]:
         """A pod's place in that order, larger goes first."""
         task = self._tasks.get(pod.row)
         if task is None:
             task = self._tasks[pod.row] = self._session.ask.task_key(pod)
         place = self._places.get(pod.job) or self._place(self._session.view.jobs[pod.job])
         return -max(self._rank(pod), 0), place[0], task
-
-    def place(self, job: Job) -> tuple[Any, ...]:
-        """The place of a job's pods among those of others, as it is when it is first asked for in a turn."""
-        return self._place(job)[0]
-
-    def gang_place(self, job: Job) -> tuple[Any, ...]:
-        """A gang's place among others that cost the same, larger goes first."""
-        return self._place(job)[0], job.created, job.key
 
     def _rank(self, pod: PodRecord) -> int:
         return int(self._ranks.of_row.item(pod.row))
@@ -375,3 +341,34 @@ class NodeCandidates:
         if held is None:
             held = self._amounts[pod.pod_class.id] = self._session.view.request(pod)[self._columns].tolist()
         return held
+
+
+def _sufficient(
+    items: list[PotentialVictim], short: Sequence[float], divisors: Sequence[float]
+) -> list[PotentialVictim]:
+    """The units that a node needs to be `short` of nothing, none if all are too few.
+
+    More important ones are not looked at while the others suffice. `divisors` are the amounts that are wanted.
+    """
+
+    def reprieve_key(item: PotentialVictim) -> tuple[float, ...]:
+        """Larger is given back first; one that releases less of the request counts as more pods."""
+        unit, part = item.unit, sum(map(truediv, item.gain, divisors))
+        return unit.rank, unit.whole, len(unit.pods), -part, -unit.began, item.order
+
+    lacking, taken = list(short), list[PotentialVictim]()
+    items.sort(key=_LEVEL)
+    for _, alike in groupby(items, _LEVEL):
+        for item in alike:
+            taken.append(item)
+            lacking = [lack - gain for lack, gain in zip(lacking, item.gain, strict=True)]
+        if max(lacking) < 0:
+            break
+    if max(lacking) >= 0:
+        return []
+    for item in sorted(taken, key=reprieve_key, reverse=True):
+        without = [lack + gain for lack, gain in zip(lacking, item.gain, strict=True)]
+        if max(without) < 0:
+            taken.remove(item)
+            lacking = without
+    return taken

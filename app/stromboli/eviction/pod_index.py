@@ -17,9 +17,6 @@ from stromboli.framework.job import Queue
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
-#: from so many pods on it pays to find the places of all once
-_MANY = 256
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
@@ -68,13 +65,6 @@ class PodIndex:
         return np.concatenate([[0], np.cumsum(counts)])
 
     @cached_property
-    def first_tasks(self) -> dict[int, tuple[object, ...]]:
-        """By job that has indexed pods, the task key of the first of them: it orders jobs that are equal otherwise."""
-        session, (jobs, first) = self._session, np.unique(self.job, return_index=True)
-        pods = session.view.records(self.rows[first])
-        return {job: session.ask.task_key(pod) for job, pod in zip(jobs.tolist(), pods, strict=True)}
-
-    @cached_property
     def willing(self) -> Mask:
         """Which agree to be evicted, and their jobs with them."""
         view = self._session.view
@@ -120,21 +110,6 @@ class PodIndex:
     def began(self) -> Vector:
         """When all pods began to run, by row."""
         return beginnings(self._session.view.snapshot.pod_facts)
-
-    def task_places(self, at: Rows) -> Rows:
-        """The places of some of them in the order in which pods are tried, to be compared with each other."""
-        if len(at) > _MANY:
-            return self._task_places[at]
-        return self._in_task_order(self.rows[at])
-
-    @cached_property
-    def _task_places(self) -> Rows:
-        return self._in_task_order(self.rows)
-
-    def _in_task_order(self, rows: Rows) -> Rows:
-        pods = self._session.view.records(rows)
-        place = {pod.row: place for place, pod in enumerate(self._session.ask.in_task_order(pods))}
-        return np.array([place[pod.row] for pod in pods])
 
     @cached_property
     def _takeable(self) -> Mask:
@@ -233,12 +208,8 @@ def queue_ranks(session: Session, pod_index: PodIndex, queue: Queue) -> Ranks:
     queues = {each.index: each for each in session.view.queues.values()}
     if ask.gives_back_in_order:
         keys: dict[int, Any] = {
-            index: (
-                victim_queue_key(session, jobs.at(index).queue, queue),
-                Reversed(ask.job_order(jobs.at(index))),
-                Reversed(first_task),
-            )
-            for index, first_task in pod_index.first_tasks.items()
+            index: (victim_queue_key(session, jobs.at(index).queue, queue), Reversed(ask.job_key(jobs.at(index))))
+            for index in np.unique(pod_index.job).tolist()
         }
         of = pod_index.job
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import takewhile
 
@@ -13,12 +13,6 @@ from stromboli.state.pods import PodRecord
 
 #: how often a search for victims looks at each node
 _SEARCH = 20
-
-
-def kind(session: Session, job: Job, pod: PodRecord, point: str) -> Hashable:
-    """What decides, beside the session, which places can be found for a pod; `point` is where plugins are asked."""
-    own = job.key if session.ask.by_share(point) else ""
-    return own, job.queue.index, job.priority, pod.priority, pod.role, session.kernel.identity(pod)
 
 
 def identical(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:

@@ -10,9 +10,6 @@ from stromboli.eviction.pod_index import PodIndex
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
-#: after how many that were asked in vain it pays to find out whom to ask at all
-_FAILURES = 8
-
 
 class Prefilter:
     """Which indexed pods may be evicted at most for pods of a job, as things stand whenever that is asked.
@@ -65,23 +62,3 @@ class Prefilter:
         if whole:
             able |= ~np.bincount(of[alive & ~willing], minlength=len(jobs)).astype(np.bool_)
         return able
-
-
-class FailureBudget:
-    """Says when enough were asked in vain to find out whom to ask at all; later each time that this did not help."""
-
-    __slots__ = ("_left", "_size")
-
-    def __init__(self) -> None:
-        self._size = self._left = _FAILURES
-
-    def spent(self) -> bool:
-        """Another node was asked in vain: whether that was one too many."""
-        self._left -= 1
-        return self._left <= 0
-
-    def renew(self, spared: int) -> None:
-        """The nodes worth asking about were found, which spared so many questions."""
-        if spared < self._size:
-            self._size *= 2
-        self._left = self._size

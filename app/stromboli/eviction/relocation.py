@@ -40,8 +40,6 @@ class MovePolicy:
     action: str
     #: how many pods may move for one job
     most: int
-    #: whether a gang that cannot spare a pod moves whole
-    whole_gangs: bool
     #: for how many seconds their places are kept
     keeping: float
 
@@ -181,12 +179,12 @@ class Relocation:
     def _move(self, pod: PodRecord, node: int, units: list[Statement]) -> None:
         """Move a pod away from a node, on a new unit, with its gang if that cannot spare it, where that is possible."""
         session, most = self._session, self._policy.most - self._moved - _moves(units)
-        if session.view.pods.state[pod.row] not in HELD or self._is_rest(session.view.jobs[pod.job]):
+        if session.view.pods.state[pod.row] not in HELD or _is_rest(session, session.view.jobs[pod.job]):
             return
         session.kernel.step()
         job, unit, elsewhere = session.view.jobs[pod.job], session.statement(), _all_but(node, session)
         unit.evict(pod, self._policy.action, self._job.key)
-        whole = self._policy.whole_gangs and session.ask.job_missing(job) > 0
+        whole = session.ask.job_missing(job) > 0
         rest = session.view.holding(job) if whole else []
         if 1 + len(rest) > most or not self._may_all_move(rest):
             unit.discard()
@@ -199,10 +197,6 @@ class Relocation:
         if whole:
             join(unit, job, units)
         units.append(unit)
-
-    def _is_rest(self, job: Job) -> bool:
-        """Whether a gang runs below its minimum: what is moved of it would not start again by itself."""
-        return self._policy.whole_gangs and self._session.ask.job_missing(job) > job.waiting_count
 
     def _may_all_move(self, pods: Sequence[PodRecord]) -> bool:
         states = self._session.view.pods.state
@@ -224,6 +218,11 @@ class Relocation:
 def kind(session: Session, job: Job, pod: PodRecord) -> Hashable:
     """Pods of one kind find places in the same way, as long as nothing changes."""
     return job.queue.name, session.kernel.identity(pod)
+
+
+def _is_rest(session: Session, job: Job) -> bool:
+    """Whether a gang runs below its minimum: what is moved of it would not start again by itself."""
+    return session.ask.job_missing(job) > job.waiting_count
 
 
 def _moves(units: Sequence[Statement]) -> int:

@@ -103,15 +103,13 @@ class SubJob:
     counts: list[int] = field(default_factory=list)
     #: pending pods without requests
     pending_best_effort: int = 0
-    #: roles of which a pod could not be placed in this session
-    failed_roles: set[str] = field(default_factory=set)
     #: number of the first of `values`, 0 when it is none; groups go in this order
     ordinal: int = 0
     #: highest tier of HyperNodes over which its pods may spread; None when nothing binds them
     highest_tier: int | None = None
     #: HyperNode below which its pods lie
     allocated_hyper_node: int = NOWHERE
-    #: HyperNode around which its next pod is placed: the same, with the pods of the current try
+    #: HyperNode near which its next pod is placed: the same, until an attempt places pods elsewhere
     anchor: int = NOWHERE
     #: HyperNode in which victims were evicted for all its pods; each of them has a nominated node there
     nominated_hyper_node: int = NOWHERE

@@ -20,7 +20,7 @@ from stromboli.state.pods import PodRecord
 class Statement:
     """Operations on a session, committed or discarded together. A plugin that fails ends one with PluginLeftError."""
 
-    __slots__ = ("_decide", "_ledger", "_located", "_shown", "_view", "operations")
+    __slots__ = ("_anchored", "_decide", "_ledger", "_located", "_nominated", "_shown", "_view", "operations")
 
     def __init__(self, view: View, ledger: Ledger, decide: Callable[[Sequence[Operation]], None]) -> None:
         self._view = view
@@ -31,6 +31,10 @@ class Statement:
         self._located: dict[Job | SubJob, tuple[int, int]] = {}
         #: whether jobs and groups show it
         self._shown = False
+        #: the groups whose anchor this changed
+        self._anchored: set[SubJob] = set()
+        #: the HyperNode that is nominated for a group once this is committed
+        self._nominated: dict[SubJob, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self.operations)
@@ -67,17 +71,38 @@ class Statement:
         self._located[of] = before, of.allocated_hyper_node
         self._shown = True
 
+    def anchor(self, sub_job: SubJob, hyper_node: int) -> None:
+        """Have the next pods of a group placed near a HyperNode, until the attempt ends."""
+        sub_job.anchor = hyper_node
+        self._anchored.add(sub_job)
+
+    def nominate(self, sub_job: SubJob, hyper_node: int) -> None:
+        """Once this is committed, a HyperNode is nominated for a group, or none if it got its places."""
+        self._nominated[sub_job] = hyper_node
+
     def end_attempt(self) -> None:
         """Show jobs and groups where they were before, until this is committed."""
         if self._shown:
             self._shown = False
             for of, (before, _) in self._located.items():
                 of.allocated_hyper_node = before
+        if self._anchored:
+            self._release_anchors()
+
+    def _release_anchors(self) -> None:
+        for sub_job in self._anchored:
+            sub_job.anchor = sub_job.allocated_hyper_node
+        self._anchored.clear()
 
     def discard(self) -> None:
         """Take everything back, the last first."""
         self.take_back()
         self._ledger.raise_if_left()
+
+    def give_up_nomination(self, sub_job: SubJob) -> None:
+        """Take everything back: some pod of a group cannot have its nominated node, so none is held to it any more."""
+        sub_job.nominated_hyper_node, sub_job.nominations_void = NOWHERE, True
+        self.discard()
 
     def take_back(self) -> None:
         """Take everything back after a failure: a plugin that fails now, too, is left out without an error."""
@@ -93,15 +118,17 @@ class Statement:
         self._decide(self.operations)
         self.operations = []
         if self._located:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Have jobs and groups lie where they were located, for good."""
-        for of, (_, now) in self._located.items():
-            of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, now)
-            if isinstance(of, SubJob):
-                of.nominated_hyper_node = NOWHERE
-        self._located, self._shown = {}, False
+            for of, (_, now) in self._located.items():
+                of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, now)
+                if isinstance(of, SubJob):
+                    of.nominated_hyper_node = NOWHERE
+            self._located, self._shown = {}, False
+        if self._nominated:
+            for sub_job, hyper_node in self._nominated.items():
+                sub_job.nominated_hyper_node = hyper_node
+            self._nominated = {}
+        if self._anchored:
+            self._release_anchors()
 
     def save(self) -> list[Operation]:
         """The operations, to be recovered after a discard."""
@@ -121,7 +148,9 @@ class Statement:
                 first, _ = self._located.get(of, (before, NOWHERE))
                 self._located[of] = first, now
             self._shown = self._shown or other._shown
-            other._located, other._shown = {}, False
+            self._anchored |= other._anchored
+            self._nominated |= other._nominated
+            other._located, other._shown, other._anchored, other._nominated = {}, False, set(), {}
 
     def _do(self, operation: Operation) -> None:
         self.operations.append(operation)

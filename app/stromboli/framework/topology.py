@@ -290,7 +290,7 @@ def locate(job: Job, groups: Groups, tree: Topology, nodes_of: Callable[[SubJob]
         held = tree.around(nodes_of(sub_job))
         if sub_job.network_topology is not None:
             sub_job.highest_tier = _highest_tier(sub_job.network_topology, tree, for_soft_groups, hard)
-            sub_job.allocated_hyper_node = held
+            sub_job.allocated_hyper_node = sub_job.anchor = held
         groups.allocated_hyper_node = tree.lca(groups.allocated_hyper_node, held)
 
 

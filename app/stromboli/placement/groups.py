@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from stromboli.api.resources import Mask
 from stromboli.framework import reasons, shard
 from stromboli.framework.explain import unplaceable
-from stromboli.framework.job import NOWHERE, SubJob
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.placement.pending import PendingGroup
@@ -42,8 +41,7 @@ def place_as_nominated(session: Session, pending: PendingGroup) -> Statement | N
         allowed, _ = session.ask.allocatable(sub_job.job.queue, pod)
         place = session.nominated(pod, within) if allowed else None
         if place is None or session.ask.refusal(pod, place[0]) is not None:
-            statement.discard()
-            sub_job.nominated_hyper_node, sub_job.nominations_void = NOWHERE, True
+            statement.give_up_nomination(sub_job)
             return None
         node, now = place
         if now and may_start(session, sub_job.job, pod):
@@ -68,7 +66,8 @@ class _GroupPlacement:
         self._within: Mask | None = None if self._everywhere else session.view.topology.masks[hyper_node]
         if on is not None:
             self._within = on & session.view.topology.masks[hyper_node]
-        pending.sub_job.anchor = pending.sub_job.allocated_hyper_node
+        if pending.sub_job.network_topology is not None:
+            self._statement.anchor(pending.sub_job, pending.sub_job.allocated_hyper_node)
 
     def run(self) -> Statement | None:
         session, pending = self._session, self._pending
@@ -97,7 +96,7 @@ class _GroupPlacement:
                 if refusal is not None:
                     session.view.trace.pod(refused.row, refusal)
             return True
-        if pod.role and pod.role in sub_job.failed_roles:
+        if pod.role and pod.role in pending.failed_roles:
             session.view.trace.pod(pending.take(1)[0].row, reasons.same_role_failed(pod))
             return True
         count = startable(session, sub_job.job, pod, count)
@@ -106,8 +105,8 @@ class _GroupPlacement:
         pending.take(1)
         if self._everywhere:
             session.view.trace.pod(pod.row, unplaceable(session, pod))
-        sub_job.failed_roles.add(pod.role)
-        return _worth_continuing(session, sub_job)
+        pending.failed_roles.add(pod.role)
+        return _worth_continuing(session, pending)
 
     def _place(self, pod: PodRecord, count: int) -> bool:
         """Place up to `count` pods like this one; False when there is no node for it."""
@@ -180,11 +179,12 @@ class _GroupPlacement:
         if sub_job.network_topology is None:
             return
         for hyper_node in set(tree.lowest[list(nodes)].tolist()):
-            sub_job.anchor = tree.lca(sub_job.anchor, hyper_node)
+            self._statement.anchor(sub_job, tree.lca(sub_job.anchor, hyper_node))
 
 
-def _worth_continuing(session: Session, sub_job: SubJob) -> bool:
+def _worth_continuing(session: Session, pending: PendingGroup) -> bool:
     """Whether the group can still become ready although a pod found no node."""
+    sub_job = pending.sub_job
     job = sub_job.job
     if job.min_available == job.size or sub_job.min_available >= sub_job.size:
         return False
@@ -192,9 +192,9 @@ def _worth_continuing(session: Session, sub_job: SubJob) -> bool:
         return True
     roles = job.pod_group.spec.min_task_member
     if job.min_available < sum(roles.values()):
-        left = sum(1 for pod in session.view.pending(job) if pod.role not in sub_job.failed_roles)
+        left = sum(1 for pod in session.view.pending(job) if pod.role not in pending.failed_roles)
         return job.ready_count + left >= job.min_available
     if not roles:
         return True
     held = job.held_by_role(best_effort=session.ask.counts_best_effort)
-    return all(held.get(role, 0) >= roles.get(role, 0) for role in sub_job.failed_roles)
+    return all(held.get(role, 0) >= roles.get(role, 0) for role in pending.failed_roles)

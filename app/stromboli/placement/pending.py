@@ -20,7 +20,7 @@ from stromboli.state.pods import PodRecord
 class PendingGroup:
     """The pods of a group that are still to be tried, in order. `at` is the first of them."""
 
-    __slots__ = ("at", "missing", "pods", "sub_job")
+    __slots__ = ("at", "failed_roles", "missing", "pods", "sub_job")
 
     def __init__(self, sub_job: SubJob, pods: list[PodRecord], at: int = 0) -> None:
         self.sub_job = sub_job
@@ -28,12 +28,14 @@ class PendingGroup:
         self.at = at
         #: how many pods the group still needed after it was tried last, at least, 0 when it was ready; None before
         self.missing: int | None = None
+        #: roles of which a pod found no node
+        self.failed_roles: set[str] = set()
 
     def __bool__(self) -> bool:
         return self.at < len(self.pods)
 
     def copy(self) -> PendingGroup:
-        """A pending_job to try with."""
+        """A copy to try elsewhere; roles that failed here may find nodes there."""
         return PendingGroup(self.sub_job, self.pods, self.at)
 
     def left(self) -> list[PodRecord]:
@@ -69,7 +71,7 @@ class PendingGroup:
 
 
 class PendingJob:
-    """The pending_jobs of a job's groups, the next group first.
+    """The pods of a job that are still to be tried, by group, the next group first.
 
     As many groups that are not ready as their policies ask for go before all others; a group's place is computed when
     it is put in.
@@ -109,7 +111,7 @@ class PendingJob:
         return (sub_job.uid not in self._required, *self._session.ask.sub_job_key(sub_job))
 
     def copy(self) -> PendingJob:
-        """A pending_job to try with."""
+        """A copy to try with."""
         copied = PendingJob(self._session, self._required)
         copied._heap = [(key, pending.copy()) for key, pending in self._heap]
         return copied
@@ -155,7 +157,7 @@ def in_turn(session: Session, job: Job, *, first_group: bool = False) -> list[Po
 
 
 def pending_job(session: Session, job: Job, pods: list[PodRecord]) -> PendingJob:
-    """The pending_job of some pods of a job."""
+    """Some pods of a job, still to be tried."""
     pending = PendingJob(session, _required(session, job))
     for uid, group in _by_group(session, job, pods).items():
         pending.push(PendingGroup(job.sub_jobs[uid], session.ask.in_task_order(group)))

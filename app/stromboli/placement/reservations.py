@@ -203,7 +203,7 @@ def _keep(session: Session, statement: Statement, job: Job) -> bool:
     if has_topology(job):
         domains.locate(session, statement, job)
     if starts:
-        statement.commit()
         for group in job.opened_sub_jobs:
-            group.nominated_hyper_node = NOWHERE
+            statement.nominate(group, NOWHERE)
+        statement.commit()
     return True

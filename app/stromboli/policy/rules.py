@@ -40,8 +40,8 @@ class Rules:
         "a gang keeps minMember or is evicted as a whole",
     )
     evict_only_what_helps: bool = _rule(
-        "victims may be evicted although the preemptor does not fit afterwards, and a pod that fits without "
-        "evictions is nominated",
+        "victims may be evicted although the preemptor does not fit afterwards, unless `whole_gang_eviction` is "
+        "strict, and a pod that fits without evictions is nominated",
         "a full placement is found first; pods that fit without evictions are left to `allocate` and `backfill`",
     )
     served_next: bool = _rule(
@@ -210,6 +210,11 @@ class Rules:
         "shares it never starts",
         "pods that share it follow the first to the nodes that can access its devices",
     )
+
+    @property
+    def first_fit(self) -> bool:
+        """Whether pods are evicted on the first node or HyperNode that works, as Volcano does."""
+        return not (self.evict_only_what_helps or self.whole_gang_eviction)
 
 
 RULES = tuple(rule.name for rule in fields(Rules))

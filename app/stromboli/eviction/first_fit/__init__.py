@@ -1,4 +1,4 @@
-"""Victims as Volcano finds them: the first that work, where the rule `evict_only_what_helps` is off."""
+"""Victims as Volcano finds them: the first that work, under the rules of `first_fit`."""
 
 from stromboli.eviction.first_fit.bundles import Bundle, bundle_value
 from stromboli.eviction.first_fit.gangs import GangFirstFitPolicy, evict_for_gang

@@ -2,8 +2,7 @@
 
 The safe bundle of a gang is what it can lose and still run, the least important pods first; the whole bundle is the
 rest, without which it stops. Volcano looks at the pods that are candidates alone, and all of them are safe when the
-gang is below its minimum already. With the rule `whole_gang_eviction` a whole bundle is everything that the gang holds,
-and of a gang below its minimum there is only that.
+gang is below its minimum already.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stromboli.api.resources import Vector
-from stromboli.eviction.units import Surplus, whole_gang
+from stromboli.eviction.units import Surplus
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
@@ -30,21 +29,15 @@ class Bundle:
     whole: bool
 
 
-def bundles(session: Session, job: Job, candidates: Iterable[PodRecord], *, entire: bool) -> list[Bundle]:
-    """What a job can give of some candidates: its safe bundle and its whole one, if there is anything in them.
-
-    `entire` says whether a whole bundle is everything that the gang holds.
-    """
+def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list[Bundle]:
+    """What a job can give of some candidates: its safe bundle and its whole one, if there is anything in them."""
     pods = sorted(candidates, key=lambda pod: (pod.priority, pod.uid))
-    stopped = session.ask.job_missing(job) > 0 if entire else job.ready_count < job.min_available
-    if stopped:
-        return _made(Bundle(job, whole_gang(session, job) if entire else pods, whole=entire))
+    if job.ready_count < job.min_available:
+        return _made(Bundle(job, pods, whole=False))
     surplus = Surplus(session, job)
     safe = [pod for pod in pods if surplus.spend(pod)]
     gone = {pod.row for pod in safe}
     rest = [pod for pod in pods if pod.row not in gone]
-    if rest and entire:
-        rest = whole_gang(session, job)
     return _made(Bundle(job, safe, whole=False), Bundle(job, rest, whole=True))
 
 

@@ -40,8 +40,6 @@ class GangFirstFitPolicy:
     pod_index: PodIndex
     #: sorts safe bundles, and after them whole ones, given what is needed; smaller is evicted first
     key: BundleKey
-    #: whether a gang that cannot spare a pod is evicted whole
-    whole_gangs: bool
 
 
 def evict_for_gang(session: Session, policy: GangFirstFitPolicy, job: Job, candidates: Mask) -> None:
@@ -84,11 +82,10 @@ class GangFirstFit:
                 continue
             places, of_groups = placed
             # Without victims the pods have no nominated nodes either.
-            nominated = of_groups if evictions else {}
+            for uid, hyper_node in of_groups.items() if evictions else ():
+                evictions.nominate(job.sub_jobs[uid], hyper_node)
             evictions.recover(places)
             session.promise(job, [evictions])
-            for uid, hyper_node in nominated.items():
-                job.sub_jobs[uid].nominated_hyper_node = hyper_node
             return self._may_grow
         return False
 
@@ -112,7 +109,7 @@ class GangFirstFit:
         for job in np.unique(index.job[willing]).tolist():
             at = index.of_job(job)
             pods = session.view.records(index.rows[at[willing[at]]])
-            found += bundles(session, session.view.jobs.at(job), pods, entire=self._policy.whole_gangs)
+            found += bundles(session, session.view.jobs.at(job), pods)
         found.sort(key=lambda bundle: (bundle.whole, *self._policy.key(bundle, self._need)))
         victims = list({pod.row: pod for bundle in found for pod in bundle.pods}.values())
         allowed = session.ask.gang_victims(self._policy.point, self._job, self._pods[0], victims) if victims else []
@@ -146,7 +143,7 @@ class GangFirstFit:
         within = session.view.topology.masks[hyper_node]
         trial = session.statement()
         # Within the HyperNode nearness does not count: where victims are, there are places.
-        sub_job.anchor = NOWHERE
+        trial.anchor(sub_job, NOWHERE)
         for pod in group.left():
             node = self._node_for(pod, within)
             if node is None:

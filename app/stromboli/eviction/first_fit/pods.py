@@ -17,10 +17,10 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Stage
 from stromboli.api.resources import Rows, Vector, fits
-from stromboli.eviction.eligibility import HELD, agrees
+from stromboli.eviction.eligibility import agrees
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import began, victim_key
-from stromboli.eviction.reprieve import give_back, join, take_back
+from stromboli.eviction.reprieve import give_back, take_back
 from stromboli.framework.job import Job
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
@@ -43,8 +43,6 @@ class FirstFitPolicy:
     own_job: bool = False
     #: how many nodes that work are compared, with victims given back; 0 for the first node that works
     compared: int = 0
-    #: whether a gang that cannot spare a pod is evicted whole
-    whole_gangs: bool = False
 
     @property
     def reclaiming(self) -> bool:
@@ -195,7 +193,7 @@ class FirstFit:
         return self._session.ask.victims(self._policy.point, self._pod, candidates)
 
     def _make_room(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
-        """Evict in victim order, each unit on a statement, until the pod fits; None, undone, if it never does."""
+        """Evict in victim order, each pod on a statement, until the pod fits; None, undone, if it never does."""
         units: list[Statement] = []
         # A sorted list is a heap; keys change with every eviction, and Volcano's queue does not sort anew either.
         heap = [_HeapEntry(pod, self._order) for pod in victims]
@@ -207,7 +205,8 @@ class FirstFit:
                 return None
             victim = heapq.heappop(heap).pod
             if self._session.view.pods.state[victim.row] in self._held.pod_index.states:
-                self._evict(victim, units)
+                units.append(self._session.statement())
+                units[-1].evict(victim, self._policy.action, self._job.key)
         if self._policy.compared:
             give_back(units[::-1], lambda: self._fits(node))
         return [unit for unit in units if unit]
@@ -221,25 +220,6 @@ class FirstFit:
             return True
         room, _ = self._session.ask.allocatable(self._job.queue, self._pod)
         return room > 0 and (not self._varies or bool(self._session.kernel.feasible(self._pod)[node]))
-
-    def _evict(self, victim: PodRecord, units: list[Statement]) -> None:
-        """Evict a pod on a new unit, with its gang if that has to be evicted whole, unless the gang may not be."""
-        session = self._session
-        unit = session.statement()
-        unit.evict(victim, self._policy.action, self._job.key)
-        job = session.view.jobs[victim.job]
-        if not self._policy.whole_gangs or session.ask.job_missing(job) <= 0:
-            units.append(unit)
-            return
-        rest = session.view.holding(job)
-        evictable = all(session.view.pods.state[pod.row] in HELD and agrees(session, pod) for pod in rest)
-        if job is self._job or not evictable or len(self._permitted(sorted(rest, key=self._order))) < len(rest):
-            unit.discard()
-            return
-        for pod in rest:
-            unit.evict(pod, self._policy.action, self._job.key)
-        join(unit, job, units)
-        units.append(unit)
 
 
 def may_preempt_again(session: Session, pod: PodRecord) -> bool:
