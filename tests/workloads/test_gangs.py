@@ -368,7 +368,8 @@ def test_what_is_no_mapping_or_list_counts_as_absent() -> None:
 def changes(before: Object, after: Object, **meta: Any) -> Object:
     """What of the PodGroup of a pod is to change when its owner does."""
     pod = pod_of(before, **meta)
-    return family_of(pod, [after]).changes(PodGroup.parse(family_of(pod, [before]).manifest(pod)))
+    first = family_of(pod, [before])
+    return family_of(pod, [after]).changes(PodGroup.parse(first.manifest(pod)), first.said)
 
 
 def test_a_group_follows_the_number_of_its_pods_and_what_they_need() -> None:
@@ -399,7 +400,42 @@ def test_each_group_of_a_workload_follows_it() -> None:
 def test_a_queue_or_priority_that_the_owner_names_is_followed_and_what_its_pods_say_stays() -> None:
     job, moved = (owner(BATCH, "Job", labels=labels) for labels in ({}, {"kai.scheduler/queue": "research"}))
     assert changes(job, moved, annotations={"scheduling.volcano.sh/queue-name": "pods"}) == {"queue": "research"}
-    assert changes(moved, job) == {}
+
+
+def test_what_an_owner_says_no_longer_is_left_to_its_pods() -> None:
+    def job(queue: str, template: Object = POD, **annotations: str) -> Object:
+        labels = {"kai.scheduler/queue": queue} if queue else {}
+        return owner(BATCH, "Job", {"template": template}, labels=labels, annotations=annotations)
+
+    templated = {**POD, "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "pods"}}}
+    tiers = {"volcano.sh/network-topology-highest-tier": "2"}
+    assert changes(job("research"), job("")) == {"queue": None}
+    assert changes(job("research", templated), job("", templated)) == {"queue": "pods"}
+    assert changes(job("", **tiers), job("")) == {"networkTopology": None}
+    assert changes(job(""), job("")) == {}
+    assert changes(job("research", **tiers), job("research", **tiers)) == {}
+
+
+def test_a_topology_that_is_said_otherwise_keeps_nothing_of_what_it_was() -> None:
+    tier, named = (
+        owner(BATCH, "Job", annotations=notes)
+        for notes in (
+            {"volcano.sh/network-topology-highest-tier": "2"},
+            {"kai.scheduler/topology-required-placement": "rack"},
+        )
+    )
+    assert changes(tier, named) == {
+        "networkTopology": {"mode": "hard", "highestTierName": "rack", "highestTierAllowed": None}
+    }
+
+
+def test_numbers_of_roles_go_when_an_annotation_says_how_many_start_together() -> None:
+    def cluster(**annotations: str) -> Object:
+        groups = replicas(4, groupName="gpu", minReplicas=2)
+        return owner(RAY, "RayCluster", ray(groups, enableInTreeAutoscaling=True), annotations=annotations)
+
+    found = changes(cluster(), cluster(**{"scheduling.volcano.sh/group-min-member": "1"}), labels={"ray.io/group": "gpu"})
+    assert (found["minMember"], found["minTaskMember"]) == (1, None)
 
 
 def test_what_a_group_needs_no_longer_is_taken_out() -> None:
