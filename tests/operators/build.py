@@ -1,0 +1,57 @@
+"""Build operators of other projects once from their Go modules, and find what of them a test needs.
+
+`python -m tests.operators.build` prints where they lie. Each has a directory of its own that is named after its version.
+Their custom resources are read from the modules, whenever they are needed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.controlplane.build import BUILD_FLAGS, cached, go, run
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A program that makes pods of what people submit."""
+
+    name: str
+    module: str
+    version: str
+    #: the package of the program in the module, empty for its root
+    package: str
+    #: where in the module the definitions of its custom resources are
+    definitions: str
+
+    def binary(self) -> Path:
+        """Return the program; compile it if it is not there yet. Raises BuildError."""
+
+        def make(directory: Path) -> None:
+            source = str(self._source() / self.package)
+            run(go(), "build", "-C", source, *BUILD_FLAGS, "-ldflags", "-s -w", "-o", str(directory / self.name), ".")
+
+        return cached(f"{self.name}-{self.version}", make) / self.name
+
+    def resources(self) -> list[dict[str, Any]]:
+        """Return the definitions of its custom resources. Raises BuildError."""
+        files = sorted((self._source() / self.definitions).glob("*.yaml"))
+        documents = (each for path in files for each in yaml.safe_load_all(path.read_text()))
+        return [each for each in documents if each and each.get("kind") == "CustomResourceDefinition"]
+
+    def _source(self) -> Path:
+        return Path(json.loads(run(go(), "mod", "download", "-json", f"{self.module}@{self.version}"))["Dir"])
+
+
+JOB_SET = Operator("jobset", "sigs.k8s.io/jobset", "v0.12.0", "", "config/components/crd/bases")
+LEADER_WORKER_SET = Operator("lws", "sigs.k8s.io/lws", "v0.9.0", "cmd", "config/crd/bases")
+KUBE_RAY = Operator("kuberay", "github.com/ray-project/kuberay/ray-operator", "v1.6.0", "", "config/crd/bases")
+OPERATORS = (JOB_SET, LEADER_WORKER_SET, KUBE_RAY)
+
+if __name__ == "__main__":
+    for operator in OPERATORS:
+        print(operator.binary())
