@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from stromboli.api.decisions import SetPodUnscheduled
+from stromboli.api.decisions import RequestNodes, SetPodUnscheduled
 from stromboli.engine import Engine, Successive
 from stromboli.explain.rehearsal import advance
 from stromboli.framework.environment import Admitted, Environment
 from stromboli.state.cluster import ClusterState
-from tests.builders import NOON, gang, node, pod_group, queue, state
+from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.plugins.sessions import policy
 
 CPUS = 4
@@ -124,3 +124,23 @@ def test_no_nodes_come_for_a_gang_whose_pods_are_not_all_there() -> None:
     group, *members = wanted("train", 4, CPUS)
     cluster = Cluster(policy("proportion"), node("n", cpu="4"), group, *members[:3]).run(10)
     assert cluster.asked == 0
+
+
+REQUESTING = policy("drf") + "provisioning: {class: check-capacity.autoscaling.x-k8s.io, retry: 5m}\n"
+
+
+def test_nodes_of_whole_gangs_are_requested_where_the_policy_says_so() -> None:
+    """Their pods are not what autoscalers look for one by one; lone pods are."""
+    alone = [pod_group("alone", 1), *gang("alone", 1, cpu="4", memory="")]
+    running = [pod_group("part", 3), *gang("part", 1, cpu="1", node="n", memory="")]
+    more = [pod(f"part-{number}", "part", cpu=cpu, memory="") for number, cpu in enumerate(("2", "2", "3"), 1)]
+    objs = (node("n", cpu="1"), *wanted("train", 3, CPUS, "Inqueue"), *alone, *running, *more)
+    decisions = Engine(REQUESTING).decide(state(queue("default"), *objs).snapshot(), now=NOON).decisions
+    words = {each.name: each.reason for each in decisions if isinstance(each, SetPodUnscheduled)}
+    assert {name: word for name, word in words.items() if word == "Unschedulable"} == {"alone-0": "Unschedulable"}
+    requests = {each.name: each for each in decisions if isinstance(each, RequestNodes)}
+    assert {name: each.pods for name, each in requests.items()} == {
+        "train": (("train-0", 3),),
+        "part": (("part-1", 2),),
+    }
+    assert (requests["train"].class_name, requests["train"].retry) == ("check-capacity.autoscaling.x-k8s.io", 300.0)

@@ -1,7 +1,7 @@
 """Build operators of other projects once from their Go modules, and find what of them a test needs.
 
-`python -m tests.operators.build` prints where they lie. Each has a directory of its own that is named after its version.
-Their custom resources are read from the modules, whenever they are needed.
+`python -m tests.operators.build` prints where they lie. Each has a directory of its own, named after its version. Their
+custom resources are read from the modules, whenever they are needed.
 """
 
 from __future__ import annotations

@@ -434,7 +434,9 @@ def test_numbers_of_roles_go_when_an_annotation_says_how_many_start_together() -
         groups = replicas(4, groupName="gpu", minReplicas=2)
         return owner(RAY, "RayCluster", ray(groups, enableInTreeAutoscaling=True), annotations=annotations)
 
-    found = changes(cluster(), cluster(**{"scheduling.volcano.sh/group-min-member": "1"}), labels={"ray.io/group": "gpu"})
+    found = changes(
+        cluster(), cluster(**{"scheduling.volcano.sh/group-min-member": "1"}), labels={"ray.io/group": "gpu"}
+    )
     assert (found["minMember"], found["minTaskMember"]) == (1, None)
 
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from stromboli.live.client import Kube
 
 Object = dict[str, Any]
-Name = Annotated[str, typer.Argument(help="Its name or that of its PodGroup, or NAMESPACE/NAME.", autocompletion=job_names)]
+Name = Annotated[
+    str, typer.Argument(help="Its name or that of its PodGroup, or NAMESPACE/NAME.", autocompletion=job_names)
+]
 
 _VOLCANO = "batch.volcano.sh/"
 #: levels of owners that are followed

@@ -274,9 +274,9 @@ class PodGroupMaker:
         """Change the PodGroups of an owner where it says otherwise than they do."""
         kind = self._owners.kinds.of(owner)
         assert kind is not None
-        namespace = self._namespace_object(owner["metadata"].get("namespace"))
         above = tuple(await self._owners.above(owner))
-        family = Family(owner, kind, kind.read(owner), above, namespace=namespace)
+        inside = self._namespace_object(owner["metadata"].get("namespace"))
+        family = Family(owner, kind, kind.read(owner), above, namespace=inside)
         for manager in self._managers.get(uid, ()):
             if manager in self._families:
                 self._families[manager] = family.beneath(self._families[manager])
