@@ -35,7 +35,8 @@ from stromboli.workloads.paths import at, text
 
 log = Logger(__name__)
 
-_WORKERS = 8
+#: requests at a time: groups are made one by one, and their pods wait as long as a busy API server takes for each
+_WORKERS = 32
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -240,11 +241,13 @@ class PodGroupMaker:
     async def _create(self, key: str, manifest: Object) -> None:
         path = f"/apis/{SCHEDULING}/namespaces/{manifest['metadata']['namespace']}/podgroups"
         try:
-            await self._kube.persist("POST", path, msgspec.json.encode(manifest))
+            made = await self._kube.persist("POST", path, msgspec.json.encode(manifest))
         except ApiError as error:
             if not already_exists(error):
                 raise
         else:
+            # Its pods need not wait until the watch tells of it.
+            self._mirror.looked_up("PodGroup", msgspec.json.decode(made))
             log.info("pod group made", job=key, pods=manifest["spec"]["minMember"])
 
     async def _add(self, uid: str, family: Family) -> None:

@@ -92,9 +92,9 @@ class Provisioning:
         if key in self._wanted:
             self._enqueue(key)
 
-    def _group_changed(self, type: str, group: PodGroup | str) -> None:
-        key = group if isinstance(group, str) else group.key
-        phase = "" if isinstance(group, str) else group.status.phase
+    def _group_changed(self, type: str, group: PodGroup | Object | str) -> None:
+        key = group if isinstance(group, str) else object_key(group)
+        phase = group.status.phase if isinstance(group, PodGroup) else ""
         if type == "DELETED" or phase in (PodGroupPhase.Running, PodGroupPhase.Completed):
             self._wanted.pop(key, None)
             if self._requests.get(key):
