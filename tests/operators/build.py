@@ -6,6 +6,7 @@ custom resources are read from the modules, whenever they are needed.
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,11 @@ class Operator:
     version: str
     #: the package of the program in the module, empty for its root
     package: str
-    #: where in the module the definitions of its custom resources are
+    #: where in the module the definitions of its custom resources and its webhooks are
     definitions: str
+    webhooks: str
+    #: the label of its pods
+    label: str
 
     def binary(self) -> Path:
         """Return the program; compile it if it is not there yet. Raises BuildError."""
@@ -43,14 +47,30 @@ class Operator:
         documents = (each for path in files for each in yaml.safe_load_all(path.read_text()))
         return [each for each in documents if each and each.get("kind") == "CustomResourceDefinition"]
 
+    def webhook_configurations(self, port: int, authority: bytes) -> list[dict[str, Any]]:
+        """Return the configurations of its webhooks, which it serves on a port of this machine; of pods only its own."""
+        found = list(yaml.safe_load_all((self._source() / self.webhooks).read_text()))
+        for webhook in (each for document in found for each in document["webhooks"]):
+            path = webhook["clientConfig"]["service"]["path"]
+            bundle = base64.b64encode(authority).decode()
+            webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
+            if any("pods" in rule["resources"] for rule in webhook["rules"]):
+                webhook["objectSelector"] = {"matchExpressions": [{"key": self.label, "operator": "Exists"}]}
+        return found
+
     def _source(self) -> Path:
         return Path(json.loads(run(go(), "mod", "download", "-json", f"{self.module}@{self.version}"))["Dir"])
 
 
-JOB_SET = Operator("jobset", "sigs.k8s.io/jobset", "v0.12.0", "", "config/components/crd/bases")
-LEADER_WORKER_SET = Operator("lws", "sigs.k8s.io/lws", "v0.9.0", "cmd", "config/crd/bases")
-KUBE_RAY = Operator("kuberay", "github.com/ray-project/kuberay/ray-operator", "v1.6.0", "", "config/crd/bases")
-OPERATORS = (JOB_SET, LEADER_WORKER_SET, KUBE_RAY)
+JOB_SET = Operator(
+    *("jobset", "sigs.k8s.io/jobset", "v0.12.0", "", "config/components/crd/bases"),
+    *("config/components/webhook/manifests.yaml", "jobset.sigs.k8s.io/jobset-name"),
+)
+LEADER_WORKER_SET = Operator(
+    *("lws", "sigs.k8s.io/lws", "v0.9.0", "cmd", "config/crd/bases"),
+    *("config/webhook/manifests.yaml", "leaderworkerset.sigs.k8s.io/name"),
+)
+OPERATORS = (JOB_SET, LEADER_WORKER_SET)
 
 if __name__ == "__main__":
     for operator in OPERATORS:
