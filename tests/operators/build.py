@@ -48,7 +48,7 @@ class Operator:
         return [each for each in documents if each and each.get("kind") == "CustomResourceDefinition"]
 
     def webhook_configurations(self, port: int, authority: bytes) -> list[dict[str, Any]]:
-        """Return the configurations of its webhooks, which it serves on a port of this machine; of pods only its own."""
+        """Return the configurations of its webhooks, served on a port of this machine; of pods only its own."""
         found = list(yaml.safe_load_all((self._source() / self.webhooks).read_text()))
         for webhook in (each for document in found for each in document["webhooks"]):
             path = webhook["clientConfig"]["service"]["path"]

@@ -103,6 +103,21 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         4,
     ),
     "RayCluster that is suspended": (RAY, "RayCluster", ray(replicas(3), suspend=True), [], 0),
+    "RayCluster that is asked for fewer than it has at least": (
+        RAY,
+        "RayCluster",
+        ray(replicas(1, groupName="a", minReplicas=3, maxReplicas=5)),
+        [4],
+        4,
+    ),
+    "RayCluster that is asked for more than it has at most": (
+        RAY,
+        "RayCluster",
+        ray(replicas(9, groupName="a", minReplicas=0, maxReplicas=5)),
+        [6],
+        6,
+    ),
+    "RayCronJob": (RAY, "RayCronJob", {"jobTemplate": {"rayClusterSpec": ray(replicas(2))}}, [3], 3),
     "RayJob": (RAY, "RayJob", {"rayClusterSpec": ray(replicas(2))}, [3], 3),
     "RayService": (RAY, "RayService", {"rayClusterConfig": ray(replicas(1))}, [2], 2),
     "PyTorchJob": (KUBEFLOW, "PyTorchJob", {"pytorchReplicaSpecs": ROLES}, [4], 4),
@@ -154,6 +169,20 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         {**SPARK, "executor": {**EXECUTOR, "instances": 3}, "dynamicAllocation": {"enabled": True, "minExecutors": 2}},
         [1, 2],
         4,
+    ),
+    "SparkApplication that begins with more": (
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+        {**SPARK, "executor": EXECUTOR, "dynamicAllocation": {"enabled": True, "minExecutors": 2, "initialExecutors": 4}},
+        [1, 2],
+        5,
+    ),
+    "SparkApplication that is suspended": (
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+        {**SPARK, "executor": EXECUTOR, "suspend": True},
+        [],
+        0,
     ),
     "AppWrapper": ("workload.codeflare.dev/v1beta2", "AppWrapper", wrapped(), [3], 3),
     "AppWrapper with pod sets": (
@@ -300,6 +329,14 @@ def test_the_pods_of_a_train_job_are_a_gang_of_its_job_set() -> None:
     assert group["spec"]["minMember"] == 4
     assert group["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
     assert group["metadata"]["annotations"] == {"stromboli.io/workload": "TrainJob/llm"}
+
+
+def test_a_gang_that_a_workflow_makes_is_one() -> None:
+    workflow = owner("argoproj.io/v1alpha1", "Workflow", labels={"kai.scheduler/queue": "research"})
+    torch = owner(KUBEFLOW, "PyTorchJob", {"pytorchReplicaSpecs": ROLES}, above=workflow)
+    found = group_of(torch, workflow)["spec"]
+    assert (found["minMember"], found["queue"]) == (4, "research")
+    assert group_of(workflow)["spec"]["minMember"] == 1
 
 
 def test_the_submitter_of_a_ray_job_starts_by_itself() -> None:

@@ -21,6 +21,7 @@ from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import said
 from stromboli.workloads.amounts import formatted, min_resources, total, with_requests
 from stromboli.workloads.gangs import Gang, Role, Workload
+from stromboli.workloads.model import Starts
 from stromboli.workloads.paths import Object, at, described, labels, mapping, text
 from stromboli.workloads.table import Kind, Kinds, known_kinds
 
@@ -95,7 +96,8 @@ def family_of(
     for depth, owner in enumerate(owners):
         kind = kinds.of(owner)
         workload = kind.read(owner) if kind is not None else Workload()
-        if workload.gangs:
+        # What starts its own pods one by one, such as a Workflow, may own a gang.
+        if workload.gangs and (kind is None or kind.row.starts is Starts.together or not found[2].gangs):
             found = depth, kind, workload
     depth, kind, workload = found
     below, above = tuple(owners[:depth]), tuple(owners[depth + 1 :])
