@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 # Tests start dozens of processes, and each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv lint docs test exhaustive e2e soak bench-e2e bench-live bench-growth demo references crds clean
+.PHONY: venv lint docs test exhaustive e2e operators soak bench-e2e bench-live bench-growth demo references crds clean
 
 venv: $(STAMP)
 
@@ -43,6 +43,11 @@ exhaustive: $(STAMP)
 e2e: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build
 	$(BIN)/python -m pytest -m e2e -n $(JOBS) --dist worksteal $(ARGS)
+
+operators: $(STAMP)
+	$(BIN)/python -m tests.controlplane.build
+	$(BIN)/python -m tests.operators.build
+	$(BIN)/python -m pytest -m operators $(ARGS)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build

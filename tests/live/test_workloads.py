@@ -259,3 +259,34 @@ async def test_groups_of_kubernetes_come_change_and_go(cluster: Cluster, start: 
 
 def events(cluster: Cluster) -> list[Any]:
     return cluster.items("/apis/events.k8s.io/v1/events")
+
+
+async def test_a_group_of_kubernetes_leaves_its_queue_to_the_namespace_and_its_priority_to_its_pods(
+    cluster: Cluster, start: StartService
+) -> None:
+    define(cluster, "scheduling.k8s.io", "v1alpha3", "PodGroup")
+    cluster.create(f"{SCHEDULING}/queues", {"metadata": {"name": "research"}, "spec": {"weight": 1}})
+    cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "urgent"}, "value": 7})
+    service = await start(engine)
+    manifest = {"apiVersion": "scheduling.k8s.io/v1alpha3", "kind": "PodGroup", "metadata": {"name": "g"}}
+    cluster.create(NATIVE, {**manifest, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
+    cluster.pod("p", schedulingGroup={"podGroupName": "g"}, priorityClassName="urgent")
+
+    def said() -> tuple[str, str]:
+        group = service.state.pod_group("default/g.podgroups.scheduling.k8s.io")
+        return (group.spec.queue, group.spec.priority_class_name) if group is not None else ("", "")
+
+    await until(lambda: said() == ("default", "urgent"))
+    labels = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "research"}}}
+    cluster.patch("/api/v1/namespaces/default", labels)
+    await until(lambda: said() == ("research", "urgent"))
+
+
+async def test_a_queue_that_an_owner_names_no_longer_is_that_of_its_pods(cluster: Cluster, start: StartService) -> None:
+    cluster.node("n1", cpu="1")
+    await start(engine)
+    made = job(cluster, "train", 2, labels={"kueue.x-k8s.io/queue-name": "research"})
+    pods_of(cluster, made, 2)
+    await until(lambda: group_of(cluster, made)["spec"].get("queue") == "research")
+    cluster.patch(f"{JOBS}/train", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": None}}})
+    await until(lambda: group_of(cluster, made)["spec"].get("queue") == "default")

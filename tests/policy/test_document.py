@@ -80,7 +80,7 @@ ALL_PLUGINS = (
     "binpack, conformance, drf, gang, network-topology-aware, nodeorder, overcommit, predicates, priority, proportion, "
     "rescheduling"
 )
-TOP_KEYS = "actions, compatibility, configurations, evictions, metrics, rules, session, tiers"
+TOP_KEYS = "actions, compatibility, configurations, evictions, metrics, provisioning, rules, session, tiers"
 PLUGIN_KEYS = ", ".join(sorted(["name", "arguments", "enableHierarchy", *SWITCHES.values()]))
 
 

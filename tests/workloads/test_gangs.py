@@ -103,6 +103,21 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         4,
     ),
     "RayCluster that is suspended": (RAY, "RayCluster", ray(replicas(3), suspend=True), [], 0),
+    "RayCluster that is asked for fewer than it has at least": (
+        RAY,
+        "RayCluster",
+        ray(replicas(1, groupName="a", minReplicas=3, maxReplicas=5)),
+        [4],
+        4,
+    ),
+    "RayCluster that is asked for more than it has at most": (
+        RAY,
+        "RayCluster",
+        ray(replicas(9, groupName="a", minReplicas=0, maxReplicas=5)),
+        [6],
+        6,
+    ),
+    "RayCronJob": (RAY, "RayCronJob", {"jobTemplate": {"rayClusterSpec": ray(replicas(2))}}, [3], 3),
     "RayJob": (RAY, "RayJob", {"rayClusterSpec": ray(replicas(2))}, [3], 3),
     "RayService": (RAY, "RayService", {"rayClusterConfig": ray(replicas(1))}, [2], 2),
     "PyTorchJob": (KUBEFLOW, "PyTorchJob", {"pytorchReplicaSpecs": ROLES}, [4], 4),
@@ -154,6 +169,20 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         {**SPARK, "executor": {**EXECUTOR, "instances": 3}, "dynamicAllocation": {"enabled": True, "minExecutors": 2}},
         [1, 2],
         4,
+    ),
+    "SparkApplication that begins with more": (
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+        {**SPARK, "executor": EXECUTOR, "dynamicAllocation": {"enabled": True, "minExecutors": 2, "initialExecutors": 4}},
+        [1, 2],
+        5,
+    ),
+    "SparkApplication that is suspended": (
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+        {**SPARK, "executor": EXECUTOR, "suspend": True},
+        [],
+        0,
     ),
     "AppWrapper": ("workload.codeflare.dev/v1beta2", "AppWrapper", wrapped(), [3], 3),
     "AppWrapper with pod sets": (
@@ -302,6 +331,14 @@ def test_the_pods_of_a_train_job_are_a_gang_of_its_job_set() -> None:
     assert group["metadata"]["annotations"] == {"stromboli.io/workload": "TrainJob/llm"}
 
 
+def test_a_gang_that_a_workflow_makes_is_one() -> None:
+    workflow = owner("argoproj.io/v1alpha1", "Workflow", labels={"kai.scheduler/queue": "research"})
+    torch = owner(KUBEFLOW, "PyTorchJob", {"pytorchReplicaSpecs": ROLES}, above=workflow)
+    found = group_of(torch, workflow)["spec"]
+    assert (found["minMember"], found["queue"]) == (4, "research")
+    assert group_of(workflow)["spec"]["minMember"] == 1
+
+
 def test_the_submitter_of_a_ray_job_starts_by_itself() -> None:
     job = owner(RAY, "RayJob")
     assert group_of(owner(BATCH, "Job", {"parallelism": 1}, above=job), job)["spec"]["minMember"] == 1
@@ -368,7 +405,8 @@ def test_what_is_no_mapping_or_list_counts_as_absent() -> None:
 def changes(before: Object, after: Object, **meta: Any) -> Object:
     """What of the PodGroup of a pod is to change when its owner does."""
     pod = pod_of(before, **meta)
-    return family_of(pod, [after]).changes(PodGroup.parse(family_of(pod, [before]).manifest(pod)))
+    first = family_of(pod, [before])
+    return family_of(pod, [after]).changes(PodGroup.parse(first.manifest(pod)), first.said)
 
 
 def test_a_group_follows_the_number_of_its_pods_and_what_they_need() -> None:
@@ -399,7 +437,44 @@ def test_each_group_of_a_workload_follows_it() -> None:
 def test_a_queue_or_priority_that_the_owner_names_is_followed_and_what_its_pods_say_stays() -> None:
     job, moved = (owner(BATCH, "Job", labels=labels) for labels in ({}, {"kai.scheduler/queue": "research"}))
     assert changes(job, moved, annotations={"scheduling.volcano.sh/queue-name": "pods"}) == {"queue": "research"}
-    assert changes(moved, job) == {}
+
+
+def test_what_an_owner_says_no_longer_is_left_to_its_pods() -> None:
+    def job(queue: str, template: Object = POD, **annotations: str) -> Object:
+        labels = {"kai.scheduler/queue": queue} if queue else {}
+        return owner(BATCH, "Job", {"template": template}, labels=labels, annotations=annotations)
+
+    templated = {**POD, "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "pods"}}}
+    tiers = {"volcano.sh/network-topology-highest-tier": "2"}
+    assert changes(job("research"), job("")) == {"queue": None}
+    assert changes(job("research", templated), job("", templated)) == {"queue": "pods"}
+    assert changes(job("", **tiers), job("")) == {"networkTopology": None}
+    assert changes(job(""), job("")) == {}
+    assert changes(job("research", **tiers), job("research", **tiers)) == {}
+
+
+def test_a_topology_that_is_said_otherwise_keeps_nothing_of_what_it_was() -> None:
+    tier, named = (
+        owner(BATCH, "Job", annotations=notes)
+        for notes in (
+            {"volcano.sh/network-topology-highest-tier": "2"},
+            {"kai.scheduler/topology-required-placement": "rack"},
+        )
+    )
+    assert changes(tier, named) == {
+        "networkTopology": {"mode": "hard", "highestTierName": "rack", "highestTierAllowed": None}
+    }
+
+
+def test_numbers_of_roles_go_when_an_annotation_says_how_many_start_together() -> None:
+    def cluster(**annotations: str) -> Object:
+        groups = replicas(4, groupName="gpu", minReplicas=2)
+        return owner(RAY, "RayCluster", ray(groups, enableInTreeAutoscaling=True), annotations=annotations)
+
+    found = changes(
+        cluster(), cluster(**{"scheduling.volcano.sh/group-min-member": "1"}), labels={"ray.io/group": "gpu"}
+    )
+    assert (found["minMember"], found["minTaskMember"]) == (1, None)
 
 
 def test_what_a_group_needs_no_longer_is_taken_out() -> None:

@@ -12,7 +12,7 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.words import lines
 from stromboli.framework.environment import OFFLINE
-from tests.builders import NOON, gang, node, pod_group, queue, state
+from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.plugins.sessions import decide, policy
 
 POLICY = policy("drf")
@@ -103,3 +103,14 @@ def test_a_higher_priority_that_is_not_admitted_is_said_to_evict_nothing() -> No
     assert [(each.action, each.reason) for each in answer.evictions] == [("preempt", "NotAdmitted")]
     assert "1 of the 1 pods" in answer.evictions[0].detail
     assert any("take enqueue out of the actions" in each.change for each in answer.remedies)
+
+
+def test_a_job_that_grew_does_not_hold_what_it_waits_for() -> None:
+    """Five pods of which three run: what they hold is no room that the others could wait for."""
+    grown, other = pod_group("grown", 5, phase="Running"), pod_group("other", 1, phase="Running")
+    pods = [*gang("grown", 3, cpu="1", memory="", node="n"), *gang("other", 1, cpu="1", memory="", node="n")]
+    more = [pod(f"more-{number}", "grown", cpu="1", memory="") for number in range(2)]
+    session = decide(node("n", cpu="4"), grown, other, *pods, *more, by=POLICY).session
+    answer = explained(session, "job", "default/grown", None)
+    assert answer is not None
+    assert [each.name for each in answer.holders] == ["other"]

@@ -127,3 +127,26 @@ def test_a_group_that_is_disrupted_as_one_is_evicted_whole(mode: Any, gone: int)
     objs = (running, *victims, high, urgent, *builders.gang("urgent", 1, cpu="1"))
     result = decide(builders.node("n", cpu="4"), *objs, by=by)
     assert sum(isinstance(each, Evict) for each in result.decisions) == gone
+
+
+def test_a_group_is_in_the_queue_of_its_namespace_and_as_important_as_its_pods() -> None:
+    bare = group()
+    del bare["metadata"]["labels"]
+    namespace = {"kind": "Namespace", "metadata": {"name": "default", "labels": {"kai.scheduler/queue": "research"}}}
+    urgent = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 7}
+    members = pods(3)
+    members[1]["spec"]["priorityClassName"] = "urgent"
+    (job,) = simulated(bare, namespace, urgent, *members).session.view.jobs.values()
+    assert (job.queue.name, job.priority) == ("research", 7)
+    (named,) = simulated(group(), namespace, urgent, *pods(3)).session.view.jobs.values()
+    assert (named.queue.name, named.priority) == ("research", 0)
+
+
+def test_members_that_another_scheduler_bound_count() -> None:
+    """As for kube-scheduler: two of three run, so the last one is placed by itself."""
+    others = pods(2)
+    for other in others:
+        other["spec"] |= {"schedulerName": "default-scheduler", "nodeName": "n"}
+        other["status"] = {"phase": "Running"}
+    mine = {**pods(1)[0], "metadata": {"name": "mine"}}
+    assert list(simulated(group(), *others, mine).bindings) == ["default/mine"]

@@ -132,13 +132,33 @@ class SetPodUnscheduled(About, frozen=True):
     """Write into the PodScheduled condition of a pod why it is not scheduled."""
 
     uid: str
-    #: `Unschedulable` if more nodes would help, which cluster autoscalers look for
+    #: `Unschedulable` if more nodes would help, which cluster autoscalers look for; `NodesRequested` if they are asked
     reason: str
     message: str
     #: whether the pod has the same condition with other numbers
     minor: bool = False
 
 
+class RequestNodes(About, frozen=True):
+    """Ask a cluster autoscaler for the nodes of a PodGroup, by a ProvisioningRequest."""
+
+    uid: str
+    class_name: str
+    parameters: Mapping[str, str]
+    #: for each kind of pod the name of one, and how many of them start together
+    pods: Sequence[tuple[str, int]]
+    #: seconds after which a request that was refused is made again
+    retry: float
+
+
 Decision: TypeAlias = (
-    Bind | Evict | Nominate | LiftGate | SetPodGroupStatus | SetQueueStatus | EmitEvent | SetPodUnscheduled
+    Bind
+    | Evict
+    | Nominate
+    | LiftGate
+    | SetPodGroupStatus
+    | SetQueueStatus
+    | EmitEvent
+    | SetPodUnscheduled
+    | RequestNodes
 )

@@ -4,41 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stromboli.api.crds import SCHEDULING
+from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.api.errors import StromboliError
 from stromboli.cli import clusters
 from stromboli.cli.completion import job_names
 from stromboli.cli.options import DryRun, Namespace
 from stromboli.cli.problems import NotFoundError
 from stromboli.cli.queue_edit import written
-from stromboli.cli.sources import opened
+from stromboli.cli.sources import Question, opened
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.explain.whatif import lines
 from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.workloads import WorkloadKind, known_kinds
+from stromboli.workloads.names import names_of, workload_of
 
 if TYPE_CHECKING:
     from stromboli.live.client import Kube
 
 Object = dict[str, Any]
-Name = Annotated[str, typer.Argument(help="Name of the PodGroup, or NAMESPACE/NAME.", autocompletion=job_names)]
+Name = Annotated[
+    str, typer.Argument(help="Its name or that of its PodGroup, or NAMESPACE/NAME.", autocompletion=job_names)
+]
 
-#: by API group, and kind where only some of it can: the path of the field that suspends
-_FIELDS: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("batch", "Job"): ("suspend",),
-    ("batch", "CronJob"): ("suspend",),
-    ("jobset.x-k8s.io", "JobSet"): ("suspend",),
-    ("ray.io", "RayJob"): ("suspend",),
-    ("ray.io", "RayCluster"): ("suspend",),
-    ("trainer.kubeflow.org", "TrainJob"): ("suspend",),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (),
-}
-_KUBEFLOW, _VOLCANO = "kubeflow.org", "batch.volcano.sh"
+_VOLCANO = "batch.volcano.sh/"
 #: levels of owners that are followed
 _DEEPEST = 5
 
@@ -56,15 +49,17 @@ class _Owner:
     @property
     def path(self) -> str:
         root = "/api" if "/" not in self.version else "/apis"
-        return f"{root}/{self.version}/namespaces/{self.namespace}/{_plural(self.kind)}/{self.name}"
+        plural = self.row.plural if self.row else f"{self.kind.lower()}s"
+        return f"{root}/{self.version}/namespaces/{self.namespace}/{plural}/{self.name}"
+
+    @property
+    def row(self) -> WorkloadKind | None:
+        kind = known_kinds().get(self.version, self.kind)
+        return kind.row if kind is not None else None
 
     @property
     def told(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
-
-
-def _plural(kind: str) -> str:
-    return f"{kind.lower()}s"
 
 
 @about_a_cluster
@@ -103,8 +98,8 @@ def _change(which: Which, namespace: str, name: str, dry_run: bool, done: str) -
         return
 
     async def change(kube: Kube) -> None:
-        group = await kube.get(f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}")
-        pods = await _pods(kube, namespace, name)
+        group = await _group(kube, namespace, name)
+        pods = await _pods(kube, namespace, group["metadata"]["name"])
         owner = await _owner(kube, [*pods, group])
         if done == "deleted":
             await _delete(kube, owner, group, pods)
@@ -120,6 +115,7 @@ def _change(which: Which, namespace: str, name: str, dry_run: bool, done: str) -
 def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
     """What would happen: the pods go, and with a job that is deleted its PodGroup."""
     source = opened(which)
+    name = source.explain(Question("job", namespace, name, tries=False)).name
     known = getattr(source, "known", None)
     if known is not None:
         records = (record for record in known.state.pods.records if record is not None)
@@ -139,6 +135,31 @@ def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
 async def _pods_of(which: Which, namespace: str, name: str) -> list[str]:
     async with clusters.connected(which.kubeconfig, which.context) as kube:
         return [pod["metadata"]["name"] for pod in await _pods(kube, namespace, name)]
+
+
+async def _group(kube: Kube, namespace: str, name: str) -> Object:
+    """The PodGroup of a name, or of the one workload that is called so. Raises StromboliError for one of several."""
+    from stromboli.live.client import ApiError
+
+    path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups"
+    try:
+        return await kube.get(f"{path}/{name}")
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        missing = error
+    found: dict[str, Object] = {}
+    async for page in kube.pages(path, {}):
+        for item in page.items or ():
+            group: Object = json.loads(bytes(item))
+            parsed = PodGroup.parse(group)
+            if name in (each for _, each in names_of(parsed)):
+                found.setdefault(workload_of(parsed), group)
+    if len(found) > 1:
+        raise StromboliError(f"{' and '.join(sorted(found))} are called {name}: name the PodGroup of one")
+    if not found:
+        raise missing
+    return next(iter(found.values()))
 
 
 async def _pods(kube: Kube, namespace: str, group: str) -> list[Object]:
@@ -173,8 +194,7 @@ def _controller(owned: Object) -> _Owner | None:
 
 async def _suspend(kube: Kube, owner: _Owner, *, suspended: bool) -> None:
     """Raises StromboliError for what cannot be suspended."""
-    group = owner.version.rpartition("/")[0]
-    if group == _VOLCANO:
+    if owner.version.startswith(_VOLCANO):
         command = {
             "apiVersion": "bus.volcano.sh/v1alpha1",
             "kind": "Command",
@@ -184,11 +204,10 @@ async def _suspend(kube: Kube, owner: _Owner, *, suspended: bool) -> None:
         }
         await kube.create(f"/apis/bus.volcano.sh/v1alpha1/namespaces/{owner.namespace}/commands", command)
         return
-    path = ("runPolicy", "suspend") if group == _KUBEFLOW else _FIELDS.get((group, owner.kind), ())
-    if not path:
+    if owner.row is None or not owner.row.suspend:
         raise StromboliError(f"{owner.told} cannot be suspended: scale it to 0, or delete it")
     value: Any = suspended
-    for part in reversed(("spec", *path)):
+    for part in reversed(owner.row.suspend.split(".")):
         value = {part: value}
     await kube.patch(owner.path, value)
 

@@ -182,6 +182,7 @@ def _core() -> Iterator[Resource]:
         fields="spec.clusterIP spec.type",
     )
     yield _r("v1", "endpoints", "Endpoints", "ep")
+    yield _r("v1", "podtemplates", "PodTemplate")
     yield _r("v1", "resourcequotas", "ResourceQuota", "quota", status=True)
     yield _r("v1", "limitranges", "LimitRange", "limits")
     yield _r("v1", "persistentvolumes", "PersistentVolume", "pv", namespaced=False, status=True)

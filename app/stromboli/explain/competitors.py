@@ -57,20 +57,22 @@ def waiting_for(session: Session, job: Job) -> Holding:
 def holders_of(
     session: Session, job: Job, sample: PodRecord | None, reason: Reason | None, found: Places
 ) -> list[Holding]:
-    """Who holds what is missing at the stage that blocks."""
+    """Which other jobs hold what is missing at the stage that blocks: a job that grew waits for none of its own."""
     asked = session.view.request(sample) if sample is not None else job.min_resources
     if reason is None or asked is None:
         return []
     if reason.stage >= Stage.Placement:
-        return holders(session, found.willing, found.lacking)
+        return holders(session, found.willing, found.lacking, job)
     columns = np.flatnonzero(asked > 0).tolist()
+    others = [other for other in session.view.jobs.values() if other is not job]
     if reason.reason == "ClusterOvercommitted":
-        return in_jobs(session, session.view.jobs.values(), columns, claimed=True)
+        return in_jobs(session, others, columns, claimed=True)
     if reason.reason == "ResourceQuotaExceeded":
-        return in_jobs(session, (j for j in session.view.jobs.values() if j.namespace == job.namespace), columns)
+        return in_jobs(session, (other for other in others if other.namespace == job.namespace), columns)
     if reason.stage is Stage.QueueShare or reason.reason == "QueueCapabilityExceeded":
-        return in_jobs(session, jobs_below(session, _limiting_queue(session, job, reason)), columns, claimed=True)
-    return holders(session, found.willing, found.lacking) if reason.stage is Stage.Gang else []
+        below = jobs_below(session, _limiting_queue(session, job, reason))
+        return in_jobs(session, (other for other in below if other is not job), columns, claimed=True)
+    return holders(session, found.willing, found.lacking, job) if reason.stage is Stage.Gang else []
 
 
 def _limiting_queue(session: Session, job: Job, reason: Reason) -> Queue:

@@ -23,6 +23,7 @@ from stromboli.api.resources import (
 )
 from stromboli.explain.answers import Amounts, Holding, NodeCause
 from stromboli.explain.rooms import apart, at_most_one
+from stromboli.framework.job import Job
 from stromboli.framework.reasons import insufficient, resource_name
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
@@ -202,8 +203,11 @@ def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
     return placed
 
 
-def holders(session: Session, nodes: Mask, columns: Sequence[int]) -> list[Holding]:
-    """The jobs that hold most of some resources on some nodes; pods in no job count by namespace."""
+def holders(session: Session, nodes: Mask, columns: Sequence[int], waiting: Job) -> list[Holding]:
+    """The jobs that hold most of some resources on some nodes, without one that waits for them.
+
+    Pods in no job count by namespace.
+    """
     pods = session.view.pods
     if not len(nodes):
         # No pod was looked for a place for: all nodes count.
@@ -217,7 +221,7 @@ def holders(session: Session, nodes: Mask, columns: Sequence[int]) -> list[Holdi
     number: Counter[tuple[str, str]] = Counter()
     for row in at.tolist():
         record = pods.records[row]
-        if record is not None:
+        if record is not None and record.job != waiting.key:
             who = (record.namespace, record.job.partition("/")[2])
             number[who] += 1
             held[who] = held.get(who, 0.0) + requests[record.pod_class.id]

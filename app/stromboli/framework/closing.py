@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +14,7 @@ from stromboli.api.decisions import (
     EmitEvent,
     Evict,
     Nominate,
+    RequestNodes,
     SetPodGroupStatus,
     SetPodUnscheduled,
     SetQueueStatus,
@@ -27,6 +29,7 @@ from stromboli.framework.job import SCHEDULED_STATES, Job, Queue
 from stromboli.framework.jobs import Jobs
 from stromboli.framework.report import with_condition
 from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
 
 # int: the members themselves are slow to get at before Python 3.12
 _RUNNING, _SUCCEEDED, _FAILED = int(PodState.Running), int(PodState.Succeeded), int(PodState.Failed)
@@ -157,18 +160,52 @@ def _word(condition: PodGroupCondition) -> str:
     return condition.message.partition(":")[0] or condition.reason
 
 
-def _unscheduled(session: Session) -> Iterator[SetPodUnscheduled]:
-    """Why each pod waits, where it does not say so yet; those with scheduling gates say so themselves."""
-    told = OncePerReason(lambda reason: reason.told)
+def _unscheduled(session: Session) -> Iterator[SetPodUnscheduled | RequestNodes]:
+    """Why each pod waits, where it does not say so yet; those with scheduling gates say so themselves.
+
+    Where the policy has nodes asked for, they are for whole gangs.
+    """
+    told, asks = OncePerReason(lambda reason: reason.told), bool(session.policy.provisioning.class_name)
+    gangs: defaultdict[str, list[PodRecord]] = defaultdict(list)
     for pod, reason, scalable in waiting(session, shown=True):
         if pod.pod_class.gated:
             continue
         message = told[reason]
         word = "Unschedulable" if scalable else reason.reason
+        if scalable and asks and _is_gang(session, pod.job):
+            word = "NodesRequested"
+            gangs[pod.job].append(pod)
         said = refusal(pod.conditions)
         if said is None or said.message != message or said.reason != word:
             minor = said is not None and said.reason == word and _begins(said.message, reason.reason)
             yield SetPodUnscheduled(pod.namespace, pod.name, pod.uid, word, message, minor)
+
+    for key, pods in gangs.items():
+        yield _nodes_for(session, session.view.jobs[key], pods)
+
+
+def _is_gang(session: Session, key: str) -> bool:
+    job = session.view.jobs.get(key)
+    return job is not None and job.min_available > 1
+
+
+def _nodes_for(session: Session, job: Job, waiting: list[PodRecord]) -> RequestNodes:
+    """The request for the nodes of those pods that a gang cannot start without."""
+    settings = session.policy.provisioning
+    needed = waiting[: max(1, job.min_available - job.ready_count)]
+    kinds: dict[int, tuple[str, int]] = {}
+    for pod in needed:
+        name, count = kinds.get(pod.pod_class.id, (pod.name, 0))
+        kinds[pod.pod_class.id] = name, count + 1
+    return RequestNodes(
+        job.namespace,
+        job.name,
+        job.pod_group.metadata.uid,
+        settings.class_name,
+        settings.parameters,
+        tuple(kinds.values()),
+        settings.retry,
+    )
 
 
 def _begins(message: str | None, word: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+from msgspec.structs import replace
 
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
@@ -244,19 +245,20 @@ class _Judge:
         """Why a job that holds nothing can never run; its pending pods are those from `start` to `end`."""
         need = max(1, job.min_available) if self._gangs else 1
         if end - start < need:
-            # The pods are still to come: all that is known of them is what they start with.
-            return self._beyond_cluster(job, job.min_resources) or self._beyond_queue(job, job.min_resources)
+            # The pods are still to come, so that nodes would stand idle: all that is known is what they start with.
+            why = self._beyond_queue(job, job.min_resources) or self._beyond_cluster(job, job.min_resources)
+            return replace(why, scalable=False) if why is not None else None
         classes = self._class[start:end]
         first = int(classes[0])
         if end - start > 1 and (classes != first).any():
-            return self._why_mixed(job, start, classes, need) or self._beyond_queue(job, job.min_resources)
+            return self._beyond_queue(job, job.min_resources) or self._why_mixed(job, start, classes, need)
         gang = (first, need, job.queue.name, job.key if job.key in self._own else "")
         if gang not in self._possible:
-            if not self._fits[first]:
-                return self._larger_than_any_node(start)
-            why = self._beyond_room(job, need, self._room(first)) or self._beyond_queue(
-                job, need * self._requests[first]
-            )
+            # A queue's limit comes first: no node helps against it.
+            why = self._beyond_queue(job, need * self._requests[first])
+            if why is None and not self._fits[first]:
+                why = self._larger_than_any_node(start)
+            why = why or self._beyond_room(job, need, self._room(first))
             if why is not None:
                 return why
             self._possible.add(gang)
@@ -272,9 +274,9 @@ class _Judge:
             return None
         least = self._least_amount(kinds, counts, need)
         return (
-            self._beyond_room(job, need, self._most_of(kinds, counts, need))
+            self._beyond_queue(job, least)
+            or self._beyond_room(job, need, self._most_of(kinds, counts, need))
             or self._beyond_cluster(job, least)
-            or self._beyond_queue(job, least)
             or self._beyond_nodes(job, kinds, counts, need)
         )
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from stromboli.api import keys
-from stromboli.api.crds import PodGroupStatus
+from stromboli.api import keys, objects
+from stromboli.api.crds import PodGroup, PodGroupStatus
 from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.api.errors import InvalidObjectError
 from stromboli.live.client import CONNECTION_ERRORS, STRATEGIC_PATCH, ApiError, Kube, Object, timestamp
@@ -25,6 +25,7 @@ from stromboli.live.reflector import Reflector
 from stromboli.live.sources import Source
 from stromboli.state.cluster import object_key
 from stromboli.workloads import native
+from stromboli.workloads.paths import text
 
 log = Logger(__name__)
 
@@ -45,7 +46,11 @@ class NativeGroups:
         self._shown: dict[str, Object] = {}
         #: what sessions decided, by uid
         self._decided: dict[str, PodGroupStatus] = {}
+        #: the priority and the class of the most important pod of each group
+        self._classes: dict[str, tuple[int, str]] = {}
         self._queue: asyncio.Queue[tuple[str, Object, Callable[[], None]]] = asyncio.Queue()
+        mirror.listen("Pod", self._pod_changed)
+        mirror.listen("Namespace", self._namespace_changed)
 
     def reflector(self, kube: Kube, observer: Observer) -> Reflector:
         """What keeps the groups in sync."""
@@ -77,6 +82,7 @@ class NativeGroups:
         known = self._shown.pop(_key(key), None)
         if known is not None:
             self._decided.pop(_uid(known), None)
+            self._classes.pop(_key(key), None)
             self._mirror.delete("PodGroup", _key(key), _key(key))
 
     def set_aside(self, kind: str, key: str, problem: str, obj: Any = None) -> None:
@@ -90,15 +96,35 @@ class NativeGroups:
 
     def _apply(self, key: str) -> None:
         obj = self._shown[key]
+        namespace = self._mirror.state.objects["Namespace"].get(key.partition("/")[0]) or {}
+        _, priority_class = self._classes.get(key, (0, ""))
         try:
-            found = native.as_pod_group(obj)
+            found = native.completed(PodGroup.parse(native.as_pod_group(obj)), namespace, priority_class)
         except InvalidObjectError as error:
             self._mirror.set_aside("PodGroup", key, f"{error.path}: {error.problem}")
             return
         decided = self._decided.get(_uid(obj))
         if decided is not None:
-            found["status"] = decided.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            found = found.model_copy(update={"status": decided})
         self._mirror.upsert("PodGroup", key, found, "MODIFIED")
+
+    def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
+        """A group without a priority class has that of its most important pod."""
+        if isinstance(pod, str) or pod.spec.scheduling_group is None or not pod.spec.priority_class_name:
+            return
+        key = keys.key(pod.metadata.namespace or "default", native.group_of(pod))
+        found = (pod.spec.priority or 0, pod.spec.priority_class_name)
+        if type != "DELETED" and found > self._classes.get(key, (0, "")):
+            self._classes[key] = found
+            if key in self._shown:
+                self._apply(key)
+        elif type == "DELETED" and key not in self._shown:
+            self._classes.pop(key, None)
+
+    def _namespace_changed(self, type: str, namespace: Any) -> None:
+        name = namespace if isinstance(namespace, str) else text(namespace, "metadata.name")
+        for key in [key for key in self._shown if key.startswith(f"{name}/")]:
+            self._apply(key)
 
     # -- what sessions decide ----------------------------------------------------------------------------------------
 

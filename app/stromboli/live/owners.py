@@ -50,13 +50,13 @@ class Owners:
         self._forbidden: dict[str, float] = {}
         self._told: set[str] = set()
 
-    async def family(self, pod: objects.Pod) -> Family:
-        """The workload of a pod. Raises InvalidObjectError for an owner that cannot be read."""
+    async def family(self, pod: objects.Pod, inside: Object) -> Family:
+        """The workload of a pod inside a namespace. Raises InvalidObjectError for an owner that cannot be read."""
         namespace, manager = pod.metadata.namespace or "default", controller(pod)
         others = [each for each in pod.metadata.owner_references or () if each is not manager]
         known = [each for each in others if self.kinds.get(each.api_version, each.kind) and is_name(each.name)]
         beside = [owner for each in known[:_MOST_BESIDE] if (owner := await self._read(namespace, each))]
-        return family_of(pod, await self._up(namespace, manager), self.kinds, beside)
+        return family_of(pod, await self._up(namespace, manager), self.kinds, beside, inside)
 
     async def above(self, owner: Object) -> list[Object]:
         """What manages an owner, and so on."""

@@ -35,7 +35,8 @@ from stromboli.workloads.paths import at, text
 
 log = Logger(__name__)
 
-_WORKERS = 8
+#: requests at a time: groups are made one by one, and their pods wait as long as a busy API server takes for each
+_WORKERS = 32
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -69,6 +70,8 @@ class PodGroupMaker:
         #: owners whose PodGroups are to follow, and what of each was read last
         self._changed: dict[str, Object] = {}
         self._prints: dict[str, int] = {}
+        #: what the owners said of queue, priority and topology, by the uid of the workload
+        self._said: dict[str, Object] = {}
         self._active = False
         self._backoffs: dict[str, Backoff] = {}
         mirror.join_pods(self._joined)
@@ -116,7 +119,7 @@ class PodGroupMaker:
         ours = self._state.is_ours(pod)
         if not ours or not is_bare(pod):
             self._forget(key)
-            return in_native_group(pod) if ours else pod
+            return in_native_group(pod)
         manager = controller(pod)
         uid = manager.uid if manager else pod.metadata.uid or key
         if self._manager.get(key, uid) != uid:
@@ -154,6 +157,7 @@ class PodGroupMaker:
         if not self._groups_of[uid]:
             del self._groups_of[uid]
             self._prints.pop(uid, None)
+            self._said.pop(uid, None)
         for manager in self._managers.pop(uid, {uid}):
             if self._families.pop(manager, None) is not None and manager in self._bare:
                 self._enqueue(manager)
@@ -211,7 +215,7 @@ class PodGroupMaker:
         family = self._families.get(uid)
         if family is None:
             first = next(iter(self._bare[uid].values()))
-            family = await self._owners.family(first)
+            family = await self._owners.family(first, self._namespace_object(first.metadata.namespace))
         pods = list(self._bare.get(uid, {}).values())
         samples = {self._key(family, pod): pod for pod in reversed(pods)}
         for key, pod in samples.items():
@@ -220,6 +224,7 @@ class PodGroupMaker:
                 self._made.add(key)
         if family.uid:
             self._managers[family.uid].add(uid)
+            self._said.setdefault(family.uid, family.said)
         if uid in self._bare:
             self._families[uid] = family
             await self._add(uid, family)
@@ -236,11 +241,13 @@ class PodGroupMaker:
     async def _create(self, key: str, manifest: Object) -> None:
         path = f"/apis/{SCHEDULING}/namespaces/{manifest['metadata']['namespace']}/podgroups"
         try:
-            await self._kube.persist("POST", path, msgspec.json.encode(manifest))
+            made = await self._kube.persist("POST", path, msgspec.json.encode(manifest))
         except ApiError as error:
             if not already_exists(error):
                 raise
         else:
+            # Its pods need not wait until the watch tells of it.
+            self._mirror.looked_up("PodGroup", msgspec.json.decode(made))
             log.info("pod group made", job=key, pods=manifest["spec"]["minMember"])
 
     async def _add(self, uid: str, family: Family) -> None:
@@ -270,20 +277,28 @@ class PodGroupMaker:
         """Change the PodGroups of an owner where it says otherwise than they do."""
         kind = self._owners.kinds.of(owner)
         assert kind is not None
-        family = Family(owner, kind, kind.read(owner), tuple(await self._owners.above(owner)))
+        above = tuple(await self._owners.above(owner))
+        inside = self._namespace_object(owner["metadata"].get("namespace"))
+        family = Family(owner, kind, kind.read(owner), above, namespace=inside)
         for manager in self._managers.get(uid, ()):
             if manager in self._families:
                 self._families[manager] = family.beneath(self._families[manager])
+        before = self._said.get(uid)
         for key in sorted(self._groups_of.get(uid, ())):
             group = self._state.pod_group(key)
-            changes = family.changes(group) if group is not None else {}
+            changes = family.changes(group, before) if group is not None else {}
             if changes:
                 namespace, _, name = key.rpartition("/")
                 path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}"
                 await self._kube.persist("PATCH", path, msgspec.json.encode({"spec": changes}), MERGE_PATCH)
                 log.info("pod group changed", job=key, changed=", ".join(changes))
+        self._said[uid] = family.said
         if self._changed.get(uid) is owner:
             del self._changed[uid]
+
+    def _namespace_object(self, name: str | None) -> Object:
+        found: Object = self._state.objects["Namespace"].get(name or "default") or {}
+        return found
 
     @staticmethod
     def _key(family: Family, pod: objects.Pod) -> str:

@@ -26,6 +26,7 @@ from stromboli.live.loop import Decider, Result, TickLoop
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.live.policy import PolicyFile
+from stromboli.live.provisioning import SOURCE as PROVISIONING
 from stromboli.live.reflector import Reflector
 from stromboli.live.service_events import ServiceEvents
 from stromboli.live.settings import Settings
@@ -299,7 +300,9 @@ class Service:
     def _make_parts(self) -> tuple[list[Reflector], Writers]:
         """What reads the cluster, and what writes."""
         kube, mirror, observer = self._kube, self.mirror, self.observer
-        reflectors = {source.kind: Reflector(kube, source, mirror, observer) for source in (*SOURCES, COMMANDS)}
+        reflectors = {
+            source.kind: Reflector(kube, source, mirror, observer) for source in (*SOURCES, COMMANDS, PROVISIONING)
+        }
         claims = reflectors["ResourceClaim"]
         writers = Writers(
             self.settings, mirror, observer, self._writer_kube, self._binder_kube, claims_path=lambda: claims.path

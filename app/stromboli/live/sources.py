@@ -42,6 +42,7 @@ SOURCES = (
     Source("Node", "/api/v1/nodes", objects.Node, required=True),
     Source("Queue", f"/apis/{SCHEDULING}/queues", required=True),
     Source("PodGroup", f"/apis/{SCHEDULING}/podgroups", required=True),
+    Source("Namespace", "/api/v1/namespaces"),
     Source("HyperNode", f"/apis/{TOPOLOGY}/hypernodes"),
     Source("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", objects.PriorityClass),
     Source("PersistentVolume", "/api/v1/persistentvolumes"),

@@ -18,6 +18,7 @@ from stromboli.api.decisions import (
     Evict,
     LiftGate,
     Nominate,
+    RequestNodes,
     SetPodGroupStatus,
     SetPodUnscheduled,
     SetQueueStatus,
@@ -36,6 +37,7 @@ from stromboli.live.operator import Operator
 from stromboli.live.owners import Owners
 from stromboli.live.pod_conditions import PodConditions
 from stromboli.live.podgroups import PodGroupMaker
+from stromboli.live.provisioning import Provisioning
 from stromboli.live.queue_states import QueueStates
 from stromboli.live.queues import QueueController
 from stromboli.live.recall import Recall
@@ -95,6 +97,7 @@ class Writers:
         self._set_aside = SetAside(kube, mirror, rate)
         self._required_queues = RequiredQueues(kube, settings.default_queue)
         self.queues = QueueController(mirror, self._status, patience, self._required_queues.deleted)
+        self._provisioning = Provisioning(kube, mirror, self.events)
         self._queue_states = QueueStates(kube, mirror, self.events)
         inherit = settings.inherit_owner_annotations
         self.native_groups = NativeGroups(kube, mirror)
@@ -123,6 +126,7 @@ class Writers:
             self._gates,
             self._set_aside,
             self._pod_groups,
+            self._provisioning,
             self.native_groups,
             self._queue_states,
         )
@@ -145,6 +149,7 @@ class Writers:
         self._gates.lift(by_type[LiftGate])
         self._set_pod_group_statuses(by_type[SetPodGroupStatus], by_type[EmitEvent])
         self._pod_conditions.tell(by_type[SetPodUnscheduled])
+        self._provisioning.ask(by_type[RequestNodes])
         for queue in by_type[SetQueueStatus]:
             self.queues.decided(queue)
         self.queues.refresh()

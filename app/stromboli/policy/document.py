@@ -2,7 +2,7 @@
 
 The file has the format of Volcano's `volcano-scheduler.conf` and is read strictly: a key or value that Volcano ignores
 silently is an error here, reported with its path, the value and the allowed values. All errors are reported together.
-Four keys are Stromboli's own: `compatibility`, `rules`, `evictions` and `session`.
+Five keys are Stromboli's own: `compatibility`, `rules`, `evictions`, `provisioning` and `session`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from stromboli.api.validation import did_you_mean, field_path, listed, problem, 
 from stromboli.policy.action_order import remarks
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.model import PluginOption, Policy, Tier
+from stromboli.policy.provisioning import ProvisioningSettings
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.scalars import boolean, validated
 from stromboli.policy.sessions import SessionSettings
@@ -51,7 +52,7 @@ tiers:
   - name: network-topology-aware
 """
 
-_EVICTIONS, _SESSION = EvictionSettings(), SessionSettings()
+_EVICTIONS, _PROVISIONING, _SESSION = EvictionSettings(), ProvisioningSettings(), SessionSettings()
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
@@ -71,6 +72,7 @@ KEYS: Mapping[str, str] = {
     "compatibility": "Which [rules](#rules) apply: `volcano` or `strict` (default). `--compatibility` overrides it.",
     "rules": "Single rules that differ from `compatibility`.",
     "evictions": "Limits on repeated evictions, and how long the freed resources are reserved.",
+    "provisioning": "Whether cluster autoscalers are asked for the nodes of whole gangs.",
     "session": "Limits on the work of one session.",
 }
 #: the supported keys of `metrics` and their descriptions
@@ -141,6 +143,7 @@ class _Reader:
             compatibility=self._compatibility("compatibility", top.get("compatibility")),
             rules=self._rules(top.get("rules")),
             evictions=self._settings("evictions", top.get("evictions"), _EVICTIONS),
+            provisioning=self._settings("provisioning", top.get("provisioning"), _PROVISIONING),
             session=self._settings("session", top.get("session"), _SESSION),
             notes=tuple(self.notes),
         )

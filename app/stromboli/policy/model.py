@@ -9,10 +9,11 @@ from pydantic import BaseModel
 
 from stromboli.api import duration
 from stromboli.policy.evictions import EvictionSettings
+from stromboli.policy.provisioning import ProvisioningSettings
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.sessions import SessionSettings
 
-_EVICTIONS, _SESSION = EvictionSettings(), SessionSettings()
+_EVICTIONS, _PROVISIONING, _SESSION = EvictionSettings(), ProvisioningSettings(), SessionSettings()
 #: seconds between two readings of the load of nodes, by default
 _METRICS_INTERVAL = 30.0
 
@@ -56,6 +57,8 @@ class Policy:
     rules: Mapping[str, Compatibility] = field(default_factory=dict)
     #: limits on repeated evictions, and how long the freed resources are reserved
     evictions: EvictionSettings = _EVICTIONS
+    #: whether cluster autoscalers are asked for the nodes of whole gangs
+    provisioning: ProvisioningSettings = _PROVISIONING
     #: limits on the work of a session
     session: SessionSettings = _SESSION
     #: keys of the file that have no effect, one line each

@@ -22,6 +22,7 @@ def document(policy: Policy, rules: Rules) -> dict[str, Any]:
         "metrics": dict(policy.metrics),
         "rules": {name: "strict" if strict else "volcano" for name, strict in asdict(rules).items()},
         "evictions": _arguments(policy.evictions),
+        "provisioning": _arguments(policy.provisioning),
         "session": _arguments(policy.session),
     }
 

@@ -6,12 +6,12 @@ each pod that is in none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from stromboli.api import crds, objects
+from stromboli.api import crds, keys, objects
 from stromboli.api.crds import QueueState
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean, readable
@@ -20,7 +20,7 @@ from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Family, family_of, is_bare
 from stromboli.workloads.groups import controller, owners_of
-from stromboli.workloads.native import in_native_group
+from stromboli.workloads.native import completed, group_of, in_native_group, native_key
 
 _DEFAULT_QUEUE = "default"
 _ROOT_QUEUE = "root"
@@ -40,14 +40,16 @@ def admit(
     priorities = _Priorities(obj for kind, obj in loaded.objects if kind == "PriorityClass")
     runtimes = {obj.metadata.name: obj for kind, obj in loaded.objects if kind == "RuntimeClass"}
     admitted: list[tuple[str, Any]] = []
-    groups = _Groups(loaded)
+    namespaces = {obj["metadata"]["name"]: obj for kind, obj in loaded.objects if kind == "Namespace"}
+    groups, natives = _Groups(loaded, namespaces), _NativeGroups(namespaces)
     for kind, obj in loaded.objects:
         if kind == "Pod":
             pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))
             if pod.spec.scheduler_name in scheduler_names and is_bare(pod):
                 pod = groups.joined(pod)
-            elif pod.spec.scheduler_name in scheduler_names:
+            else:
                 pod = in_native_group(pod)
+                natives.see(pod)
             obj = pod
         elif kind == "Queue":
             obj = _open(obj)
@@ -56,6 +58,7 @@ def admit(
         if kind != "RuntimeClass":
             admitted.append((kind, obj))
     there = {obj.key for kind, obj in loaded.objects if kind == "PodGroup"}
+    admitted = [(kind, natives.completed(obj) if kind == "PodGroup" else obj) for kind, obj in admitted]
     admitted += [("PodGroup", group) for key, group in groups.made.items() if key not in there]
     loaded.problems += _without_class(loaded, {*priorities.names, *missed})
     return [*admitted, *_missing_queues(loaded), *_missing_classes(loaded)]
@@ -111,8 +114,9 @@ class _Priorities:
 class _Groups:
     """The PodGroups that the service would make."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, namespaces: Mapping[str, Any]) -> None:
         self._loaded = loaded
+        self._namespaces = namespaces
         self._families: dict[str, Family] = {}
         #: by key
         self.made: dict[str, crds.PodGroup] = {}
@@ -141,10 +145,34 @@ class _Groups:
             others = [each.uid for each in pod.metadata.owner_references or () if each is not manager]
             owners = list(owners_of(pod, lambda reference: known.get(reference.uid)))
             beside = [known[uid] for uid in others if uid in known]
-            family = family_of(pod, owners, self._loaded.kinds, beside)
+            namespace = self._namespaces.get(pod.metadata.namespace or "default")
+            family = family_of(pod, owners, self._loaded.kinds, beside, namespace)
             if manager is not None:
                 self._families[manager.uid] = family
         return family
+
+
+class _NativeGroups:
+    """What Kubernetes' own PodGroups leave to their namespaces and pods."""
+
+    def __init__(self, namespaces: Mapping[str, Any]) -> None:
+        self._namespaces = namespaces
+        #: the priority and the class of the most important pod of each, by key
+        self._classes: dict[str, tuple[int, str]] = {}
+
+    def see(self, pod: objects.Pod) -> None:
+        """Take note of a member's priority."""
+        if pod.spec.scheduling_group is not None and pod.spec.priority_class_name:
+            key = keys.key(pod.metadata.namespace or "default", group_of(pod))
+            found = (pod.spec.priority or 0, pod.spec.priority_class_name)
+            self._classes[key] = max(found, self._classes.get(key, found))
+
+    def completed(self, group: crds.PodGroup) -> crds.PodGroup:
+        """A group, completed if it is one of these."""
+        if not native_key(group.key):
+            return group
+        namespace = self._namespaces.get(group.metadata.namespace) or {}
+        return completed(group, namespace, self._classes.get(group.key, (0, ""))[1])
 
 
 def _open(queue: crds.Queue) -> crds.Queue:

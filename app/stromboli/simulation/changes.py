@@ -212,12 +212,14 @@ def _decode(out: Changes, proposals: list[Proposal], source: str, state: Cluster
         return
     given = {(kind, object_key(obj)) for kind, obj in loaded.objects}
     classes = (("PriorityClass", known) for known in state.priority_classes.values())
-    loaded.objects += [each for each in classes if (each[0], object_key(each[1])) not in given]
+    namespaces = (("Namespace", known) for known in state.objects["Namespace"].values())
+    known = [*classes, *namespaces]
+    loaded.objects += [each for each in known if (each[0], object_key(each[1])) not in given]
     before = ((each.before or {}).get("spec") or {} for each in proposals)
     admitted = admit(loaded, state.scheduler_names, {spec.get("priorityClassName", "") for spec in before})
     out.problems += loaded.problems
     for kind, obj in in_order(admitted):
-        # Priority classes and queues that are there stay as they are; pods may get a PodGroup.
+        # Priority classes, namespaces and queues that are there stay as they are; pods may get a PodGroup.
         if (kind, object_key(obj)) in given or kind == "PodGroup":
             out.objects.append((kind, obj))
     foreign = [obj for kind, obj in out.objects if kind == "Pod" and not obj.spec.node_name and not state.is_ours(obj)]

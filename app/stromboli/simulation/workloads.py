@@ -7,7 +7,7 @@ seen (it has a uid) has its pods beside it and becomes none.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ from stromboli.simulation.schema import converted
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import Gang, Kind, Kinds, Role, Workload, family_of
 from stromboli.workloads.gangs import EACH, by_paths
-from stromboli.workloads.groups import ROLE_ANNOTATION
+from stromboli.workloads.groups import ROLE_ANNOTATION, manager_of
 from stromboli.workloads.paths import Object, at, items, mapping, text
 
 Manifest: TypeAlias = dict[str, Any]
@@ -88,13 +88,19 @@ class Expansion:
             raise InvalidObjectError(making.where, "spec", f"would be pod number {self.most:,} and more")
         named = making.group_name
         if named:
-            yield "PodGroup", making.pod_group(named, self.kinds, gang)
+            yield "PodGroup", making.pod_group(named, self._above(making.manifest), self.kinds, gang)
         for role in gang.roles:
             # A Deployment and a StatefulSet may have one name: what stands for a drawn name is not the other's.
             prefix = f"{making.manifest['metadata']['namespace']}/{role.prefix}"
             free = (number for number in itertools.count() if not self.is_taken(f"{prefix}-{number}"))
             for number in itertools.islice(free, role.count):
                 yield "Pod", making.pod(gang, role, number, named)
+
+    def _above(self, manifest: Manifest) -> Iterator[Manifest]:
+        """What a workload was made of, what that was made of, and so on."""
+        while (reference := manager_of(manifest)) is not None and reference.uid in self.owners:
+            manifest = self.owners[reference.uid]
+            yield manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +141,14 @@ class _Making:
                 spec.setdefault("priorityClassName", priority)
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
-    def pod_group(self, name: str, kinds: Kinds, gang: Gang) -> Manifest:
-        """The PodGroup that its controller makes, which takes over the labels and annotations of the workload."""
+    def pod_group(self, name: str, above: Iterable[Manifest], kinds: Kinds, gang: Gang) -> Manifest:
+        """The PodGroup that its controller makes, which takes over the labels and annotations of the workload.
+
+        `above` is what owns the workload, and so on.
+        """
         pod = self.pod(gang, gang.roles[0] if gang.roles else Role("", {}, 0, 0, name), 0)
         sample = with_defaults(converted(pod, objects.Pod, self.where))
-        found = family_of(sample, [self.manifest], kinds).manifest(sample)
+        found = family_of(sample, [self.manifest, *above], kinds).manifest(sample)
         made, metadata = self.manifest["metadata"], found["metadata"]
         both = {key: {**(made.get(key) or {}), **(metadata.get(key) or {})} for key in ("labels", "annotations")}
         metadata = {**metadata, **both, "name": name, "creationTimestamp": made.get("creationTimestamp")}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -21,6 +21,7 @@ from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import said
 from stromboli.workloads.amounts import formatted, min_resources, total, with_requests
 from stromboli.workloads.gangs import Gang, Role, Workload
+from stromboli.workloads.model import Starts
 from stromboli.workloads.paths import Object, at, described, labels, mapping, text
 from stromboli.workloads.table import Kind, Kinds, known_kinds
 
@@ -78,9 +79,15 @@ def pod_group_for(pod: objects.Pod, owners: Sequence[Object], kinds: Kinds | Non
 
 
 def family_of(
-    pod: objects.Pod, owners: Sequence[Object], kinds: Kinds | None = None, beside: Sequence[Object] = ()
+    pod: objects.Pod,
+    owners: Sequence[Object],
+    kinds: Kinds | None = None,
+    beside: Sequence[Object] = (),
+    namespace: Object | None = None,
 ) -> Family:
     """The workload of a pod: `owners` are what manages it, what manages that, and so on; `beside` its other owners.
+
+    `namespace` is that of the pod, as far as it is known.
 
     Raises InvalidObjectError for an owner that cannot be read.
     """
@@ -89,11 +96,12 @@ def family_of(
     for depth, owner in enumerate(owners):
         kind = kinds.of(owner)
         workload = kind.read(owner) if kind is not None else Workload()
-        if workload.gangs:
+        # What starts its own pods one by one, such as a Workflow, may own a gang.
+        if workload.gangs and (kind is None or kind.row.starts is Starts.together or not found[2].gangs):
             found = depth, kind, workload
     depth, kind, workload = found
     below, above = tuple(owners[:depth]), tuple(owners[depth + 1 :])
-    return Family(owners[depth] if owners else None, kind, workload, above, below, tuple(beside))
+    return Family(owners[depth] if owners else None, kind, workload, above, below, tuple(beside), namespace or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,8 @@ class Family:
     above: tuple[Object, ...] = ()
     below: tuple[Object, ...] = ()
     beside: tuple[Object, ...] = ()
+    #: the namespace of all of them, which may name a queue
+    namespace: Object = field(default_factory=dict)
     _roles: dict[str, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -159,7 +169,7 @@ class Family:
         spec = self._numbers(gang, named=bool(self.role(pod)))
         if "minResources" not in spec:
             spec["minResources"] = self._least(gang, spec["minMember"]) or min_resources(pod.spec, spec["minMember"])
-        spec |= self._said(like)
+        spec |= self._said([*self._owners, like], self.namespace)
         if pod.spec.priority_class_name:
             spec.setdefault("priorityClassName", pod.spec.priority_class_name)
         return {
@@ -170,13 +180,23 @@ class Family:
             "status": {"phase": PodGroupPhase.Pending},
         }
 
-    def changes(self, group: PodGroup) -> Object:
-        """What of a PodGroup's spec is to change, by what the owners say now. Raises as `manifest` does."""
+    @property
+    def said(self) -> Object:
+        """The queue, priority and topology that the workload and what owns it say. Raises InvalidObjectError."""
+        return self._said([*([self.owner] if self.owner else ()), *self.above])
+
+    def changes(self, group: PodGroup, before: Object | None = None) -> Object:
+        """What of a PodGroup's spec is to change, by what the owners say now, and what `said` was before.
+
+        What they say no longer is left to pods and namespace, as in a new group. Raises as `manifest` does.
+        """
         gang = self.workload.gang(self._part_of(group.metadata.name))
         if gang is None:
             return {}
         now = group.spec
-        spec = {**self._numbers(gang, named=bool(now.min_task_member)), **self._said()}
+        numbers, said = self._numbers(gang, named=bool(now.min_task_member)), self.said
+        left = self._left_open(gang) if before and before.keys() - said.keys() else {}
+        spec = {"minTaskMember": None, **{key: left.get(key) for key in before or ()}, **numbers, **said}
         if "minResources" not in spec and spec["minMember"] != now.min_member:
             least = self._least(gang, spec["minMember"]) or _scaled(
                 now.min_resources, spec["minMember"], now.min_member
@@ -185,14 +205,14 @@ class Family:
         shown = dumped(now)
         changed: Object = {key: value for key, value in spec.items() if value != shown.get(key)}
         # A merge patch keeps keys that are not named.
-        for key in ("minResources", "minTaskMember"):
-            if key in changed:
+        for key in ("minResources", "minTaskMember", "networkTopology"):
+            if changed.get(key) is not None:
                 changed[key] = {**dict.fromkeys(shown.get(key) or ()), **changed[key]}
         return changed
 
     def beneath(self, other: Family) -> Family:
         """The workload as it is now for pods of which another family said what lies between."""
-        return Family(self.owner, self.kind, self.workload, self.above, other.below, other.beside)
+        return replace(other, owner=self.owner, kind=self.kind, workload=self.workload, above=self.above)
 
     @property
     def _owners(self) -> list[Object]:
@@ -217,12 +237,18 @@ class Family:
             spec["minResources"] = resources
         return spec
 
-    def _said(self, *pod: Object) -> Object:
-        """The queue, priority and topology of which the owners, or a pod, say something."""
+    def _left_open(self, gang: Gang) -> Object:
+        """The queue, priority and topology that pods by the templates, and the namespace, say."""
+        templates = [role.template for role in gang.roles]
+        classes = (text(template, "spec.priorityClassName") for template in templates)
+        found = {"priorityClassName": next(filter(None, classes), None)}
+        return found | self._said([*self._owners, *templates], self.namespace)
+
+    def _said(self, everyone: Sequence[Object], *namespace: Object) -> Object:
+        """The queue, priority and topology of which some objects say something; a namespace speaks of queues only."""
         row = self.kind.row if self.kind else None
-        everyone = [*self._owners, *pod]
         spec: Object = {}
-        queue = said.first(everyone, said.QUEUE, {0: row.queue} if row else {})
+        queue = said.first([*everyone, *namespace], said.QUEUE, {0: row.queue} if row else {})
         if queue:
             spec["queue"] = queue
         priority = said.first(everyone, said.PRIORITY_CLASS, {0: row.priority_class} if row else {})

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stromboli.api.crds import SCHEDULING, PodGroupPhase, PodGroupStatus
+from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase, PodGroupStatus
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.objects import Pod
 from stromboli.api.validation import shown
@@ -82,6 +82,20 @@ def as_pod_group(native: Object) -> Object:
     if topology:
         spec["networkTopology"] = topology
     return {"apiVersion": SCHEDULING, "kind": "PodGroup", "metadata": metadata, "spec": spec, "status": _seen(native)}
+
+
+def completed(group: PodGroup, namespace: Object, priority_class: str) -> PodGroup:
+    """A group with what it leaves open: its queue is that of its namespace, and its priority that of its pods.
+
+    `priority_class` is that of its most important pod, empty where none has one.
+    """
+    spec: dict[str, Any] = {}
+    queue = said.first([namespace], said.QUEUE, {})
+    if queue and "queue" not in group.spec.model_fields_set:
+        spec["queue"] = queue
+    if priority_class and not group.spec.priority_class_name:
+        spec["priority_class_name"] = priority_class
+    return group.model_copy(update={"spec": group.spec.model_copy(update=spec)}) if spec else group
 
 
 def condition(decided: PodGroupStatus, shown: Object, version: str) -> Object | None:

@@ -85,7 +85,9 @@ def ray_cluster(owner: Object, kind: WorkloadKind) -> Workload:
     for _, group in items(spec, "workerGroupSpecs"):
         called, hosts = text(group, "groupName") or "worker", number(owner, group, "numOfHosts")
         least = count(owner, group, "minReplicas", 0) or 0
-        replicas = count(owner, group, "replicas", least) or 0
+        most = count(owner, group, "maxReplicas", readers.INT32) or 0
+        # KubeRay makes no fewer than the one number and no more than the other.
+        replicas = max(least, min(most, count(owner, group, "replicas", least) or 0))
         pods = 0 if at(group, "suspend") is True else replicas * hosts
         needed = min(least * hosts, pods) if scales else pods
         roles.append(Role(called, mapping(group, "template"), pods, needed, f"{name}-{called}-worker"))
@@ -122,10 +124,12 @@ def spark_application(owner: Object, kind: WorkloadKind) -> Workload:
     """The driver by itself, since it asks for the executors; of these the least number start together."""
     name = text(owner, "metadata.name")
     dynamic = mapping(owner, "spec.dynamicAllocation")
-    most = number(owner, owner, "spec.executor.instances")
-    least = (count(owner, dynamic, "minExecutors", 0) or 0) if dynamic.get("enabled") is True else most
+    most = least = number(owner, owner, "spec.executor.instances")
+    if dynamic.get("enabled") is True:
+        least = count(owner, dynamic, "minExecutors", 0) or 0
+        most = max(least, count(owner, dynamic, "initialExecutors", 0) or 0, most)
     templates = (_spark_template(mapping(owner, f"spec.{role}")) for role in ("driver", "executor"))
-    return workload(owner, kind, *_spark(name, max(most, least), least, *templates), part_label=SPARK_ROLE)
+    return workload(owner, kind, *_spark(name, most, least, *templates), part_label=SPARK_ROLE)
 
 
 def spark_driver(owner: Object, kind: WorkloadKind) -> Workload:

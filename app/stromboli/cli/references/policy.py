@@ -12,6 +12,7 @@ from stromboli.discovery import discover
 from stromboli.framework.participants import switched
 from stromboli.policy.document import KEYS, METRICS_KEYS
 from stromboli.policy.evictions import EvictionSettings
+from stromboli.policy.provisioning import ProvisioningSettings
 from stromboli.policy.rules import SIDES
 from stromboli.policy.sessions import SessionSettings
 from stromboli.policy.switches import SWITCHES, WITHOUT_EFFECT
@@ -54,6 +55,10 @@ def _evictions() -> str:
     return _settings(EvictionSettings)
 
 
+def _provisioning() -> str:
+    return _settings(ProvisioningSettings)
+
+
 def _session() -> str:
     return _settings(SessionSettings)
 
@@ -83,6 +88,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "switches": _switches,
     "metrics": _metrics,
     "evictions": _evictions,
+    "provisioning": _provisioning,
     "session": _session,
     "rules": _rules,
 }

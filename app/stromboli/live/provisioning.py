@@ -1,0 +1,224 @@
+"""Asks cluster autoscalers for the nodes of whole gangs, by ProvisioningRequests, and takes their answers.
+
+A gang has one request at a time, which its PodGroup owns, and which goes when the gang runs. One that was refused or
+has expired is made again after a pause, and one that asks for other pods than the gang has now, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from stromboli.api import readers
+from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase
+from stromboli.api.decisions import RequestNodes
+from stromboli.api.keys import namespace_of
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object, already_exists
+from stromboli.live.events import Events, Reference
+from stromboli.live.fair_queue import FairQueue
+from stromboli.live.limits import Backoff
+from stromboli.live.logs import Logger
+from stromboli.live.mirror import Mirror
+from stromboli.live.sources import Source
+from stromboli.live.workers import run_workers
+from stromboli.state.cluster import object_key
+
+log = Logger(__name__)
+
+_GROUP = "autoscaling.x-k8s.io"
+SOURCE = Source(
+    "ProvisioningRequest",
+    f"/apis/{_GROUP}/v1/provisioningrequests",
+    others=(f"/apis/{_GROUP}/v1beta1/provisioningrequests",),
+)
+#: conditions after which a request is worth nothing
+_OVER = ("Failed", "BookingExpired", "CapacityRevoked")
+#: fields of a pod that its template does not have
+_OF_PODS = ("nodeName", "hostname", "subdomain", "ephemeralContainers", "schedulingGates")
+
+
+class Provisioning:
+    """Makes and deletes ProvisioningRequests."""
+
+    def __init__(self, kube: Kube, mirror: Mirror, events: Events) -> None:
+        self._kube = kube
+        self._state = mirror.state
+        self._events = events
+        #: what is asked for, and the requests that are there by name, by the key of the PodGroup
+        self._wanted: dict[str, RequestNodes] = {}
+        self._requests: defaultdict[str, dict[str, Object]] = defaultdict(dict)
+        self._group_of: dict[str, str] = {}
+        self._queue: FairQueue[str] = FairQueue(namespace_of)
+        self._queued: set[str] = set()
+        self._backoffs: dict[str, Backoff] = {}
+        mirror.listen("ProvisioningRequest", self._request_changed)
+        mirror.listen("PodGroup", self._group_changed)
+
+    def ask(self, decided: Iterable[RequestNodes]) -> None:
+        """Have nodes asked for, unless they are."""
+        for each in decided:
+            if self._wanted.get(each.key) != each:
+                self._wanted[each.key] = each
+                self._enqueue(each.key)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        # One worker: two at the same gang would make two requests.
+        await run_workers("provisioning", 1, self._work)
+
+    def _enqueue(self, key: str) -> None:
+        if key not in self._queued:
+            self._queued.add(key)
+            self._queue.put_nowait(key)
+
+    def _request_changed(self, type: str, request: Object | str) -> None:
+        own = request if isinstance(request, str) else object_key(request)
+        if isinstance(request, str) or type == "DELETED":
+            key = self._group_of.pop(own, "")
+            self._requests[key].pop(own, None)
+        else:
+            key = _owner(request)
+            if not key:
+                return
+            self._group_of[own] = key
+            before = self._requests[key].get(own)
+            self._requests[key][own] = request
+            self._tell(key, before, request)
+        if key in self._wanted:
+            self._enqueue(key)
+
+    def _group_changed(self, type: str, group: PodGroup | Object | str) -> None:
+        key = group if isinstance(group, str) else object_key(group)
+        phase = group.status.phase if isinstance(group, PodGroup) else ""
+        if type == "DELETED" or phase in (PodGroupPhase.Running, PodGroupPhase.Completed):
+            self._wanted.pop(key, None)
+            if self._requests.get(key):
+                self._enqueue(key)
+
+    def _tell(self, key: str, before: Object | None, request: Object) -> None:
+        """Emit an Event when a request is answered."""
+        group, said = self._state.pod_group(key), _answer(request)
+        if group is None or said is None or before is None or said == _answer(before):
+            return
+        about = Reference(SCHEDULING, "PodGroup", group.metadata.namespace, group.metadata.name, group.metadata.uid)
+        good = said["type"] == "Provisioned"
+        note = (
+            f"ProvisioningRequest {request['metadata']['name']}: {said['type']}: {said.get('message') or 'no reason'}"
+        )
+        self._events.emit(about, "Normal" if good else "Warning", "NodesProvisioned" if good else "NodesRefused", note)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            self._queued.discard(key)
+            try:
+                await self._serve(key)
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                log.recurring("nodes not asked for", error, job=key)
+                self._later(key, self._backoffs.setdefault(key, Backoff(1.0, 60.0)).delay())
+            else:
+                self._backoffs.pop(key, None)
+
+    def _later(self, key: str, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._enqueue, key)
+
+    async def _serve(self, key: str) -> None:
+        """Bring the requests of a PodGroup in line with what is wanted."""
+        wanted, requests = self._wanted.get(key), dict(self._requests.get(key, {}))
+        for own, request in requests.items():
+            said = _answer(request)
+            over = said is not None and said["type"] in _OVER
+            if wanted is None or (said is None and _pods(request) != sum(count for _, count in wanted.pods)):
+                await self._delete(request)
+            elif over and said is not None:
+                left = wanted.retry - (time.time() - (readers.seconds(said.get("lastTransitionTime") or "") or 0.0))
+                if left > 0:
+                    self._later(key, left)
+                    return
+                await self._delete(request)
+            else:
+                return
+            self._requests[key].pop(own, None)
+        if wanted is not None:
+            await self._create(wanted, 1 + max(map(_number, requests), default=0))
+
+    async def _create(self, wanted: RequestNodes, number: int) -> None:
+        root, name = f"/api/v1/namespaces/{wanted.namespace}", f"{wanted.name}-{number}"
+        keys = {"apiVersion": SCHEDULING, "kind": "PodGroup", "name": wanted.name, "uid": wanted.uid}
+        owned = {"ownerReferences": [keys]}
+        sets = []
+        for at, (pod, count) in enumerate(wanted.pods):
+            template = {
+                "metadata": {"name": f"{name}-{at}", **owned},
+                "template": _template(await self._pod(root, pod)),
+            }
+            await self._post(f"{root}/podtemplates", {"apiVersion": "v1", "kind": "PodTemplate", **template})
+            sets.append({"podTemplateRef": {"name": f"{name}-{at}"}, "count": count})
+        spec = {"provisioningClassName": wanted.class_name, "parameters": dict(wanted.parameters), "podSets": sets}
+        manifest = {"kind": "ProvisioningRequest", "metadata": {"name": name, **owned}, "spec": spec}
+        await self._post(f"/apis/{_GROUP}/v1/namespaces/{wanted.namespace}/provisioningrequests", manifest)
+        log.info("nodes asked for", job=wanted.key, request=name, pods=sum(count for _, count in wanted.pods))
+
+    async def _pod(self, root: str, name: str) -> Object:
+        return await self._kube.get(f"{root}/pods/{name}")
+
+    async def _post(self, path: str, manifest: Object) -> None:
+        """Create an object. An older API server has requests as v1beta1."""
+        beta = path.replace(f"/apis/{_GROUP}/v1/", f"/apis/{_GROUP}/v1beta1/")
+        for each in dict.fromkeys((path, beta)):
+            versioned = {"apiVersion": "/".join(each.split("/")[2:4]), **manifest}
+            try:
+                await self._kube.persist("POST", each, msgspec.json.encode(versioned))
+            except ApiError as error:
+                if already_exists(error):
+                    return
+                if error.status != 404 or each == beta:
+                    raise
+            else:
+                return
+
+    async def _delete(self, request: Object) -> None:
+        meta = request["metadata"]
+        templates = (each["podTemplateRef"]["name"] for each in request["spec"]["podSets"])
+        version = str(request.get("apiVersion") or f"{_GROUP}/v1")
+        paths = [f"/apis/{version}/namespaces/{meta['namespace']}/provisioningrequests/{meta['name']}"]
+        for path in (*paths, *(f"/api/v1/namespaces/{meta['namespace']}/podtemplates/{name}" for name in templates)):
+            try:
+                await self._kube.delete(path)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+
+
+def _owner(request: Object) -> str:
+    """The key of the PodGroup for which a request was made here; empty for requests of others."""
+    meta = request["metadata"]
+    owners = (each for each in meta.get("ownerReferences") or () if each.get("apiVersion") == SCHEDULING)
+    return next((f"{meta['namespace']}/{each['name']}" for each in owners if each.get("kind") == "PodGroup"), "")
+
+
+def _answer(request: Object) -> dict[str, Any] | None:
+    """The condition that says what became of a request; None while there is no answer."""
+    conditions = (request.get("status") or {}).get("conditions") or ()
+    found = {each.get("type"): each for each in conditions if each.get("status") == "True"}
+    return next((found[type] for type in (*_OVER, "Provisioned") if type in found), None)
+
+
+def _pods(request: Object) -> int:
+    return sum(each.get("count", 0) for each in request["spec"].get("podSets") or ())
+
+
+def _number(key: str) -> int:
+    return readers.count(key.rpartition("-")[2]) or 0
+
+
+def _template(pod: Object) -> Object:
+    """The template of a pod that waits, without what the API server added to it."""
+    spec = {field: value for field, value in pod["spec"].items() if field not in _OF_PODS}
+    meta = {field: pod["metadata"][field] for field in ("labels", "annotations") if pod["metadata"].get(field)}
+    return {"metadata": meta, "spec": spec}

@@ -1,0 +1,146 @@
+"""Cluster autoscalers see of our pods what makes them add the right number of nodes: here a stand-in of their loop.
+
+Like Cluster Autoscaler it takes pods with the reason `Unschedulable` in their condition, puts those that fit on nodes
+which are there or were asked for, and asks for nodes for the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stromboli.api.decisions import RequestNodes, SetPodUnscheduled
+from stromboli.engine import Engine, Successive
+from stromboli.explain.rehearsal import advance
+from stromboli.framework.environment import Admitted, Environment
+from stromboli.state.cluster import ClusterState
+from tests.builders import NOON, gang, node, pod, pod_group, queue, state
+from tests.plugins.sessions import policy
+
+CPUS = 4
+ADMITTING = policy("overcommit", {"overcommit-factor": 1.0}, actions="enqueue, allocate, backfill")
+POLICIES = [policy("proportion"), policy("capacity"), policy("drf"), ADMITTING]
+
+
+class Cluster:
+    """Sessions, and an autoscaler that asks for nodes which come one at a time."""
+
+    def __init__(self, by: str, *objs: Any, slow: int = 3) -> None:
+        """A node comes `slow` sessions after it was asked for."""
+        self.state: ClusterState = state(queue("default"), *objs)
+        self._sessions = Successive(Engine(by), Environment(admitted=Admitted()))
+        self._slow = slow
+        self._marked: dict[str, float] = {}
+        #: sessions after which each node comes
+        self._coming: list[int] = []
+        self.asked = self.now = 0
+        self.marks: list[set[str]] = []
+
+    def run(self, sessions: int) -> Cluster:
+        for _ in range(sessions):
+            self._session()
+            self._autoscale()
+            self._coming = [left - 1 for left in self._coming]
+            while 0 in self._coming:
+                self._coming.remove(0)
+                self.state.upsert("Node", node(f"new-{self.now}-{len(self._coming)}", cpu=str(CPUS)))
+        return self
+
+    @property
+    def placed(self) -> int:
+        return sum(1 for record in self.state.pods.records if record is not None and record.node_name)
+
+    def _session(self) -> None:
+        self.now += 1
+        decisions = self._sessions.decide(self.state.snapshot(), now=NOON + self.now).decisions
+        told = [each for each in decisions if isinstance(each, SetPodUnscheduled)]
+        for each in told:
+            record = self.state.record(each.key)
+            assert record is not None
+            self._marked.pop(each.key, None)
+            if each.reason == "Unschedulable":
+                self._marked[each.key] = record.pod_class.request["cpu"] / 1000
+        self.marks.append(set(self._marked))
+        advance(self.state, decisions, NOON + self.now)
+
+    def _autoscale(self) -> None:
+        free = [*self._free(), *([CPUS] * len(self._coming))]
+        for key, cpu in sorted(self._marked.items()):
+            record = self.state.record(key)
+            if record is None or record.node_name:
+                continue
+            at = next((at for at, room in enumerate(free) if room >= cpu), None)
+            if at is None:
+                if cpu > CPUS:
+                    continue
+                at = len(free)
+                free.append(CPUS)
+                self._coming.append(self._slow + len(self._coming))
+                self.asked += 1
+            free[at] -= cpu
+
+    def _free(self) -> list[float]:
+        nodes = self.state.snapshot().nodes
+        row = list(self.state.dimensions.names).index("cpu")
+        found: list[float] = ((nodes.allocatable[row] - nodes.used[row]) / 1000).tolist()
+        return found
+
+
+def wanted(name: str, count: int, cpu: int, phase: str = "Pending", **spec: Any) -> list[Any]:
+    group = pod_group(name, count, phase=phase, minResources={"cpu": str(count * cpu)}, **spec)
+    return [group, *gang(name, count, cpu=str(cpu), memory="")]
+
+
+@pytest.mark.parametrize("by", POLICIES)
+@pytest.mark.parametrize("there", [0, 1, 4])
+def test_a_gang_that_needs_ten_nodes_gets_ten(by: str, there: int) -> None:
+    nodes = [node(f"n{number}", cpu=str(CPUS)) for number in range(there)]
+    cluster = Cluster(by, *nodes, *wanted("train", 10, CPUS)).run(40)
+    assert (cluster.asked, cluster.placed) == (10 - there, 10)
+
+
+@pytest.mark.parametrize("by", POLICIES)
+def test_all_pods_of_a_gang_are_marked_at_once(by: str) -> None:
+    """Also those for which there is room: a node too few would be asked for without them."""
+    cluster = Cluster(by, node("n", cpu=str(CPUS)), *wanted("train", 3, CPUS)).run(1)
+    assert [len(marked) for marked in cluster.marks] == [3]
+
+
+@pytest.mark.parametrize("by", POLICIES)
+def test_gangs_share_the_nodes_that_come(by: str) -> None:
+    gangs = (each for name in "abc" for each in wanted(name, 4, 2))
+    cluster = Cluster(by, node("n", cpu=str(CPUS)), *gangs).run(40)
+    assert (cluster.asked, cluster.placed) == (5, 12)
+
+
+def test_no_nodes_come_for_what_a_queue_may_not_have() -> None:
+    limited = queue("small", capability={"cpu": "4"})
+    cluster = Cluster(policy("capacity"), node("n", cpu="4"), limited, *wanted("big", 3, CPUS, queue="small")).run(10)
+    assert (cluster.asked, cluster.marks[-1]) == (0, set())
+
+
+def test_no_nodes_come_for_a_gang_whose_pods_are_not_all_there() -> None:
+    group, *members = wanted("train", 4, CPUS)
+    cluster = Cluster(policy("proportion"), node("n", cpu="4"), group, *members[:3]).run(10)
+    assert cluster.asked == 0
+
+
+REQUESTING = policy("drf") + "provisioning: {class: check-capacity.autoscaling.x-k8s.io, retry: 5m}\n"
+
+
+def test_nodes_of_whole_gangs_are_requested_where_the_policy_says_so() -> None:
+    """Their pods are not what autoscalers look for one by one; lone pods are."""
+    alone = [pod_group("alone", 1), *gang("alone", 1, cpu="4", memory="")]
+    running = [pod_group("part", 3), *gang("part", 1, cpu="1", node="n", memory="")]
+    more = [pod(f"part-{number}", "part", cpu=cpu, memory="") for number, cpu in enumerate(("2", "2", "3"), 1)]
+    objs = (node("n", cpu="1"), *wanted("train", 3, CPUS, "Inqueue"), *alone, *running, *more)
+    decisions = Engine(REQUESTING).decide(state(queue("default"), *objs).snapshot(), now=NOON).decisions
+    words = {each.name: each.reason for each in decisions if isinstance(each, SetPodUnscheduled)}
+    assert {name: word for name, word in words.items() if word == "Unschedulable"} == {"alone-0": "Unschedulable"}
+    requests = {each.name: each for each in decisions if isinstance(each, RequestNodes)}
+    assert {name: each.pods for name, each in requests.items()} == {
+        "train": (("train-0", 3),),
+        "part": (("part-1", 2),),
+    }
+    assert (requests["train"].class_name, requests["train"].retry) == ("check-capacity.autoscaling.x-k8s.io", 300.0)

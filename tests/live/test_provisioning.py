@@ -1,0 +1,93 @@
+"""Nodes of whole gangs are asked for by ProvisioningRequests, and the answers are heeded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stromboli.engine import Engine, Successive
+from stromboli.framework.environment import Environment
+from tests.live.cluster import SCHEDULING, Cluster
+from tests.live.conftest import StartService, until
+from tests.live.test_workloads import define
+from tests.plugins.sessions import policy
+
+REQUESTS = "/apis/autoscaling.x-k8s.io/v1/namespaces/default/provisioningrequests"
+TEMPLATES = "/api/v1/namespaces/default/podtemplates"
+ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+
+
+def engine(text: str | None) -> Successive:
+    by = f"{policy('drf')}provisioning: {{class: {ATOMIC}, parameters: {{zone: a}}, retry: 1h}}\n"
+    return Successive(Engine(by), Environment())
+
+
+@pytest.fixture
+async def cluster(bare_cluster: Cluster, definitions: list[Path], start: StartService) -> Cluster:
+    """A cluster with a gang that waits for a second node."""
+    bare_cluster.define(*definitions)
+    define(bare_cluster, "autoscaling.x-k8s.io", "v1", "ProvisioningRequest")
+    bare_cluster.node("n1", cpu="2")
+    await start(engine)
+    bare_cluster.group("train", 4)
+    for number in range(4):
+        bare_cluster.pod(f"train-{number}", "train")
+    await until(lambda: len(requests(bare_cluster)) == 1)
+    return bare_cluster
+
+
+def requests(cluster: Cluster) -> dict[str, Any]:
+    return {each["metadata"]["name"]: each for each in cluster.items(REQUESTS)}
+
+
+def answer(cluster: Cluster, name: str, type: str, message: str = "", ago: timedelta = timedelta()) -> None:
+    at = (datetime.now(UTC) - ago).strftime("%Y-%m-%dT%H:%M:%SZ")
+    said = {"type": type, "status": "True", "reason": "Said", "message": message, "lastTransitionTime": at}
+    cluster.patch(f"{REQUESTS}/{name}", {"status": {"conditions": [said]}})
+
+
+def told(cluster: Cluster, reason: str) -> Callable[[], bool]:
+    return lambda: any(each["reason"] == reason for each in cluster.items("/apis/events.k8s.io/v1/events"))
+
+
+async def test_a_gang_asks_once_and_its_request_goes_when_it_runs(cluster: Cluster) -> None:
+    (request,) = requests(cluster).values()
+    assert request["spec"]["provisioningClassName"] == ATOMIC
+    assert request["spec"]["parameters"] == {"zone": "a"}
+    (asked,) = request["spec"]["podSets"]
+    assert asked["count"] == 4
+    (template,) = cluster.items(TEMPLATES)
+    assert template["metadata"]["name"] == asked["podTemplateRef"]["name"]
+    container = template["template"]["spec"]["containers"][0]
+    assert container["resources"]["requests"]["cpu"] == "1"
+    for owned in (request, template):
+        assert owned["metadata"]["ownerReferences"][0]["kind"] == "PodGroup"
+    await until(lambda: {reason(cluster, f"train-{number}") for number in range(4)} == {"NodesRequested"})
+    answer(cluster, "train-1", "Provisioned")
+    await until(told(cluster, "NodesProvisioned"))
+    cluster.node("n2", cpu="2")
+    await until(lambda: cluster.all_bound(4))
+    await until(lambda: requests(cluster) == {} and cluster.items(TEMPLATES) == [])
+
+
+async def test_one_that_is_refused_is_made_again_after_a_while(cluster: Cluster) -> None:
+    answer(cluster, "train-1", "Failed", "no such machines")
+    await until(told(cluster, "NodesRefused"))
+    assert list(requests(cluster)) == ["train-1"]
+    answer(cluster, "train-1", "Failed", "no such machines", ago=timedelta(hours=2))
+    await until(lambda: list(requests(cluster)) == ["train-2"])
+
+
+async def test_one_for_other_pods_takes_its_place(cluster: Cluster) -> None:
+    cluster.patch(f"{SCHEDULING}/namespaces/default/podgroups/train", {"spec": {"minMember": 3}})
+    await until(lambda: [each["spec"]["podSets"][0]["count"] for each in requests(cluster).values()] == [3])
+    assert list(requests(cluster)) == ["train-2"]
+
+
+def reason(cluster: Cluster, pod: str) -> str:
+    conditions = cluster.get(f"/api/v1/namespaces/default/pods/{pod}").get("status", {}).get("conditions") or [{}]
+    return str(conditions[0].get("reason", ""))

@@ -1,0 +1,116 @@
+"""JobSet and LeaderWorkerSet as their projects release them, beside the service on a real control plane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.cluster import eventually
+from tests.e2e.conftest import Start
+from tests.e2e.test_workloads import patch
+from tests.e2e.world import Object, World, pod
+from tests.operators.build import JOB_SET, LEADER_WORKER_SET
+from tests.operators.conftest import Operate
+
+pytestmark = pytest.mark.operators
+
+
+def template(cpu: str = "1") -> Object:
+    return {"spec": {**pod("", cpu=cpu)["spec"], "restartPolicy": "Never"}}
+
+
+def count(world: World) -> int:
+    return len(world.items(f"/api/v1/namespaces/{world.namespace}/pods"))
+
+
+def numbers(world: World) -> list[Any]:
+    return sorted(group["spec"]["minMember"] for group in world.groups())
+
+
+def make(world: World, version: str, kind: str, name: str, spec: Object, **meta: Any) -> str:
+    """Create an object, and return its path."""
+    path = f"/apis/{version}/namespaces/{world.namespace}/{kind.lower()}s"
+    world.create(path, {"apiVersion": version, "kind": kind, "metadata": {"name": name, **meta}, "spec": spec})
+    return f"{path}/{name}"
+
+
+def urgent(world: World) -> None:
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    if not world.api.get(f"{path}/urgent").is_success:
+        world.create(path, {"metadata": {"name": "urgent"}, "value": 1000})
+
+
+def test_a_job_set_starts_whole_in_its_queue_is_suspended_and_ends(
+    world: World, start: Start, operate: Operate
+) -> None:
+    operate(JOB_SET)
+    urgent(world)
+    world.queue("research")
+    world.nodes(1, cpu="3")
+    start()
+    jobs = [
+        {"name": name, "replicas": replicas, "template": {"spec": {**both, "template": template()}}}
+        for name, replicas, both in (
+            ("driver", 1, {"parallelism": 1, "completions": 1}),
+            ("worker", 2, {"parallelism": 2, "completions": 2}),
+        )
+    ]
+    labels = {"kueue.x-k8s.io/queue-name": "research", "kueue.x-k8s.io/priority-class": "urgent"}
+    path = make(world, "jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": jobs}, labels=labels)
+    eventually(lambda: count(world) == 5, 60)
+    eventually(lambda: numbers(world) == [5], 60)
+    (group,) = world.groups()
+    assert (group["spec"]["queue"], group["spec"]["priorityClassName"]) == ("research", "urgent")
+    assert group["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
+    assert world.placed() == {}
+    patch(world, path, {"spec": {"suspend": True}})
+    eventually(lambda: count(world) == 0, 60)
+    patch(world, path, {"spec": {"suspend": False}})
+    eventually(lambda: count(world) == 5, 60)
+    assert world.placed() == {}
+    world.nodes(1, cpu="2", prefix="more")
+    # Pods of Jobs complete here as soon as they run.
+    eventually(lambda: world.get(path).get("status", {}).get("terminalState") == "Completed", 90)
+    eventually(lambda: [group["status"].get("phase") for group in world.groups()] == ["Completed"], 60)
+    world.api.delete(path).raise_for_status()
+    eventually(lambda: world.groups() == [], 60)
+
+
+def test_a_replica_of_a_leader_worker_set_starts_whole_and_restarts_whole(
+    world: World, start: Start, operate: Operate
+) -> None:
+    operate(LEADER_WORKER_SET)
+    urgent(world)
+    world.queue("research")
+    world.nodes(1, cpu="2")
+    start()
+    served = {"spec": {**pod("")["spec"], "priorityClassName": "urgent"}}
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 3, "workerTemplate": served}}
+    meta = {"labels": {"kai.scheduler/queue": "research"}}
+    path = make(world, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "serve", spec, **meta)
+    eventually(lambda: count(world) == 3, 90)
+    eventually(lambda: numbers(world) == [3], 60)
+    (group,) = world.groups()
+    assert (group["spec"]["queue"], group["spec"]["priorityClassName"]) == ("research", "urgent")
+    assert world.placed() == {}
+    world.nodes(1, cpu="1", prefix="more")
+    eventually(lambda: len(world.placed()) == 3, 60)
+    # A second replica is a gang of its own.
+    patch(world, path, {"spec": {"replicas": 2}})
+    eventually(lambda: numbers(world) == [3, 3] and count(world) == 6, 90)
+    assert len(world.placed()) == 3
+    world.nodes(3, cpu="1", prefix="rest")
+    eventually(lambda: len(world.placed()) == 6, 60)
+    # The group of a pod that goes is made anew, and finds its places in the same gang.
+    before = {each["metadata"]["uid"] for each in world.items(f"/api/v1/namespaces/{world.namespace}/pods")}
+    world.api.delete(f"/api/v1/namespaces/{world.namespace}/pods/serve-1-1").raise_for_status()
+
+    def anew() -> int:
+        pods = world.items(f"/api/v1/namespaces/{world.namespace}/pods")
+        return sum(each["metadata"]["uid"] not in before and "nodeName" in each["spec"] for each in pods)
+
+    eventually(lambda: anew() == 3 and len(world.placed()) == 6, 120)
+    assert numbers(world) == [3, 3]
+    world.api.delete(path).raise_for_status()
+    eventually(lambda: world.groups() == [] and count(world) == 0, 90)
