@@ -39,6 +39,27 @@ def test_an_event_tells_of_a_new_reason_once() -> None:
     assert not [decision for decision in second.decisions if isinstance(decision, EmitEvent)]
 
 
+def test_under_volcanos_rules_an_event_says_why_a_group_whose_pods_are_to_come_is_not_admitted() -> None:
+    """There is no condition then, and what waits for an answer looks for the Event."""
+    large = builders.pod_group("large", 4, phase="Pending", minResources={"cpu": "4"})
+    cluster = builders.state(builders.node("n1", cpu="2"), builders.queue("default"), large)
+    sessions = Successive(Engine(compatibility="volcano"), Environment())
+
+    def told() -> list[str]:
+        decided = sessions.decide(cluster.snapshot(), now=builders.NOON).decisions
+        assert not [d for d in decided if isinstance(d, SetPodGroupStatus) and d.status.conditions]
+        return [f"{d.reason} {d.name}: {d.message}" for d in decided if isinstance(d, EmitEvent)]
+
+    (first,) = told()
+    assert first.startswith("Unschedulable large: ")
+    assert "cpu" in first
+    assert told() == []
+    cluster.upsert("Node", builders.node("n2", cpu="8"))
+    cluster.upsert("Queue", builders.queue("default", state="Closed"))
+    (other,) = told()
+    assert other.startswith("Unschedulable large: QueueNotOpen")
+
+
 def test_pods_are_told_whether_more_nodes_would_help() -> None:
     cluster = builders.state(
         builders.node("n1", cpu="2"),

@@ -428,6 +428,18 @@ def test_crds_of_another_owner_stay_as_they_are_and_ours_outlive_the_release(
         eventually(lambda: "True" in established(api, "podgroups.scheduling.volcano.sh"))
 
 
+def test_releases_stand_side_by_side_and_a_later_one_finds_the_crds(
+    new_cluster: Callable[..., Cluster], helm: Helm
+) -> None:
+    cluster = new_cluster()
+    install(helm, cluster)
+    install(helm, cluster, "--set", "schedulerName=batch", "--set", "extenderSchedulerNames=null", release="batch")
+    for release in ("stromboli", "batch"):
+        done = helm("uninstall", release, "--namespace", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig()))
+        assert done.returncode == 0, done.stderr
+    install(helm, cluster, "--namespace", "elsewhere")
+
+
 #: pages in the order in which somebody follows them
 JOURNEYS = (("README.md",), ("docs/start.md", "docs/operations.md"), ("docs/migration.md",))
 
@@ -465,9 +477,9 @@ def test_kube_scheduler_reads_the_example_of_an_extender(new_cluster: Callable[.
     new_cluster().start_scheduler({"extenders": config["extenders"]})
 
 
-def install(helm: Helm, cluster: Cluster, *args: str) -> None:
+def install(helm: Helm, cluster: Cluster, *args: str, release: str = "stromboli") -> None:
     done = helm(
-        "install", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, "--create-namespace",
+        "install", release, "charts/stromboli", "--namespace", NAMESPACE, "--create-namespace",
         "--kubeconfig", str(cluster.kubeconfig()), *args,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

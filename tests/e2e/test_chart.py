@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.e2e
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMESPACE = "stromboli-system"
+Helm = Callable[..., "subprocess.CompletedProcess[str]"]
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/stromboli"
 
 
@@ -165,26 +166,28 @@ VOLCANO = (
 
 
 @pytest.fixture
-def release(world: World, helm_binary: Path, repository: Path, tmp_path: Path) -> Iterator[World]:
+def helm(world: World, helm_binary: Path, repository: Path, tmp_path: Path) -> Helm:
+    """helm in the chart's namespace of the world's cluster."""
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        place = ("--namespace", NAMESPACE, "--kubeconfig", str(world.cluster.kubeconfig()))
+        home = {"HOME": str(tmp_path), "PATH": ""}
+        command = [str(helm_binary), *args, *place]
+        return subprocess.run(command, cwd=repository, env=home, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture
+def release(world: World, helm: Helm, tmp_path: Path) -> Iterator[World]:
     """The chart on the world's cluster, for two replicas; there is no kubelet to run them."""
-
-    def helm(*args: str) -> None:
-        command = [str(helm_binary), *args, "--namespace", NAMESPACE, "--kubeconfig", str(world.cluster.kubeconfig())]
-        done = subprocess.run(
-            command,
-            cwd=repository,
-            env={"HOME": str(tmp_path), "PATH": ""},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"replicas": 2, "policy": EVICTING}))
-    helm("install", "stromboli", "charts/stromboli", "--create-namespace", "--values", str(values))
+    done = helm("install", "stromboli", "charts/stromboli", "--create-namespace", "--values", str(values))
+    assert done.returncode == 0, done.stderr
     yield world
-    helm("uninstall", "stromboli", "--wait")
+    done = helm("uninstall", "stromboli", "--wait")
+    assert done.returncode == 0, done.stderr
     world.api.delete(f"/api/v1/namespaces/{NAMESPACE}").raise_for_status()
 
 
@@ -258,6 +261,16 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
     assert audit.denied() == []
     assert set(granted(world)) == set(RIGHTS) | OTHERS, "a right has no use that is named here"
     assert audit.used() | ASKED_BESIDE == set(RIGHTS)
+
+
+def test_the_test_of_a_release_starts_a_gang(release: World, helm: Helm, start: Start, tmp_path: Path) -> None:
+    release.nodes(2, cpu="1")
+    assert helm("test", "stromboli", "--timeout", "1s").returncode != 0, "nobody is there to place it"
+    account = release.cluster.service_account_kubeconfig(NAMESPACE, "stromboli")
+    service = start(*deployed(release, tmp_path), kubeconfig=account)
+    done = helm("test", "stromboli", "--timeout", "60s")
+    assert done.returncode == 0, done.stderr
+    assert service.metric("stromboli_bindings_total", result="bound") == 2
 
 
 def given_devices(world: World) -> None:

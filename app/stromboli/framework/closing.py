@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -37,6 +37,8 @@ _READY = Condition(type="Ready", status="True", reason="Open", message="the queu
 _OVERUSED = Condition(type="Overused", status="True", reason="Overused", message="the queue holds all that it deserves")
 #: the type of the condition about fields that have no effect
 _IGNORED = "FieldIgnored"
+#: under which name it is left to the next session why PodGroups without pods are not admitted, by key
+_TOLD = "told of jobs without pods"
 _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 
@@ -57,6 +59,7 @@ def close(session: Session) -> None:
             session.decisions.append(SetPodGroupStatus(job.namespace, job.name, pod_group_status(job), minor))
             session.decisions += () if minor else _news(job.pod_group, job.conditions)
     session.decisions += _of_lost_groups(session)
+    session.decisions += _of_empty_groups(session)
     session.decisions += _unscheduled(session)
     quantities = _Quantities(session)
     for name, held in session.view.by_queue(session.view.membership.allocated_now()).items():
@@ -133,6 +136,30 @@ def _of_lost_groups(session: Session) -> Iterator[Decision]:
             meta, shown = pod_group.metadata, status.model_copy(update={"conditions": conditions})
             yield SetPodGroupStatus(meta.namespace, meta.name, shown)
             yield from _news(pod_group, conditions)
+
+
+def _of_empty_groups(session: Session) -> Iterator[EmitEvent]:
+    """An Event for each new reason why a PodGroup without pods is not admitted, under Volcano's rules.
+
+    Volcano's clients wait for it, and there is no condition in which the reason would stand.
+    """
+    view, jobs = session.view, session.view.jobs
+    if session.rules.conditions:
+        return
+    before: Mapping[str, str] = view.environment.left.get(_TOLD, {})
+    told: dict[str, str] = {}
+    empty = np.flatnonzero(jobs.in_phase("", "Pending") & (jobs.membership.counts.sum(axis=0) == 0))
+    for key in jobs.keys_of(empty):
+        why = view.trace.jobs.get(key)
+        if why is None:
+            # It had no turn.
+            told |= {key: before[key]} if key in before else {}
+            continue
+        told[key] = why.reason
+        if before.get(key) != why.reason:
+            yield _event(jobs[key].pod_group, "Warning", "Unschedulable", why.told)
+    if told or before:
+        session.actions_left[_TOLD] = told
 
 
 def _news(pod_group: PodGroup, conditions: list[PodGroupCondition]) -> Iterator[EmitEvent]:

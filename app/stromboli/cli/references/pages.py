@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from stromboli.cli.plugins import markdown as plugins
-from stromboli.cli.references import alerts, commands, crds, http, metrics, policy, workloads
+from stromboli.cli.references import alerts, chart, commands, crds, http, metrics, policy, workloads
 from stromboli.discovery import discover
 
 #: pages as a whole
@@ -17,15 +17,16 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": metrics.markdown,
     "plugins.md": lambda: plugins(discover()),
 }
-#: where the chart's alerts are, from the folder of the pages
-_ALERTS = Path("../charts/stromboli/files/alerts.yaml")
+#: where the chart is, from the folder of the pages
+_CHART = Path("../charts/stromboli")
 
 
 def tables(folder: Path) -> Mapping[str, Mapping[str, Callable[[], str]]]:
     """Tables within pages, by the name in the comments around them."""
     return {
         "policy.md": policy.TABLES,
-        "operations.md": {"alerts": lambda: alerts.markdown(folder / _ALERTS)},
+        "chart.md": {"values": lambda: chart.markdown(folder / _CHART)},
+        "operations.md": {"alerts": lambda: alerts.markdown(folder / _CHART / "files" / "alerts.yaml")},
         "workloads.md": workloads.TABLES,
     }
 
