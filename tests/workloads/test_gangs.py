@@ -173,7 +173,11 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
     "SparkApplication that begins with more": (
         "sparkoperator.k8s.io/v1beta2",
         "SparkApplication",
-        {**SPARK, "executor": EXECUTOR, "dynamicAllocation": {"enabled": True, "minExecutors": 2, "initialExecutors": 4}},
+        {
+            **SPARK,
+            "executor": EXECUTOR,
+            "dynamicAllocation": {"enabled": True, "minExecutors": 2, "initialExecutors": 4},
+        },
         [1, 2],
         5,
     ),
