@@ -117,18 +117,19 @@ class Statement:
         """Decide: allocated pods are to be bound, evicted ones deleted. All of it, or nothing when a plugin fails."""
         self._decide(self.operations)
         self.operations = []
-        if self._located:
-            for of, (_, now) in self._located.items():
-                of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, now)
-                if isinstance(of, SubJob):
-                    of.nominated_hyper_node = NOWHERE
-            self._located, self._shown = {}, False
-        if self._nominated:
-            for sub_job, hyper_node in self._nominated.items():
-                sub_job.nominated_hyper_node = hyper_node
-            self._nominated = {}
-        if self._anchored:
-            self._release_anchors()
+        if self._located or self._nominated or self._anchored:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Have jobs and groups lie where they were located, and be nominated what they are, for good."""
+        for of, (_, now) in self._located.items():
+            of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, now)
+            if isinstance(of, SubJob):
+                of.nominated_hyper_node = NOWHERE
+        for sub_job, hyper_node in self._nominated.items():
+            sub_job.nominated_hyper_node = hyper_node
+        self._located, self._shown, self._nominated = {}, False, {}
+        self._release_anchors()
 
     def save(self) -> list[Operation]:
         """The operations, to be recovered after a discard."""
