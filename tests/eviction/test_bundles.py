@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.eviction.first_fit.bundles import Bundle, bundle_value, bundles, permitted
+from stromboli.eviction.first_fit.gangs import Bundle, bundle_value, bundles, permitted
 from stromboli.framework.session import Session
 from tests.builders import decide, node, pod, pod_group, policy, queue, state
 

@@ -14,10 +14,10 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from stromboli.api.resources import Mask, Vector
-from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.eligibility import HELD
-from stromboli.eviction.first_fit import Bundle, GangFirstFitPolicy
+from stromboli.eviction.first_fit import gangs as first_fit
+from stromboli.eviction.first_fit.gangs import Bundle, GangFirstFitPolicy
 from stromboli.eviction.gang_policy import GangEvictionArguments
 from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.ordering import Reversed

@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
-from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.first_fit import Bundle, GangFirstFitPolicy
+from stromboli.eviction.first_fit import gangs as first_fit
+from stromboli.eviction.first_fit.gangs import Bundle, GangFirstFitPolicy
 from stromboli.eviction.gang_policy import GangEvictionArguments
 from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.ordering import victim_queue_key

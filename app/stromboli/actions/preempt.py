@@ -14,10 +14,10 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.eligibility import HELD
-from stromboli.eviction.first_fit import FirstFit, FirstFitPolicy, may_preempt_again
+from stromboli.eviction.first_fit import pods as first_fit
+from stromboli.eviction.first_fit.pods import FirstFit, FirstFitPolicy, may_preempt_again
 from stromboli.eviction.gang_search import evict_for_job
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.pod_eviction import evict_within

@@ -25,8 +25,7 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import Candidate, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.prefilter import Prefilter
-from stromboli.eviction.reprieve import give_back
-from stromboli.eviction.trial import Evicted, Trial, undo
+from stromboli.eviction.trial import Evicted, Trial, give_back, undo
 from stromboli.eviction.units import Unit
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import Changes

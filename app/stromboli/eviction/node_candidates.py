@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter, truediv
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -55,16 +55,8 @@ class PotentialVictim:
         return *unit_cost(self.unit), self.order
 
 
-@dataclass(frozen=True, slots=True)
-class _VictimSet:
-    """Units that are evicted on a node, and for how many more pods there is room then."""
-
-    units: Sequence[Unit]
-    places: float
-
-    def candidate(self, node: int, left: int) -> Candidate:
-        """What each of the places costs that `left` pods would take."""
-        return Candidate(node, self.units, Cost.of(self.units, 1 if left == 1 else max(1, int(min(self.places, left)))))
+#: units that are evicted on a node, and how many more pods fit then
+_VictimSet: TypeAlias = tuple[Sequence[Unit], float]
 
 
 @dataclass(slots=True)
@@ -124,7 +116,7 @@ class NodeCandidates:
         self._refresh()
         known = self._known.get(node)
         if known is not None and self._holds(known, node):
-            return None if known.victims is None else known.victims.candidate(node, left), known.jobs
+            return _candidate(node, known.victims, left), known.jobs
         room = self._session.view.nodes.future_idle(node)[self._columns].tolist()
         short = [want - TOLERANCE - have for want, have in zip(self._wanted, room, strict=True)]
         if max(short) < 0:
@@ -136,13 +128,14 @@ class NodeCandidates:
         more = () if self._steady or self._session.ask.gives_back_in_order else self._permitted_by_size(node, pods)
         if more:
             others = self._victims(node, *self.sparable(more), short, left, elsewhere)
-            sets = [each.candidate(node, left) for each in (victims, others) if each is not None]
-            return min(sets, key=lambda each: each.cost, default=None), {pod.job for pod in (*pods, *more)}
+            sets = [_candidate(node, each, left) for each in (victims, others)]
+            cheapest = min(filter(None, sets), key=lambda each: each.cost, default=None)
+            return cheapest, {pod.job for pod in (*pods, *more)}
         if not rest and not any(job.divided or job.min_by_role for job in jobs.values()):
             count = Counter(pod.job for pod in pods)
             of_jobs = {key: (job, self._place(job), count[key]) for key, job in jobs.items()}
             self._known[node] = _CacheEntry(of_jobs, [pod.row for pod in pods], victims, self._turn)
-        return None if victims is None else victims.candidate(node, left), jobs
+        return _candidate(node, victims, left), jobs
 
     def _victims(
         self,
@@ -160,7 +153,7 @@ class NodeCandidates:
         # What a gang gives whole is not given again pod by pod.
         whole = {unit.job.key for unit in needed if unit.whole}
         units = [unit for unit in needed if unit.whole or unit.job.key not in whole]
-        return _VictimSet(units, self._gained(node, units, elsewhere) if left > 1 or not rest else 1.0)
+        return units, self._gained(node, units, elsewhere) if left > 1 or not rest else 1.0
 
     def evicted(self, units: Iterable[Unit]) -> set[str]:
         """Take note of evicted units; the keys of their jobs, which can spare less now."""
@@ -341,6 +334,14 @@ class NodeCandidates:
         if held is None:
             held = self._amounts[pod.pod_class.id] = self._session.view.request(pod)[self._columns].tolist()
         return held
+
+
+def _candidate(node: int, victims: _VictimSet | None, left: int) -> Candidate | None:
+    """What each of the places on a node costs that `left` pods would take; None without victims."""
+    if victims is None:
+        return None
+    units, places = victims
+    return Candidate(node, units, Cost.of(units, 1 if left == 1 else max(1, int(min(places, left)))))
 
 
 def _sufficient(

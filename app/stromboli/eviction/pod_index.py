@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -219,8 +220,6 @@ def queue_ranks(session: Session, pod_index: PodIndex, queue: Queue) -> Ranks:
     if not keys or keys[in_order[0]] == keys[in_order[-1]]:
         return pod_index.ranks
     places = np.zeros(max(keys) + 1, np.intp)
-    place, before = 0, None
-    for index in in_order:
-        place += before is not None and keys[index] != before
-        places[index], before = place, keys[index]
+    for place, (_, equals) in enumerate(groupby(in_order, keys.__getitem__)):
+        places[list(equals)] = place
     return pod_index.ranks_after(places[of])

@@ -9,7 +9,7 @@ on one statement, which is kept when the job may then run.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,8 @@ from stromboli.api.resources import Mask, fits
 from stromboli.eviction.eligibility import HELD, preemptable
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import victim_key
-from stromboli.eviction.reprieve import give_back, join, take_back
+from stromboli.eviction.trial import give_back, join, take_back
+from stromboli.eviction.units import Surplus, whole_gang
 from stromboli.framework.job import Job
 from stromboli.framework.operation import Kind
 from stromboli.framework.reservation import Place
@@ -132,10 +133,14 @@ class Relocation:
         """Move others away from a node until a pod fits there, and promise it the place."""
         self._session.kernel.step()
         units: list[Statement] = []
-        for candidate in self._candidates(node):
+        for pods, whole in self._units(node):
             if self._fits(pod, node):
                 break
-            self._move(candidate, node, units)
+            unit = self._move(pods, node, self._policy.most - self._moved - _moves(units))
+            if unit is not None:
+                if whole:
+                    join(unit, self._session.view.jobs[pods[0].job], units)
+                units.append(unit)
         if not self._fits(pod, node):
             take_back(reversed(units))
             return False
@@ -156,52 +161,48 @@ class Relocation:
 
     # -- pods that move ----------------------------------------------------------------------------------------------
 
-    def _candidates(self, node: int) -> list[PodRecord]:
-        """The pods on a node that could go, in the order in which they would."""
-        session = self._session
-        pods = session.view.records(self._held_amounts.on(node))
-        movable = session.ask.evictable([pod for pod in pods if self._may_move(pod)])
-        return sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue))
+    def _units(self, node: int) -> Iterator[tuple[Sequence[PodRecord], bool]]:
+        """What may move away from a node, in victim order: pods that gangs can spare, or, with True, whole gangs."""
+        session, surplus = self._session, dict[str, Surplus]()
+        movable = self._movable(session.view.records(self._held_amounts.on(node)))
+        for pod in sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue)):
+            job = session.view.jobs[pod.job]
+            spare = surplus.setdefault(job.key, Surplus(session, job))
+            yield ((pod,), False) if spare.spend(pod) else (whole_gang(session, job), True)
+
+    def _movable(self, pods: Sequence[PodRecord]) -> list[PodRecord]:
+        """Those pods that may move."""
+        return self._session.ask.evictable([pod for pod in pods if self._may_move(pod)])
 
     def _may_move(self, pod: PodRecord) -> bool:
-        """Whether a pod may move, as far as it and its job say, and its other places depend on room alone."""
+        """Whether a pod may move, as far as it and its job say, and its other places depend on amounts alone."""
         session, job = self._session, self._session.view.jobs[pod.job]
         return (
             job is not self._job
+            and session.view.pods.state[pod.row] in HELD
             and not has_topology(job)
             and not session.keeper.reserves(job)
             and preemptable(pod)
             and preemptable(job.pod_group.metadata)
+            # What is moved of a gang below its minimum would not start again by itself.
+            and session.ask.job_missing(job) <= job.waiting_count
             and session.ask.closed(job.queue) is None
             and not session.kernel.varies(pod)
         )
 
-    def _move(self, pod: PodRecord, node: int, units: list[Statement]) -> None:
-        """Move a pod away from a node, on a new unit, with its gang if that cannot spare it, where that is possible."""
-        session, most = self._session, self._policy.most - self._moved - _moves(units)
-        if session.view.pods.state[pod.row] not in HELD or _is_rest(session, session.view.jobs[pod.job]):
-            return
+    def _move(self, pods: Sequence[PodRecord], node: int, most: int) -> Statement | None:
+        """Move pods away from a node, `most` at most; None when they may not move or one has no other place."""
+        session = self._session
+        if not 0 < len(pods) <= most or len(self._movable(pods)) < len(pods):
+            return None
         session.kernel.step()
-        job, unit, elsewhere = session.view.jobs[pod.job], session.statement(), _all_but(node, session)
-        unit.evict(pod, self._policy.action, self._job.key)
-        whole = session.ask.job_missing(job) > 0
-        rest = session.view.holding(job) if whole else []
-        if 1 + len(rest) > most or not self._may_all_move(rest):
-            unit.discard()
-            return
-        for other in rest:
-            unit.evict(other, self._policy.action, self._job.key)
-        if not all(self._find(unit, each, elsewhere) for each in (pod, *rest)):
-            unit.discard()
-            return
-        if whole:
-            join(unit, job, units)
-        units.append(unit)
-
-    def _may_all_move(self, pods: Sequence[PodRecord]) -> bool:
-        states = self._session.view.pods.state
-        movable = [pod for pod in pods if states[pod.row] in HELD and self._may_move(pod)]
-        return len(self._session.ask.evictable(movable)) == len(pods)
+        unit, elsewhere = session.statement(), session.view.nodes.rows != node
+        for pod in pods:
+            unit.evict(pod, self._policy.action, self._job.key)
+        if all(self._find(unit, pod, elsewhere) for pod in pods):
+            return unit
+        unit.discard()
+        return None
 
     def _find(self, unit: Statement, pod: PodRecord, elsewhere: Mask) -> bool:
         """Promise a pod that is evicted another place, if its queue would let it have one."""
@@ -220,17 +221,6 @@ def kind(session: Session, job: Job, pod: PodRecord) -> Hashable:
     return job.queue.name, session.kernel.identity(pod)
 
 
-def _is_rest(session: Session, job: Job) -> bool:
-    """Whether a gang runs below its minimum: what is moved of it would not start again by itself."""
-    return session.ask.job_missing(job) > job.waiting_count
-
-
 def _moves(units: Sequence[Statement]) -> int:
     """How many pods move."""
     return sum(operation.origin >= 0 for unit in units for operation in unit.operations)
-
-
-def _all_but(node: int, session: Session) -> Mask:
-    mask = np.ones(len(session.view.nodes), np.bool_)
-    mask[node] = False
-    return mask

@@ -1,14 +1,14 @@
-"""What a search has tried so far: units that were evicted, and the places that its pods were promised."""
+"""What a search has tried so far: units that were evicted, each on a statement, and places that were promised."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from stromboli.api.resources import Vector, fits
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.reprieve import join, take_back
 from stromboli.eviction.units import Unit
 from stromboli.framework.job import Job
+from stromboli.framework.operation import Operation
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 
@@ -118,3 +118,30 @@ class Trial:
 def undo(evicted: Sequence[Evicted]) -> None:
     """Undo evictions, the last first."""
     take_back(statement for _, statement in reversed(evicted))
+
+
+def give_back(units: Iterable[Statement], still_fits: Callable[[], bool]) -> list[tuple[Statement, list[Operation]]]:
+    """Undo, in the order given, each unit without which the preemptor still fits.
+
+    Returns the units that were undone, which are empty now, with what to recover to have them evicted after all.
+    """
+    given = []
+    for unit in units:
+        operations = unit.save()
+        unit.discard()
+        if still_fits():
+            given.append((unit, operations))
+        else:
+            unit.recover(operations)
+    return given
+
+
+def join(unit: Statement, gang: Job, units: Iterable[Statement]) -> None:
+    """Move what a gang gave before into the unit in which the rest of it is evicted: it is given back whole or not."""
+    unit.merge(*[other for other in units if other is not unit and other and other.operations[0].job is gang])
+
+
+def take_back(units: Iterable[Statement]) -> None:
+    """Undo everything that was tried."""
+    for unit in units:
+        unit.discard()

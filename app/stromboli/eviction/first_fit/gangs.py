@@ -1,20 +1,24 @@
 """Volcano's search for victims for all pods of a gang at once: the first HyperNode that works.
 
 Bundles of other gangs are evicted as they are, one after the other, until all pods of the gang find places there.
+The safe bundle of a gang is what it can lose and still run, the least important pods first; the whole bundle is the
+rest, without which it stops. Volcano looks at the pods that are candidates alone, and all of them are safe when the
+gang is below its minimum already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from stromboli.api.resources import Mask, Vector, fits
-from stromboli.eviction.first_fit.bundles import Bundle, bundles, permitted
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.pod_index import PodIndex
+from stromboli.eviction.units import Surplus
 from stromboli.framework import shard
 from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.operation import Operation
@@ -25,6 +29,17 @@ from stromboli.state.pods import PodRecord
 
 #: the places of a job's pods, and the HyperNode of each of its groups that got places, by uid
 _Placed: TypeAlias = tuple[list[Operation], dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Pods of a job that are evicted together."""
+
+    job: Job
+    pods: Sequence[PodRecord]
+    whole: bool
+
+
 BundleKey: TypeAlias = Callable[[Bundle, Vector], tuple[Any, ...]]
 
 
@@ -168,3 +183,45 @@ class GangFirstFit:
         if node is None or session.ask.refusal(pod, node) is not None:
             return None
         return node
+
+
+def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list[Bundle]:
+    """What a job can give of some candidates: its safe bundle and its whole one, if there is anything in them."""
+    pods = sorted(candidates, key=lambda pod: (pod.priority, pod.uid))
+    if job.ready_count < job.min_available:
+        return _made(Bundle(job, pods, whole=False))
+    surplus = Surplus(session, job)
+    safe = [pod for pod in pods if surplus.spend(pod)]
+    gone = {pod.row for pod in safe}
+    rest = [pod for pod in pods if pod.row not in gone]
+    return _made(Bundle(job, safe, whole=False), Bundle(job, rest, whole=True))
+
+
+def permitted(offers: Iterable[Bundle], allowed: Iterable[PodRecord]) -> list[Bundle]:
+    """What is left of bundles when only some pods may be evicted: of a whole bundle all is evicted, or none."""
+    rows = {pod.row for pod in allowed}
+    found: list[Bundle] = []
+    for bundle in offers:
+        pods = [pod for pod in bundle.pods if pod.row in rows]
+        if len(pods) == len(bundle.pods):
+            found.append(bundle)
+        elif not bundle.whole:
+            found += _made(Bundle(bundle.job, pods, whole=False))
+    return found
+
+
+def bundle_value(session: Session, bundle: Bundle, need: Vector) -> float:
+    """How much of what is needed a bundle gives, relative to what its job as a whole requests; the more the better."""
+    if not bundle.whole:
+        return math.inf
+    gives = session.view.requested(bundle.pods)
+    loses = session.view.requested(session.view.members(bundle.job))
+    gain, cost = 0.0, 0.0
+    for column in np.flatnonzero(need > 0).tolist():
+        gain += min(gives[column] / need[column], 1)
+        cost += loses[column] / need[column]
+    return gain / cost if cost > 0 else math.inf
+
+
+def _made(*offers: Bundle) -> list[Bundle]:
+    return [bundle for bundle in offers if bundle.pods]

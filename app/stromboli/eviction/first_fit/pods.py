@@ -20,7 +20,7 @@ from stromboli.api.resources import Rows, Vector, fits
 from stromboli.eviction.eligibility import agrees
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import began, victim_key
-from stromboli.eviction.reprieve import give_back, take_back
+from stromboli.eviction.trial import give_back, take_back
 from stromboli.framework.job import Job
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
