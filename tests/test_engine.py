@@ -31,7 +31,7 @@ def test_an_event_tells_of_a_new_reason_once() -> None:
     (event,) = [decision for decision in first.decisions if isinstance(decision, EmitEvent)]
     assert (event.kind, event.namespace, event.name, event.type) == ("PodGroup", "default", "g", "Warning")
     assert event.reason == "Unschedulable"
-    assert event.message.startswith("QueueShareExceeded: queue default has no room in cpu")
+    assert event.message.startswith("QueueShareExceeded: queue default has no capacity left in cpu")
     (status,) = [d.status for d in first.decisions if isinstance(d, SetPodGroupStatus) and d.name == "g"]
     assert [condition.reason for condition in status.conditions] == ["QueueShareExceeded"]
     cluster.upsert("PodGroup", group.model_copy(update={"status": status}))

@@ -123,7 +123,7 @@ async def test_queues_come_as_a_tree_with_their_amounts(service: Service) -> Non
 async def test_jobs_that_wait_come_first_and_can_be_looked_for(service: Service) -> None:
     page = await told(service, "/jobs")
     assert [row["name"] for row in page["items"]] == ["lost", "more", "wide", "train"]
-    assert "no node has room" in page["items"][1]["message"]
+    assert "no node is available" in page["items"][1]["message"]
     for query, names in (
         ("limit=2&offset=3", ["train"]),
         ("queue=lab&phase=Running", ["train"]),

@@ -22,7 +22,7 @@ def test_a_gang_that_lacks_one_place_waits_whole_until_there_is_one(world: World
     start()
     world.gang("train", 10)
 
-    eventually(lambda: "it has room for 9 of them" in world.condition("train", "Unschedulable").get("message", ""))
+    eventually(lambda: "it fits 9 of them" in world.condition("train", "Unschedulable").get("message", ""))
     assert world.placed() == {}
 
     world.nodes(1, cpu="1", prefix="another")

@@ -111,7 +111,8 @@ def test_what_is_kept_for_a_parent_is_for_all_its_children() -> None:
 def test_who_waits_is_told_that_the_rest_is_guaranteed() -> None:
     result = run(guaranteed("a", "3"), queue("b"), wants("b", 8), by=SHARES["hierarchy"])
     assert why(result, "b-7").told == (
-        "QueueCapabilityExceeded: queue b has no room in cpu (cpu: holds 5, may have 5 as other queues hold the rest "
+        "QueueCapabilityExceeded: queue b has no capacity left in cpu "
+        "(cpu: holds 5, may have 5 as other queues hold the rest "
         "or are guaranteed it, 1 more requested). This may resolve when other workloads finish."
     )
 

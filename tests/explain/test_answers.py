@@ -304,7 +304,7 @@ def test_a_queue_without_room_for_it_says_so_in_words(by: str) -> None:
     cluster = state(node("n"), queue("default"), pod_group("x"), pod("x-0", "x", resources={"nvidia.com/gpu": "2"}))
     result = decide(cluster, policy(f"gang {by}"), compatibility="volcano")
     assert (
-        "queue default has no room in resources that no node offers"
+        "queue default has no capacity left in resources that no node offers"
         in pending_reasons(result.session)["default/x-0"].told
     )
     shown = StringIO()

@@ -159,7 +159,7 @@ TABLE = (
         narrow_parent,
         "job default/job",
         (
-            "queue team has no room in cpu (cpu: holds 3, may have 4, 2 more requested)",
+            "queue team has no capacity left in cpu (cpu: holds 3, may have 4, 2 more requested)",
             "default/runs in queue prod: 1 pod, 3 cpu",
             "admin: raise capability of queue team to 5 cpu",
         ),

@@ -88,7 +88,8 @@ async def test_no_pod_of_a_gang_that_does_not_fit_gets_a_node() -> None:
     alien = builders.pod("alien", scheduler="other", node="n0", cpu="3")
     seen = published(cluster(alien, builders.pod_group("train", 3), pods), GANGS)
     messages = {await refusal(seen, pod) for pod in pods}
-    assert all(m.startswith(("Unschedulable: no node has room: Insufficient cpu", "GangNotReady:")) for m in messages)
+    told = "Unschedulable: no node is available: Insufficient cpu", "GangNotReady:"
+    assert all(message.startswith(told) for message in messages)
 
 
 async def test_a_queue_that_holds_its_share_gets_no_node() -> None:
@@ -106,7 +107,7 @@ async def test_a_queue_that_holds_its_share_gets_no_node() -> None:
         SHARES,
     )
     message = await refusal(seen, waiting)
-    assert message.startswith("QueueShareExceeded: queue default has no room in cpu")
+    assert message.startswith("QueueShareExceeded: queue default has no capacity left in cpu")
 
 
 async def test_a_pod_of_a_job_that_is_not_admitted_gets_no_node() -> None:

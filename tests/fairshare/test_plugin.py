@@ -150,7 +150,7 @@ def test_no_queue_goes_above_the_limit_of_an_ancestor() -> None:
     result = decide(node("n0"), *queues, job("x", 4, 1, queue="a"), job("y", 4, 1, queue="b"))
     assert len(bound(result)) == 3
     refused = why(result, next(f"x-{i}" for i in range(4) if f"x-{i}" not in bound(result)))
-    assert (refused.reason, refused.message) == ("QueueCapabilityExceeded", "queue top has no room in cpu")
+    assert (refused.reason, refused.message) == ("QueueCapabilityExceeded", "queue top has no capacity left in cpu")
     assert refused.detail == "cpu: holds 3, may have 3, 1 more requested"
 
 

@@ -409,7 +409,7 @@ def test_a_queue_holds_as_many_devices_as_it_may() -> None:
     bound, session = run(*three(), policy=QUOTA, **{"deviceclass/gpu": "2"})
     assert len(bound) == 2
     reason = pending_reasons(session)["default/p2"]
-    assert reason.message == "queue default has no room in deviceclass/gpu"
+    assert reason.message == "queue default has no capacity left in deviceclass/gpu"
     assert reason.detail == "deviceclass/gpu: uses 2, limit 2, 1 more requested"
 
 
@@ -450,7 +450,7 @@ def test_jobs_are_admitted_while_there_is_room_for_the_devices_they_need() -> No
     bound, session = run(*SLICES, *groups, *claims, *pods, policy=QUOTA, **{"deviceclass/gpu": "3"})
     assert sorted(bound) == ["a0", "a1"]
     assert session.view.jobs["default/b"].phase == "Pending"
-    assert why(session, "b0") == "queue default has no room in deviceclass/gpu"
+    assert why(session, "b0") == "queue default has no capacity left in deviceclass/gpu"
 
 
 @pytest.mark.parametrize(("limit", "phase"), [("2", "Inqueue"), ("1", "Pending")])

@@ -59,7 +59,7 @@ def test_a_queue_stops_at_its_capability(compatibility: Any) -> None:
     assert (reason.stage.name, reason.reason, reason.message, reason.actionable) == (
         "QueueShare",
         "QueueCapabilityExceeded",
-        "queue a has no room in cpu",
+        "queue a has no capacity left in cpu",
         "wait",
     )
     assert reason.detail == "cpu: holds 5, may have 5, 1 more requested"
@@ -247,7 +247,7 @@ def test_a_pod_has_to_fit_into_its_queue_and_all_above(sister: int, gets: int, f
     queues = [of("team", most="3"), of("a", parent="team", most="2"), of("b", parent="team")]
     result = tree(*queues, *holds("b", sister), *wants("a", 3), compatibility=compatibility)
     assert bound(result).get("a", 0) == gets
-    assert why(result, "a-2").message == f"queue {full} has no room in cpu"
+    assert why(result, "a-2").message == f"queue {full} has no capacity left in cpu"
 
 
 @BOTH
@@ -278,7 +278,7 @@ def test_admission_looks_at_all_above(compatibility: Any) -> None:
     jobs = [asks("x", "2", "a"), asks("y", "2", "b", created=1)]
     result = tree(*queues, *jobs, actions="enqueue", compatibility=compatibility)
     assert admitted(result) == ["x"]
-    assert refused(result, "y").message == "queue team has no room in cpu"
+    assert refused(result, "y").message == "queue team has no capacity left in cpu"
 
 
 def test_branches_are_compared_where_they_part() -> None:

@@ -107,7 +107,7 @@ def test_a_pod_that_does_not_fit_into_the_share_waits(compatibility: Any) -> Non
     reason = why(result, "a-1")
     assert (reason.reason, reason.message, reason.actionable) == (
         "QueueShareExceeded",
-        "queue a has no room in cpu",
+        "queue a has no capacity left in cpu",
         "wait",
     )
     assert reason.detail == "cpu: holds 3, deserves 4, 3 more requested"

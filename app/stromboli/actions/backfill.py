@@ -83,6 +83,6 @@ def _unpromised(session: Session, pod: PodRecord) -> Mask | None:
     nodes = session.view.nodes
     if nodes.plain or not session.rules.served_next:
         return None
-    room: Mask = nodes.room(nodes.rows)[PODS] >= 1 - TOLERANCE
-    room[[node for node in session.outcome.vacated if session.is_vacated(pod, node)]] = False
-    return room
+    accepting: Mask = nodes.room(nodes.rows)[PODS] >= 1 - TOLERANCE
+    accepting[[node for node in session.outcome.vacated if session.is_vacated(pod, node)]] = False
+    return accepting

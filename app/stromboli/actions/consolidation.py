@@ -1,8 +1,8 @@
 """consolidation: moves running pods so that a job fits which fits nowhere as things are.
 
-The room is there, but in pieces. Pods move only if each has another place, which is kept until its replacement comes,
-as the job's own places are. A moved pod loses nothing but its progress, so shares and priorities have no say; pods that
-must not be evicted stay where they are.
+The capacity is free, but fragmented. Pods move only if each has another place, which is kept until its replacement
+comes, as the job's own places are. A moved pod loses nothing but its progress, so shares and priorities have no say;
+pods that must not be evicted stay where they are.
 """
 
 from __future__ import annotations

@@ -45,13 +45,13 @@ class CostBounds:
 
     def _look_at(self, nodes: Rows) -> None:
         """Work out anew what places cost on some nodes."""
-        held_amounts, room = self._held_amounts, self._nodes.future_idle(nodes)
+        held_amounts, free = self._held_amounts, self._nodes.future_idle(nodes)
         at, of = held_amounts.candidates(nodes)
         enough = np.ones(len(of), np.bool_)
         least = np.zeros(len(nodes))
         for column in self._asked:
             wanted = self._request[column]
-            lacks = wanted - room[column]
+            lacks = wanted - free[column]
             enough &= held_amounts.sums[column][at] > (lacks - TOLERANCE)[of]
             largest = held_amounts.largest[column][nodes]
             few = np.divide(lacks, largest, out=np.zeros(len(nodes)), where=largest > 0)
@@ -61,11 +61,11 @@ class CostBounds:
         first = enough.copy()
         first[1:] &= ~enough[:-1] | (of[1:] != of[:-1])
         level[of[first]] = held_amounts.rank[at][first]
-        fitting = fits(self._request, room, self._nodes.always)
+        fitting = fits(self._request, free, self._nodes.always)
         level[fitting], least[fitting] = NO_VICTIMS, 0
         self.level[nodes], self._least[nodes] = level, least
-        room = room + held_amounts.amounts.take(nodes, axis=1)
-        self._most[nodes] = copies_that_fit(self._request, room, self._nodes.always)
+        free = free + held_amounts.amounts.take(nodes, axis=1)
+        self._most[nodes] = copies_that_fit(self._request, free, self._nodes.always)
 
     def heap(self, rows: Rows, place: Vector, count: int) -> tuple[LazyHeap, Vector]:
         """The nodes that may have places, of some: the lowest cost that they can have first, then place among equals.

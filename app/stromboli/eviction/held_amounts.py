@@ -83,7 +83,7 @@ class HeldAmounts:
         return self.rows[self._alive(self.rows)]
 
     def suffices(self, request: Vector, rows: Rows) -> Mask:
-        """Which of some nodes would have room for a request if all candidates there were evicted."""
+        """On which of some nodes a request would fit if all candidates there were evicted."""
         nodes = self._view.nodes
         return fits(request, nodes.future_idle(rows) + self.amounts.take(rows, axis=1), nodes.always)
 

@@ -7,8 +7,8 @@ that the pods can do without, the most expensive first (`_reprieve`). Where pods
 by ports, affinity or spread, a node is cleared of all pods that may be evicted, and those stay after all with which the
 pod fits as well (`_clear`).
 
-A pod that its gang can spare is evicted alone, any other with its whole gang, wherever that is. What a gang leaves on
-other nodes is room for the next pods. Candidates follow from amounts; evictions are tried on a statement, and every
+A pod that its gang can spare is evicted alone, any other with its whole gang, wherever that is. What a gang leaves free
+on other nodes is used for the next pods. Candidates follow from amounts; evictions are tried on a statement, and every
 plugin that has a say is asked before anything is decided.
 """
 
@@ -73,7 +73,7 @@ class MinCostSearch:
         self._nodes_of: dict[str, set[int]] = {}
         #: jobs that lost pods since candidates were worked out
         self._reduced_jobs: set[str] = set()
-        #: nodes that did not take the pods though there was room
+        #: nodes that refused the pods although these fit by amounts
         self._refused: set[int] = set()
         #: all units that may be evicted, once they were needed
         self._cheapest_first: CheapestFirst | None = None
@@ -83,7 +83,7 @@ class MinCostSearch:
 
     def run(self) -> int:
         """Find as many places as there are pods, or as can be had; how many. Keep them with `apply`."""
-        # 1. The nodes that would have room if all candidates were evicted.
+        # 1. The nodes on which the pods would fit if all candidates were evicted.
         context = self._context
         held_amounts = context.held_amounts(self._job, self._candidates)
         rows = self._rows()
@@ -312,18 +312,18 @@ class MinCostSearch:
         most = self._most_places()[rows]
         place = np.full(len(self._possible), -1)
         place[rows] = np.arange(len(rows))
-        room = nodes.future_idle(rows)
-        copies = copies_that_fit(self._request, room, nodes.always).clip(0, most)
+        free = nodes.future_idle(rows)
+        copies = copies_that_fit(self._request, free, nodes.always).clip(0, most)
 
         def spare() -> Iterator[Statement]:
-            """The units without which there is still room for all pods, by amounts."""
+            """The units without which all pods still fit, by amounts."""
             for _, statement in sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True):
-                at, less = _without(statement, place, room)
+                at, less = _without(statement, place, free)
                 fewer = copies_that_fit(self._request, less, nodes.always).clip(0, most[at])
                 if copies.sum() - copies[at].sum() + fewer.sum() >= len(before):
                     yield statement
                     if not statement:
-                        room[:, at], copies[at] = less, fewer
+                        free[:, at], copies[at] = less, fewer
 
         given = give_back(spare(), self._trial.within_share)
         self._trial.evicted = [entry for entry in gone if entry[1]]
@@ -343,7 +343,7 @@ class MinCostSearch:
     def _place_anew(self, rows: Rows, copies: Vector) -> bool:
         """Promise the pods places again: the nodes where they were first in front. False if a plugin refuses one.
 
-        `copies` says for how many of them each of the nodes has room.
+        `copies` says how many of them fit on each of the nodes.
         """
         before = [node for _, node in self._trial.placed]
         places = np.zeros(len(self._possible), np.intp)
@@ -359,8 +359,8 @@ class MinCostSearch:
         return self._trial.promise(list(zip(pods, nodes[: len(pods)], strict=True)))
 
 
-def _without(statement: Statement, place: Rows, room: Matrix) -> tuple[Rows, Matrix]:
-    """Of the nodes in `place` those where a statement evicts, and what room they have without that."""
+def _without(statement: Statement, place: Rows, free: Matrix) -> tuple[Rows, Matrix]:
+    """Of the nodes in `place` those where a statement evicts, and what is free there without that."""
     lost: dict[int, Vector] = {}
     for operation in statement.operations:
         node = operation.nodes[0]
@@ -368,4 +368,4 @@ def _without(statement: Statement, place: Rows, room: Matrix) -> tuple[Rows, Mat
         if at >= 0:
             lost[at] = lost.get(at, 0) + operation.request
     rows = np.array(list(lost), np.intp)
-    return rows, room[:, rows] - np.array(list(lost.values())).reshape(len(rows), len(room)).T
+    return rows, free[:, rows] - np.array(list(lost.values())).reshape(len(rows), len(free)).T

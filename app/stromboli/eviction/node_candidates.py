@@ -33,7 +33,7 @@ _LEVEL = attrgetter("unit.rank", "unit.whole")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node, the units to evict for its next places, none where there is room, and the cost of each place."""
+    """A node, the units to evict for its next places, none where they fit already, and the cost of each place."""
 
     node: int
     units: Sequence[Unit]
@@ -117,8 +117,8 @@ class NodeCandidates:
         known = self._known.get(node)
         if known is not None and self._holds(known, node):
             return _candidate(node, known.victims, left), known.jobs
-        room = self._session.view.nodes.future_idle(node)[self._columns].tolist()
-        short = [want - TOLERANCE - have for want, have in zip(self._wanted, room, strict=True)]
+        free = self._session.view.nodes.future_idle(node)[self._columns].tolist()
+        short = [want - TOLERANCE - have for want, have in zip(self._wanted, free, strict=True)]
         if max(short) < 0:
             return Candidate(node, (), Cost.of(())), ()
         pods = self._permitted_on(node)
@@ -200,7 +200,7 @@ class NodeCandidates:
         return found
 
     def _gained(self, node: int, units: Sequence[Unit], elsewhere: Mask) -> float:
-        """For how many more pods there is room when units go."""
+        """How many more pods fit when units are evicted."""
         gains: dict[int, list[float]] = {}
         node_of = self._session.view.pods.node
         for unit in units:
@@ -211,8 +211,8 @@ class NodeCandidates:
                     gains[at] = held if others is None else [a + b for a, b in zip(others, held, strict=True)]
         nodes = self._session.view.nodes
         before = nodes.future_idle(np.array(list(gains), np.intp))[self._columns]
-        rooms = np.concatenate([before, before + np.array(list(gains.values())).T], axis=1)
-        copies = copies_that_fit(self._wants, rooms, nodes.always)
+        free = np.concatenate([before, before + np.array(list(gains.values())).T], axis=1)
+        copies = copies_that_fit(self._wants, free, nodes.always)
         gained: float = (copies[len(gains) :] - copies[: len(gains)].clip(min=0)).sum().item()
         return gained
 

@@ -17,7 +17,7 @@ from stromboli.framework.session import Session
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import PodRecord
 
-#: the rank of a set without victims: there is room
+#: the rank of a set without victims: the pod fits already
 NO_VICTIMS = -1
 
 

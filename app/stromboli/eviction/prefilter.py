@@ -44,14 +44,14 @@ class Prefilter:
         return willing & self._candidates & self._can_give(alive, willing, whole=whole)[pod_index.job]
 
     def nodes(self, request: Vector, *, whole: bool = True) -> Mask:
-        """Which nodes would have room for a request if all of them were evicted, shape (nodes,)."""
+        """On which nodes a request would fit if all of them were evicted, shape (nodes,)."""
         pod_index, nodes = self._pod_index, self._session.view.nodes
         at = np.flatnonzero(self.pods(whole=whole))
-        node, room = pod_index.node[at], nodes.future_idle()
+        node, free = pod_index.node[at], nodes.future_idle()
         enough = np.ones(len(nodes), np.bool_)
         for column in np.flatnonzero(compared(request, nodes.always)).tolist():
             gain = np.bincount(node, weights=pod_index.requests[column][at], minlength=len(nodes))
-            enough &= room[column] + gain > request[column] - TOLERANCE
+            enough &= free[column] + gain > request[column] - TOLERANCE
         return enough
 
     def _can_give(self, alive: Mask, willing: Mask, *, whole: bool) -> Mask:

@@ -1,7 +1,7 @@
 """Moving running pods so that a job fits that otherwise fits nowhere: no pod is evicted without another place for it.
 
-A `Relocation` acts for one job. For each of its pods that no node has room for the steps are: the nodes that would
-have room if all pods left that may, in vectors, first those that lack least (`_nodes`), on each the pods that may move,
+A `Relocation` acts for one job. For each of its pods that fits on no node the steps are: the nodes on which it
+would fit if all pods left that may, in vectors, first those that lack least (`_nodes`), on each the pods that may move,
 the least important first (`_candidates`), and these one by one to another place (`_move`) until the pod fits. A pod
 that its gang can spare moves alone, any other with its whole gang. What turns out not to be needed stays. All of it is
 on one statement, which is kept when the job may then run.
@@ -91,8 +91,8 @@ class Relocation:
     def _place(self, pod: PodRecord) -> bool:
         """Promise a pod a place, where others have to leave for it if need be."""
         session = self._session
-        room, _ = session.ask.allocatable(self._job.queue, pod)
-        if room <= 0:
+        allowed, _ = session.ask.allocatable(self._job.queue, pod)
+        if allowed <= 0:
             return False
         found = session.kernel.best(pod)
         if found is not None and session.ask.refusal(pod, found[0]) is None:
@@ -124,8 +124,8 @@ class Relocation:
         rows = np.flatnonzero(session.kernel.feasible(pod))
         self._held_amounts.refresh()
         rows = rows[self._held_amounts.suffices(request, rows)]
-        room = session.view.nodes.future_idle(rows)
-        lacks = (np.maximum(request[:, None] - room, 0) / np.maximum(request, 1)[:, None]).sum(axis=0)
+        free = session.view.nodes.future_idle(rows)
+        lacks = (np.maximum(request[:, None] - free, 0) / np.maximum(request, 1)[:, None]).sum(axis=0)
         nodes: list[int] = rows[np.argsort(lacks, kind="stable")[:_NODES_TRIED]].tolist()
         return nodes
 

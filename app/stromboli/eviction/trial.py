@@ -55,7 +55,7 @@ class Trial:
         return self._session.ask.allocatable(self._job.queue, pod)[0] > 0
 
     def keep(self, evicted: Sequence[Evicted], pod: PodRecord, node: int) -> None:
-        """Keep evictions that made room, and promise a pod the place."""
+        """Keep evictions, and promise a pod the place."""
         self.evicted += evicted
         for unit, statement in evicted:
             if unit.whole:
@@ -73,13 +73,13 @@ class Trial:
     def within_share(self) -> bool:
         """Whether the queue may take all the pods that found places; asked while none of them is promised its place."""
         session, left, trial = self._session, self.placed, self._session.statement()
-        room = 1
-        while left and room > 0:
-            room, _ = session.ask.allocatable(self._job.queue, left[0][0], len(left))
+        allowed = 1
+        while left and allowed > 0:
+            allowed, _ = session.ask.allocatable(self._job.queue, left[0][0], len(left))
             # A plugin that limits what pods bring along, as devices, may grant fewer at a time than in the end.
-            for pod, node in left[:room] if room < len(left) else ():
+            for pod, node in left[:allowed] if allowed < len(left) else ():
                 trial.pipeline(session.view.sub_job_of(self._job, pod), pod, node)
-            left = left[room:]
+            left = left[allowed:]
         trial.discard()
         return not left
 

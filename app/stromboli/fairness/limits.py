@@ -19,8 +19,8 @@ from stromboli.framework.view import View
 class Limit(Enum):
     """A kind of limit: the reason's word, what the queue lacks, and how its amounts are described."""
 
-    Deserved = "QueueShareExceeded", "no room in {}", "deserves"
-    Capability = "QueueCapabilityExceeded", "no room in {}", "may have"
+    Deserved = "QueueShareExceeded", "no capacity left in {}", "deserves"
+    Capability = "QueueCapabilityExceeded", "no capacity left in {}", "may have"
     Quota = "QueueQuotaExceeded", "no quota left in {} for jobs that are never evicted", "has a quota of"
 
 

@@ -298,8 +298,8 @@ class _Judge:
     def _beyond_room(self, job: Job, need: int, room: float) -> Reason | None:
         if room >= need:
             return None
-        message = f"PodGroup {job.key} starts with {need} pods together, and the empty cluster has room for fewer"
-        detail = f"it has room for {room:.0f} of them"
+        message = f"PodGroup {job.key} starts with {need} pods together, and even the empty cluster fits fewer"
+        detail = f"it fits {room:.0f} of them"
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
     def _beyond_cluster(self, job: Job, amount: Vector | None) -> Reason | None:

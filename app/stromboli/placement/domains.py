@@ -116,7 +116,7 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
     return Reason(
         Stage.Placement,
         "NoHyperNodeFits",
-        f"no HyperNode up to tier {tier}{near} has room for PodGroup {job.key}",
+        f"no HyperNode up to tier {tier}{near} fits PodGroup {job.key}",
         Actionable.Wait,
         f"of {number} HyperNodes",
         scalable=True,
@@ -137,7 +137,7 @@ def _too_small(session: Session, job: Job, tier: int) -> str:
     largest = int(within[np.argmax(room[within])])
     if room[largest] >= together:
         return ""
-    return f"the largest, {tree.name(largest)}, has room for {room[largest]:.0f} of {together} pods when it is empty"
+    return f"the largest, {tree.name(largest)}, fits {room[largest]:.0f} of {together} pods when it is empty"
 
 
 def _copies_by_amounts(session: Session, pod: PodRecord, most: float) -> Vector:

@@ -172,10 +172,10 @@ class GangFirstFit:
         return True
 
     def _node_for(self, pod: PodRecord, within: Mask) -> int | None:
-        """The best node that has room for a pod now, else the best that will have it."""
+        """The best node on which a pod fits now, else the best on which it will."""
         session = self._session
-        room, _ = session.ask.allocatable(self._job.queue, pod)
-        if room <= 0:
+        allowed, _ = session.ask.allocatable(self._job.queue, pod)
+        if allowed <= 0:
             return None
         limits = shard.by_preference(session.view.shard, within)
         places = [session.kernel.best(pod, limit, hopeful=True) for limit in limits]

@@ -1,7 +1,7 @@
 """Volcano's search for victims for single pods: the first node that works.
 
-The steps are: the nodes that would have room if all candidates were evicted (`_nodes`), the candidates of a node in
-victim order as far as plugins allow them, and evictions until the pod fits (`_plan`). With topology-aware preemption
+The steps are: the nodes on which the pod would fit if all candidates were evicted (`_nodes`), the candidates of a node
+in victim order as far as plugins allow them, and evictions until the pod fits (`_plan`). With topology-aware preemption
 victims are given back from the highest, and several nodes are compared by kube-scheduler's order (`weight`).
 """
 
@@ -161,10 +161,10 @@ class FirstFit:
         if self._policy.reclaiming and not candidates:
             return None
         victims = self._permitted(candidates)
-        room = nodes.future_idle(node)
+        free = nodes.future_idle(node)
         for victim in victims:
-            room += self._session.view.request(victim)
-        if not fits(self._request, room, nodes.always):
+            free += self._session.view.request(victim)
+        if not fits(self._request, free, nodes.always):
             return None
         units = self._make_room(node, victims)
         if units is None or (self._policy.compared and not units):
@@ -218,14 +218,14 @@ class FirstFit:
             return False
         if self._policy.reclaiming:
             return True
-        room, _ = self._session.ask.allocatable(self._job.queue, self._pod)
-        return room > 0 and (not self._varies or bool(self._session.kernel.feasible(self._pod)[node]))
+        allowed, _ = self._session.ask.allocatable(self._job.queue, self._pod)
+        return allowed > 0 and (not self._varies or bool(self._session.kernel.feasible(self._pod)[node]))
 
 
 def may_preempt_again(session: Session, pod: PodRecord) -> bool:
     """Whether a pod that others were evicted for may evict more, as Volcano has it.
 
-    It may when its nominated node refuses it, room aside, and none of the victims is still on its way out there. A
+    It may when its nominated node refuses it, amounts aside, and none of the victims is still on its way out there. A
     pod that no action asked the predicates about yet counts as refused.
     """
     node = session.view.nodes.facts.index.get(pod.nominated_node)

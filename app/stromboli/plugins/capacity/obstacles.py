@@ -12,7 +12,7 @@ def no_devices(queue: Queue, stage: Stage, shortage: Shortage) -> Reason:
     return Reason(
         stage,
         "QueueCapabilityExceeded",
-        f"queue {queue.name} has no room in {shortage.resource}",
+        f"queue {queue.name} has no capacity left in {shortage.resource}",
         Actionable.Wait,
         shortage.detail,
     )
