@@ -120,10 +120,10 @@ class Allocate(Action):
 
     def _prepare(self, session: Session, job: Job, pending_jobs: dict[str, PendingJob]) -> bool:
         """Find out which pods of a job may be placed; whether there are any."""
-        sheet = session.attempt(job, partial(self._pending_job, session, job), otherwise=None)
-        if sheet:
-            pending_jobs[job.key] = sheet
-        return bool(sheet)
+        pending = session.attempt(job, partial(self._pending_job, session, job), otherwise=None)
+        if pending:
+            pending_jobs[job.key] = pending
+        return bool(pending)
 
     def _pending_job(self, session: Session, job: Job) -> PendingJob | None:
         """The pods of a job that may be placed; None when the job has to wait."""
@@ -161,29 +161,29 @@ class Allocate(Action):
         return bool(left)
 
     def _place_in_order(self, session: Session, job: Job, pending_jobs: dict[str, PendingJob]) -> bool:
-        sheet = pending_jobs[job.key]
+        pending = pending_jobs[job.key]
         if not domains.needed(job):
-            return self._place_anywhere(session, sheet)
-        solution = _Search(session, job).solve(sheet)
+            return self._place_anywhere(session, pending)
+        solution = _Search(session, job).solve(pending)
         if solution is None:
             tier = domains.binding_tier(session, job)
             if tier is not None:
                 session.view.trace.job(job.key, domains.no_domain(session, job, tier))
             return False
         solution.apply()
-        pending_jobs[job.key] = solution.sheet
+        pending_jobs[job.key] = solution.pending
         if session.ask.job_missing(job) > 0:
             return False
         solution.commit(job)
-        return bool(solution.sheet)
+        return bool(solution.pending)
 
-    def _lend(self, session: Session, job: Job, sheet: PendingJob, spare: Mask) -> None:
+    def _lend(self, session: Session, job: Job, pending: PendingJob, spare: Mask) -> None:
         """Try a job on spare nodes only; what is only promised a place gives it back."""
         if domains.needed(job):
             if spare.all():
-                self._take_turn(session, job, {job.key: sheet})
+                self._take_turn(session, job, {job.key: pending})
             return
-        statement = place_group(session, sheet.pop(), session.view.topology.top, on=spare)
+        statement = place_group(session, pending.pop(), session.view.topology.top, on=spare)
         if statement is None:
             return
         if session.ask.job_missing(job) > 0:
@@ -191,20 +191,20 @@ class Allocate(Action):
         else:
             statement.commit()
 
-    def _place_anywhere(self, session: Session, sheet: PendingJob) -> bool:
-        group = sheet.first
+    def _place_anywhere(self, session: Session, pending: PendingJob) -> bool:
+        group = pending.first
         statement = None
         if group.sub_job.nominated_hyper_node != NOWHERE:
             statement = place_as_nominated(session, group)
         statement = statement or place_group(session, group, session.view.topology.top)
         if not group:
-            sheet.pop()
+            pending.pop()
         if statement is None or group.missing:
             return False
         if group.sub_job.nominated_hyper_node != NOWHERE:
             statement.nominate(group.sub_job, NOWHERE)
         statement.commit()
-        return bool(sheet)
+        return bool(pending)
 
 
 @dataclass(slots=True)
@@ -215,7 +215,7 @@ class _Solution:
     score: float
     statement: Statement
     #: what is left to place
-    sheet: PendingJob
+    pending: PendingJob
     #: how it came about; empty when a group got no places that might get some elsewhere
     turns: list[Turn]
     #: what to do again when it was withdrawn
@@ -267,21 +267,21 @@ class _Search:
         self._session = session
         self._job = job
 
-    def solve(self, sheet: PendingJob) -> _Solution | None:
+    def solve(self, pending: PendingJob) -> _Solution | None:
         """The best solution of the first gradient that has one; it may have to be applied."""
         session, job = self._session, self._job
-        if not any(map(self._may_start, sheet)):
+        if not any(map(self._may_start, pending)):
             return None
         least = domains.least_placements(session, job)
-        pods = [pod for group in sheet for pod in group.left()]
+        pods = [pod for group in pending for pod in group.left()]
         gradients = domains.gradients(session, job, session.view.topology.top)
-        nominated = self._nominated(sheet)
+        nominated = self._nominated(pending)
         if any(nominated in gradient for gradient in gradients):
-            solution = self._try(sheet.copy(), nominated)
+            solution = self._try(pending.copy(), nominated)
             if solution is not None:
                 return solution
         for gradient in gradients:
-            best = self._best(sheet, domains.with_room(session, gradient, pods, least))
+            best = self._best(pending, domains.with_room(session, gradient, pods, least))
             if best is not None:
                 return best
         return None
@@ -294,17 +294,17 @@ class _Search:
         anywhere = sub_job.highest_tier >= tree.tiers[tree.top]
         return bool(anywhere) or len(group.left()) >= domains.least_placements(self._session, sub_job)
 
-    def _nominated(self, sheet: PendingJob) -> int:
+    def _nominated(self, pending: PendingJob) -> int:
         """The HyperNode around those that were nominated for groups."""
         found = NOWHERE
-        for group in sheet:
+        for group in pending:
             found = self._session.view.topology.lca(found, group.sub_job.nominated_hyper_node)
         return found
 
-    def _best(self, sheet: PendingJob, candidates: Rows) -> _Solution | None:
+    def _best(self, pending: PendingJob, candidates: Rows) -> _Solution | None:
         """The solution with the highest score, of equals the one in the first HyperNode."""
         best: _Solution | None = None
-        left = _by_promise(candidates, self._highest_scores(sheet, candidates))
+        left = _by_promise(candidates, self._highest_scores(pending, candidates))
         foretold = not self._job.divided
         while left:
             hyper_node, highest = left.popleft()
@@ -312,7 +312,7 @@ class _Search:
                 if (highest, -hyper_node) < best.rank:
                     break
                 best.withdraw()
-            solution = self._try(sheet.copy(), hyper_node)
+            solution = self._try(pending.copy(), hyper_node)
             if solution is None:
                 continue
             if not foretold and solution.turns:
@@ -329,7 +329,7 @@ class _Search:
         solution.withdraw()
         return _by_promise(candidates, predict_scores(self._session, solution.turns, candidates))
 
-    def _highest_scores(self, sheet: PendingJob, candidates: Rows) -> Vector:
+    def _highest_scores(self, pending: PendingJob, candidates: Rows) -> Vector:
         """Bounds of the score in each HyperNode, infinite where none is known.
 
         A job's score is the sum over the turns of its groups, and only a job without sub groups needs just one. In a
@@ -342,19 +342,19 @@ class _Search:
         lowest = bool((tree.tiers[candidates] == tree.tiers.min()).all())
         if job.divided or not (lowest or job.counts[PodState.Pending] == job.size):
             return np.full(len(candidates), np.inf)
-        sub_job = next(iter(sheet)).sub_job
+        sub_job = next(iter(pending)).sub_job
         if lowest:
             return session.ask.hyper_node_scores(sub_job, candidates)
         of_all = session.ask.hyper_node_scores(sub_job, np.arange(len(tree)))
         return np.array([of_all[tree.below(hyper_node)].max() for hyper_node in candidates.tolist()])
 
-    def _try(self, sheet: PendingJob, hyper_node: int) -> _Solution | None:
+    def _try(self, pending: PendingJob, hyper_node: int) -> _Solution | None:
         """Place groups below a HyperNode until the job is ready; None, and nothing done, when that is impossible."""
         session, job = self._session, self._job
         statement, score = session.statement(), 0.0
         turns: list[Turn | None] = []
-        while sheet:
-            group = sheet.pop()
+        while pending:
+            group = pending.pop()
             placed = self._place_group(group, hyper_node)
             if placed is None:
                 if self._may_start(group):
@@ -363,13 +363,13 @@ class _Search:
             turns.append(placed.turn)
             statement.merge(placed.statement)
             score += placed.score
-            sheet.push(group)
+            pending.push(group)
             if session.ask.job_missing(job) <= 0:
                 break
         statement.end_attempt()
         if statement and (session.ask.job_missing(job) <= 0 or session.ask.job_pipelined(job)):
             smooth = [turn for turn in turns if turn is not None]
-            return _Solution(hyper_node, score, statement, sheet, smooth if smooth == turns else [])
+            return _Solution(hyper_node, score, statement, pending, smooth if smooth == turns else [])
         statement.discard()
         return None
 
