@@ -25,13 +25,13 @@ class ByAmounts:
         self._ask = ask
         self._pod = pod
         self._request = request
-        #: by the amounts of a node: whether it has room for the pod, and its score
+        #: by the amounts of a node: whether the pod fits, and its score
         self._known: dict[Hashable, tuple[bool, float]] = {}
         #: what plugins say by their hint; None until they are asked
         self._told: bool | None = None
 
     def applies(self) -> bool:
-        """Whether nodes with the same amounts have the same score, and room for as many pods."""
+        """Whether nodes with the same amounts have the same score, and fit as many pods."""
         if not self._ask.nodes.plain:
             return False
         if self._told is None:
@@ -39,7 +39,7 @@ class ByAmounts:
         return self._told
 
     def of(self, rows: list[int]) -> list[tuple[bool, float]]:
-        """Whether each of some nodes has room for the pod, and its score."""
+        """Whether the pod fits on each of some nodes, and its score there."""
         amounts, known = self._ask.nodes.amounts, self._known
         if len(known) > _MOST_KEPT:
             known.clear()

@@ -19,7 +19,7 @@ _REFRESH_ALL = 0.25
 
 
 class Board:
-    """Feasibility, room and scores. Arrays have shape (feasible nodes,)."""
+    """Feasibility, free capacity and scores. Arrays have shape (feasible nodes,)."""
 
     __slots__ = (
         "_ask",
@@ -46,7 +46,7 @@ class Board:
         #: nodes that the predicates pass, ascending
         self.rows = rows
         self._full = len(rows) == len(ask.nodes)
-        #: where there is room now
+        #: where a pod fits now
         self.fits_idle: Mask
         #: these are made when they are first asked for
         self._scores: Vector | None
@@ -65,7 +65,7 @@ class Board:
 
     @property
     def scores(self) -> Vector:
-        """The scores, made when they are first read: never while no node has room."""
+        """The scores, made when they are first read: never while it fits on no node."""
         if self._scores is None:
             self._scores = self._score_all()
         return self._scores
@@ -75,7 +75,7 @@ class Board:
 
     @property
     def fits_future(self) -> Mask:
-        """Where there is room when terminating pods have gone, and promised places are taken."""
+        """Where it fits when terminating pods have gone, and promised places are taken."""
         if self._fits_future is None:
             self._fits_future = fits(self.request, self._nodes.future_idle(self.rows), self._nodes.always)
         return self._fits_future
@@ -102,13 +102,13 @@ class Board:
     # -- the best ----------------------------------------------------------------------------------------------------
 
     def next(self) -> int | None:
-        """The best node with room now for one pod, None when there is none; the board need not be up to date."""
+        """The best node on which one pod fits now, None when there is none; the board need not be up to date."""
         self.refresh()
         top = self._top()
         return None if top is None else self.rows.item(top)
 
     def _top(self) -> int | None:
-        """The index in `rows` of the best node with room now, None when there is none."""
+        """The index in `rows` of the best node on which it fits now, None when there is none."""
         return first_best(self.scores, self.fits_idle) if self.fits_idle.any() else None
 
     # -- nodes that changed ------------------------------------------------------------------------------------------

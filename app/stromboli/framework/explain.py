@@ -229,12 +229,12 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
 
 
 def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int]) -> Reason:
-    """The reason of a pod that some nodes would take if they had room."""
+    """The reason of a pod that some nodes would take if they had free capacity."""
     view = session.view
     request, rows = view.request(pod), view.nodes.rows if nodes.all() else np.flatnonzero(nodes)
     future, whole = view.nodes.future_idle(rows), view.nodes.view(rows).allocatable
     columns = np.flatnonzero(compared(request, view.nodes.always)).tolist()
-    # A bit for each column that a node lacks room in, so that each node is counted once.
+    # A bit for each column that a node lacks capacity in, so that each node is counted once.
     lacks = np.zeros(len(rows), np.int64)
     for at, column in enumerate(columns):
         lacks |= (future[column] <= request[column] - TOLERANCE).astype(np.int64) << at

@@ -40,7 +40,7 @@ class FastBoard(Board):
     # -- the best ----------------------------------------------------------------------------------------------------
 
     def next(self) -> int | None:
-        """The best node with room now for one pod, None when there is none; the board need not be up to date."""
+        """The best node on which one pod fits now, None when there is none; the board need not be up to date."""
         if self._foresight is not None:
             return self._next_foreseen(self._foresight)
         node = super().next()
@@ -71,7 +71,7 @@ class FastBoard(Board):
         return not self.relative and not self._ask.one_by_one(self.pod)
 
     def _top(self) -> int | None:
-        """The index in `rows` of the best node with room now, None when there is none."""
+        """The index in `rows` of the best node on which it fits now, None when there is none."""
         if self._ranking is None:
             if not self.fits_idle.any():
                 return None
@@ -122,7 +122,7 @@ class FastBoard(Board):
 class LocalBoard(FastBoard):
     """The board of a pod whose predicates change where pods come or go (`varies_on_node`).
 
-    It has all nodes, and those that do not pass count as nodes without room.
+    It has all nodes, and those that do not pass count as nodes on which it does not fit.
     """
 
     __slots__ = ("_passes",)
@@ -139,7 +139,7 @@ class LocalBoard(FastBoard):
 
     @property
     def fits_future(self) -> Mask:
-        """Where there is room when terminating pods have gone, and promised places are taken."""
+        """Where it fits when terminating pods have gone, and promised places are taken."""
         if self._fits_future is None:
             self._fits_future = super().fits_future & self._passes
         return self._fits_future

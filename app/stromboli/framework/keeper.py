@@ -6,7 +6,7 @@ reserved place counts as taken from the start of a session, whatever the order o
 `placement/reservations.py`. A reservation ends when its pods are bound or gone, when the places are lost, or in time.
 
 Nodes that kube-scheduler nominated for pods that it binds are kept in the same way: it evicted others there for them,
-and lets only pods of a higher priority have that room.
+and lets only pods of a higher priority have that capacity.
 """
 
 from __future__ import annotations

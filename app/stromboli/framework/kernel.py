@@ -48,11 +48,11 @@ class Kernel(NodeQuestions):
         points.when_left = self.forget
 
     def possible(self, pod: PodRecord) -> Rows:
-        """The rows of the nodes that all predicates pass, or fail for causes that go when pods go; room aside."""
+        """The rows of the nodes that all predicates pass, or fail for causes that go with pods; amounts aside."""
         return np.flatnonzero(self.feasible(pod, hopeful=True)) if self.varies(pod) else self._known_board(pod).rows
 
     def passes_everywhere(self, pod: PodRecord) -> bool:
-        """Whether all predicates pass a pod that does not vary on all nodes, room aside."""
+        """Whether all predicates pass a pod that does not vary on all nodes, free capacity aside."""
         return len(self._known_board(pod, refresh=False).rows) == len(self.nodes)
 
     def whole_score(self, pod: PodRecord, rows: Rows) -> Vector:
@@ -116,7 +116,7 @@ class Kernel(NodeQuestions):
         return make(self, pod, self._request_of(pod), self.nodes.rows if everywhere else mask.nonzero()[0])
 
     def best(self, pod: PodRecord, within: Mask | None = None, *, hopeful: bool = False) -> tuple[int, bool] | None:
-        """The node for a pod and whether it has room now (True) or only later; None when there is no node.
+        """The node for a pod and whether it fits now (True) or only later; None when there is no node.
 
         `hopeful` also takes nodes that refuse the pod only for causes that go when pods go.
         """
@@ -141,7 +141,7 @@ class Kernel(NodeQuestions):
         return self._choose(pod, board, at) if len(at) else None
 
     def batch(self, pod: PodRecord, count: int, within: Mask | None = None) -> list[int]:
-        """Nodes with room now for up to `count` pods of one class, in order of placement.
+        """Nodes for up to `count` pods of one class that fit now, in order of placement.
 
         May return fewer than fit: the caller applies them and asks again until nothing comes back.
         """

@@ -68,7 +68,7 @@ def judge(
 
 
 def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[str, int] | None = None) -> Reason:
-    """The reason of a pod that has room on none of some nodes, be they empty; `whole` is what they can allocate."""
+    """The reason of a pod that fits on none of some nodes, be they empty; `whole` is what they can allocate."""
     request, largest = view.request(pod), whole.max(axis=1)
     lacking = np.flatnonzero(request > largest).tolist()
     names = [resource_name(view.dimensions, pod, column) for column in lacking]
@@ -93,7 +93,7 @@ class _Shapes:
         self._counts: Rows = known[2]
 
     def holds(self, requests: Matrix) -> Mask:
-        """Which requests, shape (requests, dimensions), some node has room for."""
+        """Which requests, shape (requests, dimensions), fit on some node."""
         held = np.zeros(len(requests), np.bool_)
         for shape in np.unique(self.amounts.argmax(axis=1)):
             held |= (requests < self.amounts[:, shape] + TOLERANCE).all(axis=1)
@@ -102,7 +102,7 @@ class _Shapes:
         return held
 
     def hold(self, requests: Matrix, numbers: Rows) -> Mask:
-        """Which requests, shape (requests, dimensions), surely have room so many times on nodes of a common kind."""
+        """Which requests, shape (requests, dimensions), surely fit so many times on nodes of a common kind."""
         held = np.zeros(len(requests), np.bool_)
         for shape in np.argsort(-self._counts, kind="stable")[:_COMMON].tolist():
             of_shape = self.amounts[:, shape]
@@ -112,11 +112,11 @@ class _Shapes:
         return held
 
     def pack(self, requests: Matrix, numbers: Rows) -> bool:
-        """Whether so many pods with each request, shape (requests, dimensions), may have room side by side."""
+        """Whether so many pods with each request, shape (requests, dimensions), may fit side by side."""
         return may_fit(requests, numbers, self.amounts, self._counts)
 
     def copies(self, request: Vector) -> float:
-        """For how many pods of one request all nodes together have room."""
+        """How many pods of one request fit on all nodes together."""
         return float(np.maximum(copies_that_fit(request, self.amounts), 0) @ self._counts)
 
 
@@ -145,7 +145,7 @@ class _Judge:
         self._shapes = _Shapes(view)
         self._pending, self._job_of = view.membership.all_pending()
         self._rows = self._pending.rows
-        #: class of each pending pod, job by job, and whether a class has room on some node
+        #: class of each pending pod, job by job, and whether a class fits on some node
         self._class = view.pods.pod_class[self._rows].astype(np.intp)
         self._requests = view.snapshot.requests[:, : len(view.dimensions)]
         self._fits = np.ones(len(self._requests), np.bool_)
@@ -172,7 +172,7 @@ class _Judge:
         return Judgement(reasons, pods, self._requested(never | aside[self._job_of]), aside)
 
     def _judge_jobs(self, never: Mask) -> dict[int, Reason]:
-        """Why jobs can never run, by index; `never` are the pending pods that have room on no node."""
+        """Why jobs can never run, by index; `never` are the pending pods that fit on no node."""
         doubtful = self._doubtful()
         if not doubtful.any():
             return {}
@@ -281,7 +281,7 @@ class _Judge:
         )
 
     def _beyond_nodes(self, job: Job, kinds: Rows, counts: Rows, need: int) -> Reason | None:
-        """Why pods that are all needed have no room side by side though their sum has."""
+        """Why pods that are all needed do not fit side by side though their sum does."""
         if counts.sum() != need or self._shapes.pack(self._requests[kinds], counts):
             return None
         message = f"PodGroup {job.key} starts with {need} pods together, which the empty nodes cannot hold side by side"
@@ -345,7 +345,7 @@ class _Judge:
         return found
 
     def _most_of(self, kinds: Rows, counts: Rows, need: int) -> float:
-        """How many pods of several kinds all nodes together have room for, at most."""
+        """How many pods of several kinds fit on all nodes together, at most."""
         room = np.array([self._room(kind) for kind in kinds.tolist()])
         most = float(np.minimum(room, counts).sum())
         if len(kinds) > _MANY_KINDS:

@@ -58,7 +58,7 @@ class NodeQuestions:
 
     @property
     def filters(self) -> bool:
-        """Whether any plugin looks at nodes beyond their room."""
+        """Whether any plugin looks at nodes beyond their free capacity."""
         return bool(self._points.all["predicate"])
 
     def varies(self, pod: PodRecord) -> bool:
@@ -101,7 +101,7 @@ class NodeQuestions:
         return self._points.numbers("neighbourhoods", len(self.nodes), pod)
 
     def feasible(self, pod: PodRecord, *, hopeful: bool = False) -> Mask:
-        """The nodes that all predicates pass, room not considered.
+        """The nodes that all predicates pass, free capacity not considered.
 
         `hopeful` adds those that refuse the pod only for causes that go when pods go.
         """
@@ -127,7 +127,7 @@ class NodeQuestions:
         return self._points.uses("relations", Relation, pods), [any(m(pod) for m in warning) for pod in pods]
 
     def without(self, pod: PodRecord, causes: Collection[str], *, hopeful: bool = False) -> Mask:
-        """The nodes that all predicates pass, or fail for some causes only, room not considered; see `feasible`."""
+        """The nodes that all predicates pass, or fail for some causes only, amounts not considered; see `feasible`."""
         passed = np.ones(len(self.nodes), np.bool_)
         for cause, mask in self._filters(pod, self.nodes.view(self.nodes.rows)):
             if not (cause in causes or (hopeful and isinstance(cause, Passing))):

@@ -1,4 +1,4 @@
-"""Whether some pods have room side by side on empty nodes: bin packing, tried within bounds.
+"""Whether some pods fit side by side on empty nodes: bin packing, tried within bounds.
 
 A no is certain. Where the search would take too long the answer is yes, for the pods may be packed.
 """
@@ -21,7 +21,7 @@ _MOST_STEPS = 2_000
 
 
 def may_fit(requests: Matrix, numbers: Rows, nodes: Matrix, copies: Rows) -> bool:
-    """Whether pods may have room on nodes, all of them at once.
+    """Whether pods may fit on nodes, all of them at once.
 
     `requests` has shape (kinds of pods, dimensions), `nodes` (dimensions, kinds of nodes); `numbers` and `copies` say
     how many of each kind there are.

@@ -237,7 +237,7 @@ class Plugin(Hints):
         """How many of `count` pods like this one that a queue may take may start now, and why not all.
 
         Asked before pods are bound, where some terminate: the others are promised places at most. Terminating pods hold
-        their room until they are gone, so a queue may have less room now than it will have.
+        their room until they are gone, so a queue may have less free capacity now than it will have.
         """
         raise NotImplementedError
 

@@ -93,7 +93,7 @@ class PodTrace:
 
 
 def consider(session: Session, pod: PodRecord) -> Considered:
-    """What plugins and room say of all nodes for a pod as things are."""
+    """What plugins and free capacity say of all nodes for a pod as things are."""
     view, found = session.view, Considered()
     nodes = view.nodes.view(view.nodes.rows)
     left = np.ones(len(view.nodes), np.bool_)

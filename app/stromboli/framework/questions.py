@@ -146,7 +146,7 @@ class Questions:
 
     @property
     def may_lend(self) -> bool:
-        """Whether any plugin lends room beyond shares."""
+        """Whether any plugin lends capacity beyond shares."""
         return self._rules.indivisible_shares and bool(self._points.all["lendable"])
 
     def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:

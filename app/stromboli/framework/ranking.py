@@ -28,7 +28,7 @@ class Ranking:
         self._bound = self._extend()
 
     def changed(self, index: int, score: float) -> None:
-        """A node with room has another score."""
+        """A node on which it fits has another score."""
         if self._heap and self._heap[0][1] == index:
             # It was chosen last.
             heapq.heapreplace(self._heap, (-score, index))

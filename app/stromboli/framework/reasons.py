@@ -232,7 +232,7 @@ def column_name(dimensions: Sequence[str], column: int) -> str:
 
 
 def insufficient(dimensions: Sequence[str], pod: PodRecord, columns: Sequence[int]) -> str:
-    """The cause that rules out nodes on which a pod lacks room in some columns: `Insufficient cpu and memory`."""
+    """The cause that rules out nodes on which a pod lacks capacity in some columns: `Insufficient cpu and memory`."""
     names = [resource_name(dimensions, pod, column) for column in columns]
     return f"Insufficient {' and '.join(names)}" if names else "node(s) could not be chosen"
 

@@ -325,7 +325,7 @@ class Session:
         return node in self.outcome.vacated and self.rules.served_next and self.kernel.varies(pod)
 
     def passing_later(self, pod: PodRecord) -> Mask:
-        """The nodes that pass a pod when those that terminate have gone, room not considered, shape (nodes,)."""
+        """The nodes that pass a pod when those that terminate have gone, amounts not considered, shape (nodes,)."""
         view = self.view
         if not len(self._leaving) or not self.kernel.varies(pod):
             return self.kernel.feasible(pod)

@@ -40,7 +40,7 @@ class Statement:
         return bool(self.operations)
 
     def allocate(self, sub_job: SubJob, pods: Sequence[PodRecord], nodes: Sequence[int]) -> None:
-        """Give pods of one class nodes that have room for them."""
+        """Give pods of one class nodes on which they fit."""
         self._do(Operation(Kind.Allocate, sub_job.job, sub_job, pods, nodes, self._view.request(pods[0])))
 
     def pipeline(self, sub_job: SubJob, pod: PodRecord, node: int, *, after_eviction: bool = False) -> None:

@@ -35,7 +35,7 @@ class VolumeLimits:
         self._opened: _Attached | None = None
 
     def filters(self, pod: PodRecord) -> Filters:
-        """Nodes where the limits leave room for the pod's volumes."""
+        """Nodes whose limits admit the pod's volumes."""
         missing = missing_claim(pod, self._storage)
         if missing is not None:
             yield Anywhere(missing), np.zeros(len(self._snapshot.nodes.facts), np.bool_)
@@ -109,7 +109,7 @@ class _Attached:
                 yield self._required[number]
 
     def room_for(self, pod: PodRecord) -> Mask:
-        """The nodes whose limits leave room for a pod's volumes, shape (nodes,)."""
+        """The nodes whose limits admit a pod's volumes, shape (nodes,)."""
         self._catch_up()
         out = np.ones(self._nodes, np.bool_)
         volumes = self.of(pod)

@@ -82,7 +82,7 @@ class PredicatesArguments(Arguments):
 class TemplateAnswers:
     """Answers about nodes by pod template, as Volcano caches them.
 
-    A node is asked about only while it has room for the pod.
+    A node is asked about only while the pod fits.
     """
 
     def __init__(self, view: View) -> None:

@@ -288,7 +288,7 @@ def _wider(matrix: Matrix, more: int) -> Matrix:
 
 
 def _room(devices: Devices, balance: Balance, among: Mask) -> npt.NDArray[np.int64]:
-    """The number of pods with a request of one that each device has room for, shape (devices + 1,)."""
+    """The number of pods with a request of one that fit on each device, shape (devices + 1,)."""
     room = among.astype(np.int64)
     for row in np.flatnonzero(among & (devices.stock.pool >= 0)).tolist():
         if devices.stock.is_shared(row):

@@ -137,7 +137,7 @@ class Capacity(Plugin):
         return room, excess.reason(self._view, Limit.Capability)
 
     def _over_devices(self, queue: Queue, pod: PodRecord, *, now: bool = False) -> Reason | None:
-        """Why a queue has no room for the devices of one pod; each pod of a class has claims of its own."""
+        """Why a queue has no capacity left for the devices of one pod; each pod of a class has claims of its own."""
         wanted = self._devices.of(pod)
         for account in self._accounts[queue.name].path:
             held = account.devices_now if now and account.devices_now is not None else account.devices
@@ -210,7 +210,7 @@ class Capacity(Plugin):
         return Vote.Permit
 
     def _over_admission(self, account: Account, request: Vector) -> Reason | None:
-        """Why a queue has no room for one more job, given what is held and claimed."""
+        """Why a queue has no capacity left for one more job, given what is held and claimed."""
         wanted = account.allocated + account.inqueue - account.elastic + request
         columns = shares.exceeded(wanted, account.limit, request, account.pods)
         if not columns:
@@ -289,7 +289,7 @@ class Capacity(Plugin):
         for account in leaf.path:
             account.allocated += amount
             if not starts:
-                # An evicted pod holds the room until it is gone, a pod that is promised it does not yet.
+                # An evicted pod holds its capacity until it is gone, a pod that is promised it does not yet.
                 account.terminating -= amount
                 self._differs = True
             if account is leaf or self._view.rules.ancestor_shares:

@@ -16,7 +16,7 @@ from stromboli.plugins.fairshare.tree import DivisionTree
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """The first queue, from the leaf upwards, that has no room."""
+    """The first queue, from the leaf upwards, that has no capacity left."""
 
     row: int
     #: the resources in which it has none

@@ -179,7 +179,7 @@ class FairShare(Plugin):
         job: Job | None = None,
         now: bool = False,
     ) -> Reason | None:
-        """Why a queue has no room for what is wanted, in the order of the tree's resources.
+        """Why a queue has no capacity left for what is wanted, in the order of the tree's resources.
 
         `now` is about what may start now, while pods terminate.
         """
@@ -319,7 +319,7 @@ class FairShare(Plugin):
             return
         self._accounts.change(job, amount, preemptible=self._preemptible[job.key])
         if operation.kind is not Kind.Allocate and self._view.rules.terminating:
-            # An evicted pod holds the room until it is gone, a pod that is promised it does not yet.
+            # An evicted pod holds its capacity until it is gone, a pod that is promised it does not yet.
             self._accounts.change_terminating(job, -amount, preemptible=self._preemptible[job.key])
         self._served[job.queue.name] = 0
         for row in self._tree.path(self._accounts.leaf(job)).tolist():
