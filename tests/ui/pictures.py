@@ -13,10 +13,10 @@ from tests.ui.demo import demo
 #: by name the path, how it looks, and width and height
 PICTURES = {
     "page-overview": ("/", "light", 1120, 930),
-    "page-job": ("/jobs/default/train-a-3", "light", 1000, 860),
+    "page-job": ("/jobs/default/train-a-3?tried=true", "light", 1000, 860),
     "page-scores": ("/pods/default/train-a-0-0?scores=true", "light", 1000, 700),
     "page-shares": ("/shares", "dark", 1000, 600),
-    "page-narrow": ("/jobs/default/wants-ssd", "dark", 380, 700),
+    "page-narrow": ("/jobs/default/wants-ssd?tried=true", "dark", 380, 700),
 }
 #: sessions that a chart shows need some time, in milliseconds
 _A_WHILE = 20_000
