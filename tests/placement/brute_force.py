@@ -1,196 +1,161 @@
-"""Small clusters in plain values, and every way to place a gang in them, tried one pod after the other.
+"""Every way to place the gang of a small cluster, as the rules are documented and without any of the package's code.
 
-The rules are written down once more, as Kubernetes documents them and without any of the package's code.
+Each pod gets one of the nodes or none. What no further pod can mend, as a node that is full, ends a branch at once.
+What depends on the order, affinity and spread, is asked in the end: is there an order in which each pod may go to its
+node when it comes?
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from msgspec.structs import replace
+from tests.placement.small_clusters import ZONE, Cluster, SmallPod
 
-from stromboli.api import crds
-from stromboli.api.objects import ContainerPort
-from tests.builders import node, pod, pod_group, queue
-
-ZONE = "zone"
-HOST = "kubernetes.io/hostname"
-#: a node for each pod of the gang that has one, by number
+#: by number of a pod of the gang that has a place, the number of its node
 Placed = Mapping[int, int]
+#: a pod that has a place, and where
+There = Sequence[tuple[SmallPod, int]]
 
 
-@dataclass(frozen=True)
-class SmallNode:
-    cpu: int
-    memory: int
-    zone: str
-    #: a label that pods may select
-    disk: str = ""
-    rack: int = 0
+def possible(cluster: Cluster) -> bool:
+    """Whether some of the gang's pods, in some order and on some nodes, are what it starts with."""
+    return _Every(cluster).somehow({}, 0)
 
 
-@dataclass(frozen=True)
-class SmallPod:
-    cpu: int
-    memory: int = 1
-    app: str = "a"
-    role: str = ""
-    disk: str = ""
-    ports: tuple[int, ...] = ()
-    #: topology key and app
-    near: tuple[tuple[str, str], ...] = ()
-    far: tuple[tuple[str, str], ...] = ()
-    #: topology key and app, with a skew of 1
-    spread: tuple[tuple[str, str], ...] = ()
+class _Every:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        #: large pods first: they end branches early
+        self._order = sorted(range(len(cluster.pods)), key=lambda number: -cluster.pods[number].cpu)
 
-
-@dataclass(frozen=True)
-class Cluster:
-    nodes: tuple[SmallNode, ...]
-    pods: tuple[SmallPod, ...]
-    least: int
-    #: pods of others, with the node of each
-    running: tuple[tuple[SmallPod, int], ...] = ()
-    by_role: Mapping[str, int] = field(default_factory=dict)
-    #: whether the gang has to be in one rack
-    hard: bool = False
-    capability: int | None = None
-
-    # -- as objects --------------------------------------------------------------------------------------------------
-
-    def objects(self) -> Iterator[Any]:
-        """What a state sees."""
-        yield queue("default", **({} if self.capability is None else {"capability": {"cpu": str(self.capability)}}))
-        yield queue("others")
-        for number, each in enumerate(self.nodes):
-            labels = {ZONE: each.zone, **({"disk": each.disk} if each.disk else {})}
-            yield node(f"n{number}", cpu=str(each.cpu), memory=f"{each.memory}Gi", labels=labels)
-        yield from self._racks()
-        for number, (each, on) in enumerate(self.running):
-            yield pod_group(f"other{number}", 1, queue="others", phase="Running")
-            yield self._pod(f"other{number}-0", f"other{number}", each, node=f"n{on}")
-        spec: dict[str, Any] = {"minTaskMember": dict(self.by_role)} if self.by_role else {}
-        if self.hard:
-            spec["networkTopology"] = {"mode": "hard", "highestTierAllowed": 1}
-        yield pod_group("x", self.least, **spec)
-        for number, each in enumerate(self.pods):
-            yield self._pod(f"x-{number}", "x", each)
-
-    def _racks(self) -> Iterator[Any]:
-        for rack in sorted({each.rack for each in self.nodes}) if self.hard else ():
-            names = [f"n{number}" for number, each in enumerate(self.nodes) if each.rack == rack]
-            members = [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in names]
-            yield crds.HyperNode.parse({"metadata": {"name": f"r{rack}"}, "spec": {"tier": 1, "members": members}})
-
-    def _pod(self, name: str, group: str, each: SmallPod, **more: Any) -> Any:
-        affinity: dict[str, Any] = {}
-        for kind, terms in (("podAffinity", each.near), ("podAntiAffinity", each.far)):
-            if terms:
-                affinity[kind] = {
-                    "requiredDuringSchedulingIgnoredDuringExecution": [
-                        {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}} for key, app in terms
-                    ]
-                }
-        spec: dict[str, Any] = {"affinity": affinity} if affinity else {}
-        if each.spread:
-            spec["topologySpreadConstraints"] = [
-                {
-                    "maxSkew": 1,
-                    "topologyKey": key,
-                    "whenUnsatisfiable": "DoNotSchedule",
-                    "labelSelector": {"matchLabels": {"app": app}},
-                }
-                for key, app in each.spread
-            ]
-        if each.disk:
-            spec["nodeSelector"] = {"disk": each.disk}
-        annotations = {"volcano.sh/task-spec": each.role} if each.role else {}
-        made = pod(
-            name,
-            group,
-            cpu=str(each.cpu),
-            memory=f"{each.memory}Gi",
-            labels={"app": each.app},
-            annotations=annotations,
-            **spec,
-            **more,
-        )
-        if each.ports:
-            container = made.spec.containers[0]
-            ports = [ContainerPort(host_port=port) for port in each.ports]
-            made = replace(made, spec=replace(made.spec, containers=[replace(container, ports=ports)]))
-        return made
-
-    # -- every way ---------------------------------------------------------------------------------------------------
-
-    def possible(self) -> bool:
-        """Whether some of the gang's pods, in some order and on some nodes, are what it starts with."""
-        seen: set[frozenset[tuple[int, int]]] = set()
-        waiting: list[dict[int, int]] = [{}]
-        while waiting:
-            placed = waiting.pop()
-            if self._suffices(placed):
-                return True
-            for number in range(len(self.pods)):
-                if number in placed:
-                    continue
-                for on in range(len(self.nodes)):
-                    if self._may_go(number, on, placed):
-                        then = {**placed, number: on}
-                        key = frozenset(then.items())
-                        if key not in seen:
-                            seen.add(key)
-                            waiting.append(then)
-        return False
-
-    def _suffices(self, placed: Placed) -> bool:
-        roles = Counter(self.pods[number].role for number in placed)
-        return len(placed) >= self.least and all(roles[role] >= least for role, least in self.by_role.items())
-
-    def _may_go(self, number: int, on: int, placed: Placed) -> bool:
-        mine, there = self.pods[number], self.nodes[on]
-        others = [*self.running, *((self.pods[other], where) for other, where in placed.items())]
-        here = [other for other, where in others if where == on]
-        if sum(other.cpu for other in here) + mine.cpu > there.cpu:
+    def somehow(self, placed: dict[int, int], depth: int) -> bool:
+        """Whether the pods from `depth` on can be given nodes so that the gang may start."""
+        cluster, left = self._cluster, len(self._order) - depth
+        if len(placed) + left < cluster.least or not self._enough_room(placed, depth):
             return False
-        if sum(other.memory for other in here) + mine.memory > there.memory:
+        if not left:
+            return self._suffices(placed) and self._has_order(placed, frozenset(), set())
+        number = self._order[depth]
+        tried = set[object]()
+        for on in range(len(cluster.nodes)):
+            looks = self._looks(placed, on)
+            if looks not in tried and self._may_share(number, on, placed):
+                tried.add(looks)
+                if self.somehow({**placed, number: on}, depth + 1):
+                    return True
+        return self.somehow(placed, depth + 1)
+
+    def _enough_room(self, placed: Placed, depth: int) -> bool:
+        """Whether the smallest of the pods that are left, as many as are missing, have room on all nodes together."""
+        cluster = self._cluster
+        sizes = sorted(cluster.pods[number].cpu for number in self._order[depth:])
+        free = sum(each.cpu for each in cluster.nodes) - sum(pod.cpu for pod, _ in self._there(placed))
+        return sum(sizes[: max(0, cluster.least - len(placed))]) <= free
+
+    def _looks(self, placed: Placed, on: int) -> object:
+        """Nodes of which this is the same are alike for all pods that follow."""
+        here = sorted(map(repr, (pod for pod, where in self._there(placed) if where == on)))
+        return self._cluster.nodes[on], tuple(here)
+
+    def _there(self, placed: Placed) -> There:
+        return [*self._cluster.running, *((self._cluster.pods[number], on) for number, on in placed.items())]
+
+    # -- what no other pod can mend ----------------------------------------------------------------------------------
+
+    def _may_share(self, number: int, on: int, placed: Placed) -> bool:
+        cluster = self._cluster
+        mine, node, there = cluster.pods[number], cluster.nodes[on], self._there(placed)
+        here = [*(pod for pod, where in there if where == on), mine]
+        if sum(pod.cpu for pod in here) > node.cpu or sum(pod.memory for pod in here) > node.memory:
             return False
-        if mine.disk and mine.disk != there.disk:
+        if mine.volumes and node.attaches is not None and sum(pod.volumes for pod in here) > node.attaches:
             return False
-        if any(set(mine.ports) & set(other.ports) for other in here):
+        if mine.disk and mine.disk != node.disk:
             return False
-        if self.capability is not None and sum(self.pods[o].cpu for o in placed) + mine.cpu > self.capability:
+        ports = [port for pod in here for port in pod.ports]
+        if len(ports) > len(set(ports)):
             return False
-        if self.hard and any(self.nodes[where].rack != there.rack for where in placed.values()):
-            return False
-        for other, where in others:
+        for other, where in there:
             if any(other.app == app and self._same(key, on, where) for key, app in mine.far):
                 return False
             if any(mine.app == app and self._same(key, on, where) for key, app in other.far):
                 return False
-        return self._joins(mine, on, others) and all(self._spreads(mine, on, others, *each) for each in mine.spread)
+        return self._within_queues(mine, placed) and self._within_network(mine, on, placed)
 
-    def _joins(self, mine: SmallPod, on: int, others: list[tuple[SmallPod, int]]) -> bool:
+    def _within_queues(self, mine: SmallPod, placed: Placed) -> bool:
+        cluster = self._cluster
+        own = mine.cpu + sum(cluster.pods[number].cpu for number in placed)
+        others = sum(pod.cpu for pod, _ in cluster.running)
+        return (cluster.capability is None or own <= cluster.capability) and (
+            cluster.above is None or own + others <= cluster.above
+        )
+
+    def _within_network(self, mine: SmallPod, on: int, placed: Placed) -> bool:
+        cluster, rack = self._cluster, self._cluster.nodes[on].rack
+        for number, where in placed.items():
+            other = cluster.nodes[where].rack
+            if cluster.tier == 1 and other != rack:
+                return False
+            if cluster.tier == 2 and other // 2 != rack // 2:
+                return False
+            if cluster.parts and cluster.parts.hard and cluster.pods[number].part == mine.part and other != rack:
+                return False
+        return True
+
+    def _same(self, key: str, one: int, other: int) -> bool:
+        return self._domain(key, one) == self._domain(key, other)
+
+    def _domain(self, key: str, on: int) -> str:
+        return self._cluster.nodes[on].zone if key == ZONE else str(on)
+
+    # -- what the gang starts with -----------------------------------------------------------------------------------
+
+    def _suffices(self, placed: Placed) -> bool:
+        """Whether these are enough, of each role and in whole sub groups."""
+        cluster = self._cluster
+        roles = Counter(cluster.pods[number].role for number in placed)
+        if len(placed) < cluster.least or any(roles[role] < least for role, least in cluster.by_role.items()):
+            return False
+        if cluster.parts is None:
+            return True
+        parts = Counter(cluster.pods[number].part for number in placed)
+        return len(parts) >= cluster.parts.least and all(count >= cluster.parts.size for count in parts.values())
+
+    # -- what depends on the order -----------------------------------------------------------------------------------
+
+    def _has_order(self, placed: Placed, came: frozenset[int], failed: set[frozenset[int]]) -> bool:
+        """Whether those that have not come yet can come one by one."""
+        if len(came) == len(placed):
+            return True
+        if came in failed:
+            return False
+        there = self._there({number: placed[number] for number in came})
+        for number, on in placed.items():
+            comes = number not in came and self._may_come(self._cluster.pods[number], on, there)
+            if comes and self._has_order(placed, came | {number}, failed):
+                return True
+        failed.add(came)
+        return False
+
+    def _may_come(self, mine: SmallPod, on: int, there: There) -> bool:
+        return self._joins(mine, on, there) and all(self._spreads(mine, on, there, *each) for each in mine.spread)
+
+    def _joins(self, mine: SmallPod, on: int, there: There) -> bool:
+        """All terms together select the pods to join; where there are none, the first may be one of them itself."""
         if not mine.near:
             return True
-        selected = [where for other, where in others if all(other.app == app for _, app in mine.near)]
+        selected = [where for other, where in there if all(other.app == app for _, app in mine.near)]
         if not selected:
             return all(mine.app == app for _, app in mine.near)
         return all(any(self._same(key, on, where) for where in selected) for key, _ in mine.near)
 
-    def _spreads(self, mine: SmallPod, on: int, others: list[tuple[SmallPod, int]], key: str, app: str) -> bool:
-        eligible = [at for at, each in enumerate(self.nodes) if not mine.disk or each.disk == mine.disk]
+    def _spreads(self, mine: SmallPod, on: int, there: There, key: str, app: str, skew: int) -> bool:
+        """Only nodes that the pod's selector allows count."""
+        nodes = self._cluster.nodes
+        eligible = [at for at, node in enumerate(nodes) if not mine.disk or node.disk == mine.disk]
         counts = {self._domain(key, at): 0 for at in eligible}
-        for other, where in others:
+        for other, where in there:
             if other.app == app and where in eligible:
                 counts[self._domain(key, where)] += 1
-        return counts[self._domain(key, on)] + (mine.app == app) - min(counts.values()) <= 1
-
-    def _domain(self, key: str, at: int) -> str:
-        return self.nodes[at].zone if key == ZONE else str(at)
-
-    def _same(self, key: str, one: int, other: int) -> bool:
-        return self._domain(key, one) == self._domain(key, other)
+        return counts[self._domain(key, on)] + (mine.app == app) - min(counts.values()) <= skew

@@ -240,7 +240,7 @@ def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, in
     for bits, number in zip(lacking.tolist(), numbers.tolist(), strict=True):
         lacked = [column for at, column in enumerate(columns) if bits >> at & 1]
         counts[reasons.insufficient(view.dimensions, pod, lacked)] = number
-    if fits(request, whole).any():
+    if fits(request, whole).any() or any(isinstance(cause, Passing) for cause in counts):
         message = f"no node has room: {_listed(counts)}"
         return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts, scalable=True)
     return larger_than_any_node(view, pod, whole, counts)

@@ -83,8 +83,9 @@ class Limited(Relation):
 
     #: how many each pod takes, shape (pods,)
     takes: Vector
-    #: how many each node has left, shape (nodes,)
+    #: how many each node has left, and in all, shape (nodes,)
     room: Vector
+    whole: Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

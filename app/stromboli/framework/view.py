@@ -14,7 +14,7 @@ import numpy as np
 
 from stromboli.api import crds, keys, resources
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Reason
+from stromboli.api.reasons import Actionable, Reason
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.environment import Environment, ExtenderTransport
 from stromboli.framework.job import NO_ROWS, NOWHERE, Groups, Job, Queue, SubJob, lineage
@@ -210,12 +210,22 @@ class View:
         return self._sub_job_of_row[pod.row]
 
     def reason(self, job: Job) -> Reason | None:
-        """Why a job does not run: the first stage that blocks it or one of its pods."""
-        found = self.trace.jobs.get(job.key)
+        """Why a job does not run: the first stage that blocks it or one of its pods.
+
+        Pods that never get places say nothing of a gang that can start without them.
+        """
+        found = of_others = self.trace.jobs.get(job.key)
+        others = 0
         for pod in self.pending(job):
             why = self.trace.pods.get(pod.row)
+            if why is None or why.actionable is not Actionable.User:
+                others += 1
+                if why is not None and (of_others is None or why.stage < of_others.stage):
+                    of_others = why
             if why is not None and (found is None or why.stage < found.stage):
                 found = why
+        if 0 < job.min_available - job.ready_count <= others and of_others is not None:
+            found = of_others
         return found or self._promised_later(job)
 
     def _promised_later(self, job: Job) -> Reason | None:

@@ -130,7 +130,7 @@ class _Attached:
         for driver, most in self._limits.items():
             takes = np.array([sum(v in own and d == driver for v, d in volumes) for volumes in mounted], np.float64)
             if takes.any():
-                yield Limited("limits of attached volumes", takes, most - self._used[driver])
+                yield Limited("limits of attached volumes", takes, most - self._used[driver], most)
         shared = np.array([any(v not in own for v, _ in volumes) for volumes in mounted], np.bool_)
         if shared.any():
             yield Unclear("volumes that pods share", shared)

@@ -71,12 +71,12 @@ class _Order:
 
     def _joins(self, rule: NearRule, kind: int, node: int) -> bool:
         """Whether a pod finds one to join in each domain; the first of those that join themselves needs none."""
-        there = [
-            present | _reached(domains, (n for k, n in self._order if rule.selected >> k & 1))
-            for domains, present in zip(rule.divisions, rule.present, strict=True)
-        ]
-        if any(there):
-            return all(mask >> node & 1 for mask in there)
+        came = [_reached(domains, (n for k, n in self._order if rule.selected >> k & 1)) for domains in rule.divisions]
+        there = [mine | present for mine, present in zip(came, rule.present, strict=True)]
+        if any(there) and all(mask >> node & 1 for mask in there):
+            return True
+        if any(came if rule.uncertain else there):
+            return False
         return bool(rule.selected >> kind & 1) and all(domains.of[node] >= 0 for domains in rule.divisions)
 
     def _balances(self, rule: BalancedRule, node: int) -> bool:
@@ -84,9 +84,8 @@ class _Order:
         for kind, on in self._order:
             if rule.selected >> kind & 1 and rule.eligible >> on & 1:
                 counts[rule.domains.of[on]] += 1
-        fewest = min(counts.values()) if counts and not rule.too_few_domains else 0.0
         itself = rule.selected >> rule.kind & 1
-        return counts.get(rule.domains.of[node], 0.0) + itself - fewest <= rule.max_skew
+        return counts.get(rule.domains.of[node], 0.0) + itself - rule.fewest(counts) <= rule.max_skew
 
 
 def _reached(domains: Domains, nodes: object) -> int:

@@ -176,8 +176,8 @@ class _Attempt:
         if not verdict.found.proven:
             return self._not_found()
         problem = verdict.problem
-        accepted = sum(kind.count for kind in problem.kinds if kind.nodes)
-        if accepted < pods_needed(problem) and not problem.within:
+        accepted, told = sum(kind.count for kind in problem.kinds if kind.nodes), self._session.view.reason(self._job)
+        if accepted < pods_needed(problem) and told is not None and told.actionable is Actionable.User:
             # Pods that no node takes, even alone, say so themselves.
             return None
         sets, steps = conflicts(problem, self._left)

@@ -85,6 +85,8 @@ class NearRule:
     divisions: tuple[Domains, ...]
     #: by division: the nodes in whose domain a selected pod is already
     present: tuple[int, ...]
+    #: whether those pods may as well be gone, so that a pod may be the first
+    uncertain: bool = False
 
     @property
     def founders(self) -> int:
@@ -107,6 +109,14 @@ class BalancedRule:
     max_skew: int
     #: whether the smallest number counts as 0
     too_few_domains: bool
+    #: by domain: selected pods that may stay or be gone, and count where they raise the smallest number
+    uncertain: dict[int, float] = field(default_factory=dict)
+
+    def fewest(self, counts: dict[int, float]) -> float:
+        """The smallest number, of such numbers in all domains."""
+        if self.too_few_domains:
+            return 0.0
+        return min((count + self.uncertain.get(domain, 0.0) for domain, count in counts.items()), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +235,8 @@ class Problem:
 
     def _counted(self, node: int) -> tuple[float | None, ...]:
         """What rules have counted in the domains of a node."""
-        return tuple(rule.counts.get(rule.domains.of[node]) for rule in self.balanced)
+        counted = ((rule.domains.of[node], rule) for rule in self.balanced)
+        return tuple(each.get(domain) for domain, rule in counted for each in (rule.counts, rule.uncertain))
 
 
 def _domain(domains: Domains, node: int) -> int:

@@ -1,8 +1,8 @@
 """The problem of a gang in a session: its pods in kinds, and what plugins say of them, as numbers.
 
-A problem is read as things stand, or as they would be if no other pod held a place (`empty`). What others leave behind,
-such as pods that the gang's pods want to be near, then still counts for it, so that what is impossible there would be
-impossible whatever finishes.
+A problem is read as things stand, or as they would be if no other pod held a place (`empty`). Pods of others that the
+gang's pods want to be near, or that balance a spread, then count where they help and nowhere else, so that what is
+impossible there is impossible whatever finishes.
 """
 
 from __future__ import annotations
@@ -90,8 +90,9 @@ class _Reader:
         # What no pod asks for is no part of it, and no difference between nodes.
         columns = np.flatnonzero(np.any([request > 0 for request in requests], axis=0)).tolist()
         columns.sort(key=lambda column: (column == PODS, column))
-        limited = [] if self._empty else [each for each in relations if isinstance(each, Limited)]
-        amounts = np.vstack([room[columns][:, self._rows], *(each.room[self._rows] for each in limited)])
+        limited = [each for each in relations if isinstance(each, Limited)]
+        things = [(each.whole if self._empty else each.room)[self._rows] for each in limited]
+        amounts = np.vstack([room[columns][:, self._rows], *things])
         problem = Problem(
             kinds=[
                 Kind(
@@ -150,14 +151,18 @@ class _Reader:
         present = tuple(
             self._bits(mask & (domain >= 0)) for mask, domain in zip(each.present, each.domains, strict=True)
         )
-        return NearRule(each.words, 1 << each.pod, _set(each.selected), divisions, present)
+        uncertain = self._empty and any(present)
+        return NearRule(each.words, 1 << each.pod, _set(each.selected), divisions, present, uncertain)
 
     def _balanced(self, each: Balanced) -> BalancedRule:
         """Domains count though none of their nodes has room: what they have few of keeps others from more."""
         counts: dict[int, float] = {}
         for node in np.flatnonzero(each.eligible).tolist():
             number = int(each.domain[node])
-            counts[number] = counts.get(number, 0.0) + (0.0 if self._empty else float(each.counts[node]))
+            counts[number] = counts.get(number, 0.0) + float(each.counts[node])
+        uncertain = counts if self._empty else {}
+        if self._empty:
+            counts = dict.fromkeys(counts, 0.0)
         return BalancedRule(
             each.words,
             each.pod,
@@ -167,6 +172,7 @@ class _Reader:
             counts,
             each.max_skew,
             each.too_few_domains,
+            uncertain,
         )
 
     def _within(self) -> Iterator[WithinRule]:

@@ -80,8 +80,9 @@ class _Search:
         #: whether all that was passed over is proven to lead nowhere
         self._proven = True
         self._steps = steps + len(problem.rooms) * (len(problem.kinds) + 1) // _COLUMN
-        #: by dimension: the most that a node has left, 1 where it is nothing
-        self._largest = self._partial.amounts.max(axis=0, initial=0.0)
+        #: by dimension: the most that a node has left where that is limited, 1 where it is nothing
+        amounts = self._partial.amounts
+        self._largest = np.where(np.isfinite(amounts), amounts, 0.0).max(axis=0, initial=0.0)
         self._largest[self._largest <= 0] = 1.0
         requests = np.array([kind.request for kind in problem.kinds]).reshape(len(problem.kinds), -1)
         #: by kind: the largest share of a node that it takes
@@ -194,7 +195,8 @@ class _Search:
         self._steps += len(nodes) // _COLUMN
         request = np.array(problem.kinds[kind].request)
         asked = np.flatnonzero(request > 0)
-        share = ((partial.amounts[nodes][:, asked] - request[asked]) / self._largest[asked]).sum(axis=1)
+        left_over = (partial.amounts[nodes][:, asked] - request[asked]) / self._largest[asked]
+        share = np.where(np.isfinite(left_over), left_over, 1.0).sum(axis=1)
         crowd = [(rule.domains.of, partial.counts(rule)) for rule in problem.balanced if rule.selected >> kind & 1]
         gathering = self._gathering(kind, nodes)
         if not crowd and not gathering:

@@ -154,7 +154,7 @@ class Partial:
         founders, on = rule.founders, self._nodes_of(rule.kinds)
         waiting = sum(self.left[kind] for kind in bits(founders) if self.open[kind])
         founding, joining = self._nodes_of(founders), self._nodes_of(rule.kinds & rule.selected)
-        alone = bool(rule.kinds & rule.selected) and not any(rule.present)
+        alone = bool(rule.kinds & rule.selected) and (rule.uncertain or not any(rule.present))
         self.steps += len(rule.divisions) * (len(on) + 1)
         for domains, present in zip(rule.divisions, rule.present, strict=True):
             there = present
@@ -185,10 +185,7 @@ class Partial:
                 mine[domain] = mine.get(domain, 0) + (itself & rule.eligible >> node)
         self.steps += len(self.placed) + len(counts)
         coming = sum(self.left[kind] for kind in bits(rule.selected) if self.open[kind])
-        fewest = 0.0
-        if counts and not rule.too_few_domains:
-            fewest = min(counts.values()) + coming
-        most = rule.max_skew + fewest
+        most = rule.max_skew + rule.fewest({domain: count + coming for domain, count in counts.items()})
         if any(rule.counts.get(domain, 0.0) + number > most for domain, number in mine.items()):
             return False
         if self.left[rule.kind]:
