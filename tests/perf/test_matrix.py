@@ -19,6 +19,8 @@ from stromboli.discovery import discover
 from stromboli.engine import Engine
 from tests.perf.test_work import RANGES, check
 
+_EVICTING = {"preempt", "reclaim", "gangpreempt", "gangreclaim"}
+
 
 class Calls:
     """Calls of functions, counted."""
@@ -164,6 +166,21 @@ def test_placed_pods_that_stay_are_not_counted_again() -> None:
         assert decide().session.view.membership.looked_at == 3
         assert decide().session.view.membership.looked_at == 0
     assert decide().session.view.membership.looked_at == 0
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        name
+        for name, each in FEATURES.items()
+        if _EVICTING & {*each.trial.actions.split(", ")} and not each.trial.always_vain
+    ],
+)
+def test_of_pods_that_evict_others_all_get_places(feature: str) -> None:
+    trial = FEATURES[feature].trial
+    cluster = Cluster(trial, 64, Engine(trial.policy(), registry=discover()).unbounded())
+    with cluster.wave(trial.pods, trial.groups):
+        assert len(cluster.successive()().session.evicted) == trial.pods
 
 
 @pytest.mark.parametrize("feature", RANGES["evictions"]["features"])

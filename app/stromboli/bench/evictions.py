@@ -82,13 +82,13 @@ def evicting(action: str, *, vain: bool = False, queues: int = 1, **more: Any) -
         "without": "drf",
         "always_vain": vain,
         "objects": _classes,
+        "per_group": 8,
     }
     return Trial(
         running_group=lambda _: {"priorityClassName": "low", "queue": "queue-0"},
         actions=f"enqueue, allocate, {action}",
         queues=queues,
         per_node=8,
-        per_group=8,
         pods=64,
         groups=8,
         **{**usual, **more},

@@ -263,7 +263,8 @@ FEATURES: Mapping[str, Feature] = {
     "PodGroups of one pod": Feature(Trial(per_node=20, per_group=1), {"tick": 30, "idle": 30}),
     "preempt": Feature(evictions.evicting("preempt"), {"success": 0.5}),
     "preempt, in vain": Feature(evictions.evicting("preempt", vain=True), {"vain": 1}),
-    "preempt, drf decides": Feature(evictions.evicting("preempt", without="priority"), {"success": 2}),
+    # drf takes from jobs that keep as much as the preemptor's gets: they are twice as large.
+    "preempt, drf decides": Feature(evictions.evicting("preempt", without="priority", per_group=16), {"success": 2}),
     "preempt, in vain, a request of its own each": Feature(
         evictions.evicting(
             "preempt",
