@@ -150,6 +150,15 @@ def test_what_has_to_go_is_the_smallest_set_of_constraints() -> None:
     assert told(result) == ("CannotBePlacedTogether", f"without pod anti-affinity by {ZONE}", "user")
 
 
+def test_nodes_that_a_selector_excludes_are_a_way_out() -> None:
+    nodes = [node("a", labels={"disk": "ssd"}, cpu="2"), node("b", cpu="2")]
+    pods = [pod(f"x-{i}", "x", cpu="2", nodeSelector={"disk": "ssd"}) for i in range(2)]
+    assert (
+        told(run(*nodes, pod_group("x", 2), pods))[1]
+        == "without cpu, or without node selectors, taints and other filters of nodes"
+    )
+
+
 def test_who_only_waits_for_others_is_told_that_it_resolves() -> None:
     running = (pod_group("run", 1, phase="Running"), pod("run-0", "run", cpu="3", node="large"))
     result = run(*running, *ps_comes_last(), by=policy("gang", "predicates"))

@@ -17,6 +17,7 @@ from stromboli.bench import FEATURES, Cluster, Trial, measure
 from stromboli.cli import make_app
 from stromboli.discovery import discover
 from stromboli.engine import Engine
+from stromboli.framework.explain import why_job
 from tests.perf.test_work import RANGES, check
 
 _EVICTING = {"preempt", "reclaim", "gangpreempt", "gangreclaim"}
@@ -155,6 +156,29 @@ def test_nodes_are_not_scored_for_pods_that_none_has_room_for() -> None:
         session = cluster.successive()().session
     assert len(session.view.trace.pods) == 20
     assert session.kernel.nodes_scored == 0
+
+
+@pytest.mark.parametrize("feature", [name for name in FEATURES if "unlike pods that" in name and "not fit" in name])
+def test_gangs_that_were_searched_for_in_vain_cost_nothing_while_nothing_changes(feature: str) -> None:
+    check_in_vain(feature, "Unschedulable")
+
+
+def test_a_gang_that_never_fits_costs_nothing_while_nothing_changes() -> None:
+    check_in_vain("64 unlike pods that never fit", "CannotBePlacedTogether")
+
+
+def check_in_vain(feature: str, reason: str) -> None:
+    """Gangs wait for a reason, and a search says so once."""
+    trial = FEATURES[feature].trial
+    gangs = min(trial.groups_in_vain, 5)
+    cluster = Cluster(trial, 100, Engine(trial.policy(), registry=discover()).unbounded())
+    with cluster.wave(64 * gangs, gangs):
+        decide = cluster.successive()
+        first, again = decide().session, decide().session
+        whys = [why_job(again, again.view.jobs[f"default/new-{number}"]) for number in range(gangs)]
+    assert first.kernel.steps > 0
+    assert again.kernel.steps == 0
+    assert {why.reason for why in whys if why is not None} == {reason}
 
 
 def test_placed_pods_that_stay_are_not_counted_again() -> None:

@@ -36,6 +36,12 @@ def _unlike(number: int) -> Fields:
     return {"containers": [container({"cpu": f"{milli}m"})]}
 
 
+def _unlike_and_large(number: int) -> Fields:
+    """Pods of which no node takes two, for one node fewer than a gang has pods."""
+    containers = [container({"cpu": f"{16_100 + 7 * (number % 64)}m"})]
+    return {"containers": containers, "nodeSelector": {"pool": "large"}}
+
+
 def _own_size(number: int) -> Fields:
     return {"containers": [container({"cpu": f"{500 + number % 1_500}m", "memory": f"{512 + number}Mi"})]}
 
@@ -93,6 +99,7 @@ FEATURES: Mapping[str, Feature] = {
     "64 unlike pods that fit in another order": Feature(
         Trial(pod=_unlike, placed=_half(32), per_node=1, pods=64, without="binpack"), {"success": 500 / 64}
     ),
+    # That there are no places now is proven in these two, and in the next one that there never are.
     "64 unlike pods that do not fit": Feature(
         Trial(pod=_unlike, placed=_half(31), per_node=1, pods=64, groups_in_vain=1, always_vain=True),
         {"vain": 2_000 / 64, "again": 0.3},
@@ -100,6 +107,18 @@ FEATURES: Mapping[str, Feature] = {
     "100 gangs of 64 unlike pods that do not fit": Feature(
         Trial(pod=_unlike, placed=_half(31), per_node=1, pods=6_400, groups_in_vain=100, always_vain=True),
         {"again": 0.1},
+    ),
+    "64 unlike pods that never fit": Feature(
+        Trial(
+            pod=_unlike_and_large,
+            node=lambda number: {"labels": {"pool": "large" if number < 63 else "small"}},
+            placed=lambda _: {"containers": [container({"cpu": "16"})]},
+            per_node=1,
+            pods=64,
+            groups_in_vain=1,
+            always_vain=True,
+        ),
+        {"vain": 2_000 / 64, "again": 0.3},
     ),
     "default, elastic": Feature(Trial(pods=1_000, groups=100, group=lambda _: {"minMember": 1}), {"success": 0.03}),
     "default, elastic, five sizes": Feature(

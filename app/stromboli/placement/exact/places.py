@@ -110,8 +110,9 @@ class _Verdict:
     """What was found for a gang in one situation."""
 
     found: Found
-    #: the problem that has no solution, of the last set of groups that was tried
+    #: the problem that has no solution, and the set of groups of it, the last that was tried
     problem: Problem
+    groups: frozenset[str] | None = None
 
 
 class _Attempt:
@@ -180,6 +181,9 @@ class _Attempt:
         if accepted < pods_needed(problem) and told is not None and told.actionable is Actionable.User:
             # Pods that no node takes, even alone, say so themselves.
             return None
+        # Without what keeps pods from them, other nodes come into question.
+        every = read(self._session, self._job, self._kinds, empty=True, every_node=True)
+        problem = with_groups(self._session, every, self._job, verdict.groups)
         sets, steps = conflicts(problem, self._left)
         self._took(steps)
         without = ", or ".join(f"without {' and '.join(names)}" for names in sets)
@@ -204,7 +208,7 @@ class _Attempt:
 
     def _solve(self, reading: Reading, *, real: bool) -> _Verdict:
         """Search with each set of groups that would do; with `real` places are tried on a statement."""
-        proven, problem = True, reading.problem
+        proven, problem, active = True, reading.problem, None
         for active in self._groups():
             if active is _TOO_MANY:
                 return _Verdict(Found(None, False, 0), problem)
@@ -213,7 +217,7 @@ class _Attempt:
             if found.places is not None:
                 return _Verdict(found, problem)
             proven = proven and found.proven
-        return _Verdict(Found(None, proven, 0), problem)
+        return _Verdict(Found(None, proven, 0), problem, active)
 
     def _search(self, reading: Reading, problem: Problem, *, real: bool) -> Found:
         if not real and len(problem.kinds) == 1 and not any(True for _ in problem.rules):

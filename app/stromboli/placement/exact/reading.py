@@ -43,9 +43,14 @@ class Reading:
     rows: Rows
 
 
-def read(session: Session, job: Job, kinds: list[list[PodRecord]], *, empty: bool = False) -> Reading:
-    """The problem of a job whose pods are divided into kinds, but for what it needs, see `needs`."""
-    return _Reader(session, job, kinds, empty=empty).read()
+def read(
+    session: Session, job: Job, kinds: list[list[PodRecord]], *, empty: bool = False, every_node: bool = False
+) -> Reading:
+    """The problem of a job whose pods are divided into kinds, but for what it needs, see `needs`.
+
+    Nodes that take none of its pods are no part of it, unless it asks for `every_node`.
+    """
+    return _Reader(session, job, kinds, empty=empty, every_node=every_node).read()
 
 
 def kinds_of(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[list[PodRecord]]:
@@ -67,11 +72,14 @@ def _one_of_each_class(pods: Sequence[PodRecord]) -> Iterator[PodRecord]:
 
 
 class _Reader:
-    def __init__(self, session: Session, job: Job, kinds: list[list[PodRecord]], *, empty: bool) -> None:
+    def __init__(
+        self, session: Session, job: Job, kinds: list[list[PodRecord]], *, empty: bool, every_node: bool
+    ) -> None:
         self._session = session
         self._job = job
         self._kinds = kinds
         self._empty = empty
+        self._every_node = every_node
         self._first = [pods[0] for pods in kinds]
         #: the nodes of the problem by row in the session
         self._rows: Rows
@@ -86,7 +94,8 @@ class _Reader:
         overcommitted = ~fits(np.zeros(len(room)), room, nodes.always)
         masks = [mask & ~overcommitted for mask in masks]
         own = [mask & fits(request, room) for mask, request in zip(masks, requests, strict=True)]
-        self._rows = np.flatnonzero(np.logical_or.reduce(own)) if own else np.zeros(0, np.intp)
+        rows = nodes.rows if self._every_node else np.flatnonzero(np.logical_or.reduce(own)) if own else ()
+        self._rows = np.array(rows, np.intp)
         # What no pod asks for is no part of it, and no difference between nodes.
         columns = np.flatnonzero(np.any([request > 0 for request in requests], axis=0)).tolist()
         columns.sort(key=lambda column: (column == PODS, column))
