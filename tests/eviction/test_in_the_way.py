@@ -11,6 +11,7 @@ from stromboli.api.decisions import Evict
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.actions.evictions import nominated
 from tests.builders import decide, node, pod, pod_group, queue, state
+from tests.kube import test_dra as dra
 from tests.kube import test_volumes as volumes
 from tests.plugins.test_deviceshare import NUMBER, gpu_node, user
 
@@ -58,6 +59,21 @@ def mounts(name: str) -> dict[str, Any]:
     return {"volumes": volumes.pod_volumes(name)}
 
 
+DEVICES = dra.device_class(), dra.resource_slice("n0", dra.device("gpu-0"))
+
+
+def device(name: str, on: str = "", **more: Any) -> list[dict[str, Any]]:
+    """A claim for a device, which holds one if a pod with it is on a node."""
+    if not on:
+        return [dra.claim(name, **more)]
+    status = dra.allocation(on, "gpu-0") | {"reservedFor": [{"resource": "pods", "name": "v", "uid": "uid-v"}]}
+    return [dra.claim(name, status=status)]
+
+
+def claims(name: str) -> dict[str, Any]:
+    return {"resourceClaims": [{"name": name, "resourceClaimName": name}]}
+
+
 def card(name: str, on: str = "", priority: str = "high") -> Any:
     made = {"volcano.sh/gpu-index": "0"} if on else {}
     return user(name, {NUMBER: "1"}, on, priority, annotations=made, priority=PRIORITIES[priority])
@@ -65,6 +81,17 @@ def card(name: str, on: str = "", priority: str = "high") -> Any:
 
 #: what there is, what of low priority holds what is needed, and who needs it
 SCENES: dict[str, tuple[list[Any], list[Any], Any]] = {
+    "a device": (
+        [
+            node("n0"),
+            dra.device_class(),
+            dra.resource_slice("n0", dra.device("gpu-0")),
+            *device("a", "n0"),
+            *device("b"),
+        ],
+        [of("low", "v", "n0", **claims("a"))],
+        of("high", "p", **claims("b")),
+    ),
     "a host port": ([node("n0")], [of("low", "v", "n0", **PORT)], of("high", "p", **PORT)),
     "its own anti-affinity": ([node("n0")], [of("low", "v", "n0", **LABELS)], of("high", "p", **apart(HOST))),
     "the victim's anti-affinity": ([node("n0")], [of("low", "v", "n0", **apart(HOST))], of("high", "p", **LABELS)),

@@ -216,7 +216,7 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
             return reasons.of_failure(cause)
         hit = failed & left
         if hit.any():
-            counts[cause] = int(hit.sum())
+            counts[cause] = counts.get(cause, 0) + int(hit.sum())
             left &= ~hit
     if not left.any():
         message = f"no node takes the pod: {_listed(counts)}"

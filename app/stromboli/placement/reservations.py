@@ -186,13 +186,16 @@ def _promise(session: Session, statement: Statement, job: Job, pod: PodRecord, p
 
 
 def _later(session: Session, pod: PodRecord, node: int) -> bool:
-    """Whether a pod has a place on a node when pods that terminate have gone, which may hold more than amounts."""
+    """Whether a pod has a place on a node when pods that terminate have gone, which may hold more than amounts.
+
+    Claims give devices back some time after their pods: until then the place stays reserved.
+    """
     nodes = session.view.nodes
-    return bool(
-        session.kernel.varies(pod)
-        and fits(session.view.request(pod), nodes.future_idle(node), nodes.always)
-        and session.passing_later(pod)[node]
-    )
+    if not session.kernel.varies(pod) or not fits(session.view.request(pod), nodes.future_idle(node), nodes.always):
+        return False
+    claims = pod.pod_class.needs_claims(session.view.snapshot.claimed)
+    passing = session.kernel.feasible(pod, hopeful=True) if claims else session.passing_later(pod)
+    return bool(passing[node])
 
 
 def _keep(session: Session, statement: Statement, job: Job) -> bool:

@@ -233,15 +233,19 @@ class Predicates(Plugin):
 
     def on_allocate(self, operation: Operation) -> None:
         self._placed.add(operation)
-        if operation.kind is not Kind.Evict and self._has_claims(operation):
-            for pod, node in zip(operation.pods, operation.nodes, strict=True):
+        for pod, node in zip(operation.pods, operation.nodes, strict=True) if self._has_claims(operation) else ():
+            if operation.kind is Kind.Evict:
+                self._dynamic_resources.stay(pod, node)
+            else:
                 self._volume_binding.assume(pod, node)
                 self._dynamic_resources.assume(pod, node)
 
     def on_deallocate(self, operation: Operation) -> None:
         self._placed.remove(operation)
-        if operation.kind is not Kind.Evict and self._has_claims(operation):
-            for pod, node in zip(operation.pods, operation.nodes, strict=True):
+        for pod, node in zip(operation.pods, operation.nodes, strict=True) if self._has_claims(operation) else ():
+            if operation.kind is Kind.Evict:
+                self._dynamic_resources.leave(pod, node)
+            else:
                 self._volume_binding.forget(pod)
                 self._dynamic_resources.forget(pod, node)
 

@@ -16,7 +16,6 @@ from functools import partial
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from stromboli.api.decisions import ClaimUse
 from stromboli.api.objects import NodeSelector
@@ -26,6 +25,7 @@ from stromboli.framework.recent import Recent
 from stromboli.framework.view import View
 from stromboli.kube.dra.allocation import allocation_of, reaching
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate
+from stromboli.kube.dra.answers import PASSED, TOO_FEW, Answers
 from stromboli.kube.dra.extended import SpecialClaim
 from stromboli.kube.dra.holdings import claim_keys, holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
@@ -34,18 +34,17 @@ from stromboli.kube.dra.pod_claims import ClaimsOfPods
 from stromboli.kube.dra.readiness import failure, is_ready, unusable, waits
 from stromboli.kube.dra.requests import ClaimRequest, SelectorError, claim_requests
 from stromboli.kube.dra.reservation import MOST_PODS
+from stromboli.kube.dra.returns import Held, Returns
 from stromboli.kube.dra.special_claims import ExtendedResources
+from stromboli.kube.dra.stock import Balance
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.pods import PodRecord
 
-#: causes: which claim is to blame, -1 for none of them alone, and why
-_PASSED, _TOO_FEW = (-1, ""), (-1, "cannot allocate all claims")
+#: causes, see `Answers`
 _TOO_LONG = (-1, "the search for devices exceeds its limit")
 _UNREADY = (-1, "all devices are asked for, and a pool is being updated or inconsistent")
 _TOO_COSTLY = "the selectors of the namespace's claims exceed their cost limit"
 _CROWDED = "node(s) had insufficient resources for all pods that share a resource claim"
-#: causes that are told apart
-_MOST_CAUSES = 16
 #: devices that may be tried for claims that ask alike, on all nodes together
 _TRIES = 10_000
 #: What the selectors and searches of a namespace's claims may cost in a session; a step of a selector costs 1.
@@ -54,36 +53,6 @@ _MOST_COST = 1_000_000
 _TRY_COST, _FREE_TRIES = 5, 1_000
 #: demands whose columns are kept
 _MOST_DEMANDS = 32
-
-
-@dataclass(slots=True)
-class _Answers:
-    """Where claims that ask alike can be satisfied."""
-
-    claim_requests: list[ClaimRequest]
-    #: index into `causes` of each node, shape (nodes,)
-    of_node: npt.NDArray[np.int16]
-    #: how much of the log of changes is in it
-    seen: int
-    #: a search took so long that there is no other
-    hopeless: bool = False
-    causes: list[tuple[int, str]] = field(default_factory=lambda: [_PASSED, _TOO_FEW])
-
-    def set(self, rows: Rows, cause: tuple[int, str]) -> None:
-        """Say why nodes cannot satisfy them; empty when they can."""
-        if cause not in self.causes:
-            if len(self.causes) > _MOST_CAUSES:
-                cause = self.causes[-1]
-            else:
-                self.causes.append(cause)
-        self.of_node[rows] = self.causes.index(cause)
-
-    def filters(self, claims: Sequence[ResourceClaim]) -> Filters:
-        """The nodes that can, by what excludes the others."""
-        for index in range(1, len(self.causes)):
-            claim, why = self.causes[index]
-            name = f'resourceclaim "{claims[claim].metadata.name}", ' if claim >= 0 else ""
-            yield f"{name}{why}", self.of_node != index
 
 
 class DynamicResources:
@@ -112,6 +81,16 @@ class DynamicResources:
         """Give them back."""
         if self.concerns(pod):
             self._opened().forget(pod, node)
+
+    def leave(self, pod: PodRecord, node: int) -> None:
+        """Count what the claims of an evicted pod give back as free."""
+        if self.concerns(pod):
+            self._opened().leave(pod, node)
+
+    def stay(self, pod: PodRecord, node: int) -> None:
+        """Count it as held again."""
+        if self.concerns(pod):
+            self._opened().stay(pod, node)
 
     def uses(self, pod: PodRecord) -> list[ClaimUse]:
         """The claims of a pod that got a node, and what they are to hold. Raises ClaimError."""
@@ -148,6 +127,7 @@ class _Book:
         holdings = holdings_of(view.snapshot, objects)
         self._in_use: Mask = holdings.held(self._devices).copy()
         self._balance = holdings.balance(self._devices).copy()
+        self._returns = Returns(self._claims, holdings, self._devices, self._inventory)
         #: None while no pod asks for any
         self._extended = ExtendedResources(view) if view.snapshot.claimed else None
         #: by uid of the pod: the claim for its extended resources that an earlier attempt left
@@ -164,7 +144,7 @@ class _Book:
         self._users: defaultdict[str, set[str]] = defaultdict(set)
         #: nodes whose free devices changed; None stands for all nodes
         self._log: list[int | None] = []
-        self._answers: dict[bytes, _Answers] = {}
+        self._answers: dict[bytes, Answers] = {}
         #: those that were looked for last
         self._demands: Recent[bytes, Demand] = Recent(_MOST_DEMANDS)
         #: by namespace
@@ -196,7 +176,7 @@ class _Book:
 
     def _special_answers(
         self, extended: ExtendedResources, pod: PodRecord, waiting: list[ResourceClaim]
-    ) -> Iterator[tuple[Mask, list[ResourceClaim], _Answers]]:
+    ) -> Iterator[tuple[Mask, list[ResourceClaim], Answers]]:
         """Nodes where a pod needs a claim of its own, its claims there, and where these can be satisfied.
 
         Raises ClaimError.
@@ -244,6 +224,12 @@ class _Book:
             if not given.users:
                 del self._given[claim.key]
                 self._change(given.taken or (), given.node, in_use=False)
+
+    def leave(self, pod: PodRecord, node: int) -> None:
+        self._mark(self._returns.leave(pod), node, in_use=False)
+
+    def stay(self, pod: PodRecord, node: int) -> None:
+        self._mark(self._returns.stay(pod), node, in_use=True)
 
     def uses(self, pod: PodRecord) -> list[ClaimUse]:
         special = self._special.get(pod.row)
@@ -314,7 +300,7 @@ class _Book:
 
     # -- where claims can be satisfied -------------------------------------------------------------------------------
 
-    def _answers_for(self, claims: Sequence[ResourceClaim]) -> _Answers:
+    def _answers_for(self, claims: Sequence[ResourceClaim]) -> Answers:
         key = _key(claims)
         budget = self._purses.setdefault(claims[0].metadata.namespace or "default", StepBudget(_MOST_COST))
         answers = self._answers.get(key)
@@ -324,16 +310,28 @@ class _Book:
                 if budget.left < 0 or not budget.spend(choice.selected(self._devices).cost):
                     raise ClaimError(_TOO_COSTLY)
             nowhere = np.full(len(self._facts), int(bool(wanted)), np.int16)
-            answers = self._answers[key] = _Answers(wanted, nowhere, len(self._log))
+            answers = self._answers[key] = Answers(wanted, nowhere, len(self._log))
             self._ask(answers, key, self._inventory.nodes, budget)
         changed = set(self._log[answers.seen :])
         answers.seen = len(self._log)
         if changed:
             few = np.array(sorted(row for row in changed if row is not None), np.intp)
             self._ask(answers, key, self._inventory.nodes if None in changed else few, budget)
+        if answers.ever is None and (answers.of_node == answers.causes.index(TOO_FEW)).any():
+            answers.ever = self._if_none_were_in_use(answers, key)
         return answers
 
-    def _ask(self, answers: _Answers, key: bytes, nodes: Rows, budget: StepBudget) -> None:
+    def _if_none_were_in_use(self, answers: Answers, key: bytes) -> Mask:
+        """The nodes where claims could be satisfied if no other held devices, shape (nodes,)."""
+        demand, tries = self._demand_for(lambda: answers.claim_requests, key), StepBudget(_TRIES)
+        free, balance, nodes = np.zeros_like(self._in_use), Balance(self._devices.stock), self._inventory.nodes
+        ever: Mask = answers.of_node == answers.causes.index(PASSED)
+        with suppress(SelectorError, SearchError):
+            for alike in demand.alike(nodes[~ever[nodes]], self._inventory, free, balance):
+                ever[alike] = allocate(demand, self._inventory.on(int(alike[0])), free, balance, tries) is not None
+        return ever
+
+    def _ask(self, answers: Answers, key: bytes, nodes: Rows, budget: StepBudget) -> None:
         demand, tries = self._demand_for(lambda: answers.claim_requests, key), StepBudget(_TRIES)
         for alike in demand.alike(nodes, self._inventory, self._in_use, self._balance):
             if answers.hopeless or budget.left < 0:
@@ -347,7 +345,7 @@ class _Book:
                 answers.hopeless = True
                 answers.set(alike, _TOO_LONG)
             else:
-                answers.set(alike, _TOO_FEW if taken is None else _PASSED)
+                answers.set(alike, TOO_FEW if taken is None else PASSED)
         if self._devices.pools.unready and demand.asks_for_all:
             answers.set(nodes[self._inventory.unready[nodes]], _UNREADY)
         # What claims usually take costs nothing.
@@ -363,20 +361,23 @@ class _Book:
         return allocate(demand, self._inventory.on(node), self._in_use, self._balance, tries)
 
     def _change(self, taken: Sequence[Taken], node: int, *, in_use: bool) -> None:
+        self._mark([(each.device, each.consumed) for each in taken if not each.choice.admin], node, in_use=in_use)
+
+    def _mark(self, given: Sequence[Held], node: int, *, in_use: bool) -> None:
+        """Count devices and shares as in use, or as free."""
         stock = self._devices.stock
-        given = [each for each in taken if not each.choice.admin]
-        for each in given:
-            if each.consumed is None:
-                self._in_use[each.device] = in_use
-        drawing = [each for each in given if stock.pool[each.device] >= 0] if stock else []
-        for each in drawing:
+        for device, consumed in given:
+            if consumed is None:
+                self._in_use[device] = in_use
+        drawing = [(device, consumed) for device, consumed in given if stock.pool[device] >= 0] if stock else []
+        for device, consumed in drawing:
             change = self._balance.take if in_use else self._balance.give_back
-            change(each.device, each.consumed)
-        if any(not stock.is_local(each.device) for each in drawing) or any(
-            self._inventory.is_shared(each.device) for each in taken
+            change(device, consumed)
+        if any(not stock.is_local(device) for device, _ in drawing) or any(
+            self._inventory.is_shared(device) for device, _ in given
         ):
             self._log.append(None)
-        elif taken:
+        elif given:
             self._log.append(node)
 
 

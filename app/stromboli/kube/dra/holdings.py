@@ -84,6 +84,11 @@ class Holdings:
         self._holders.update(held)
         self._touched.update(held)
 
+    def of(self, key: str) -> list[tuple[DeviceId, Mapping[str, Amount] | None]]:
+        """What a claim alone holds: devices, and shares of devices with what they consume."""
+        whole = [(device, None) for device in self._devices.get(key, ()) if self._holders[device] == 1]
+        return [*whole, *self._shares.get(key, ())]
+
     def held(self, devices: Devices) -> Mask:
         """Whether each device is held, shape (devices + 1,)."""
         version, mask = self._mask

@@ -1,0 +1,71 @@
+"""What claims give back in a session: the devices of those whose last pods leave.
+
+A claim is deallocated when the last pod has gone that it is reserved for, or deleted with the pod that it was created
+for. Devices that several nodes reach are left out: what becomes free on one node would seem to be free on the others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from stromboli.kube.dra.capacity import Amount
+from stromboli.kube.dra.holdings import Holdings
+from stromboli.kube.dra.inventory import Devices, Inventory
+from stromboli.kube.dra.objects import ResourceClaim
+from stromboli.kube.dra.pod_claims import ClaimsOfPods
+from stromboli.state.pods import PodRecord
+
+#: a device, by row, and what of its capacities is consumed; None for all of it
+Held: TypeAlias = tuple[int, Mapping[str, Amount] | None]
+
+
+class Returns:
+    """The claims of pods that leave."""
+
+    def __init__(self, claims: ClaimsOfPods, holdings: Holdings, devices: Devices, inventory: Inventory) -> None:
+        self._claims = claims
+        self._holdings = holdings
+        self._devices = devices
+        self._inventory = inventory
+        #: by key of the claim: uids of pods that leave
+        self._leaving: defaultdict[str, set[str]] = defaultdict(set)
+        #: by key of the claim: what it gave back
+        self._given: dict[str, list[Held]] = {}
+
+    def leave(self, pod: PodRecord) -> list[Held]:
+        """What becomes free with a pod."""
+        freed = []
+        for claim in self._of(pod):
+            self._leaving[claim.key].add(pod.uid)
+            if {consumer.uid for consumer in claim.status.reserved_for or ()} <= self._leaving[claim.key]:
+                self._given[claim.key] = list(self._held(claim))
+                freed += self._given[claim.key]
+        return freed
+
+    def stay(self, pod: PodRecord) -> list[Held]:
+        """What is held again when a pod stays after all."""
+        taken = []
+        for claim in self._of(pod):
+            self._leaving[claim.key].discard(pod.uid)
+            taken += self._given.pop(claim.key, [])
+        return taken
+
+    def _of(self, pod: PodRecord) -> Sequence[ResourceClaim]:
+        """The claims of a pod that are allocated, the one for its extended resources as well."""
+        special = self._claims.objects.claim_of(self._holdings.special.get(pod.uid, ""))
+        found = [*self._claims.existing(pod), *([] if special is None else [special])]
+        return [claim for claim in found if claim.status.allocation is not None]
+
+    def _held(self, claim: ResourceClaim) -> Iterator[Held]:
+        """What of one node no other claim holds."""
+        for device, consumed in self._holdings.of(claim.key):
+            row = self._devices.row(device)
+            if row >= 0 and not self._inventory.is_shared(row) and self._is_local(row):
+                yield row, consumed
+
+    def _is_local(self, row: int) -> bool:
+        """Whether what a device draws on belongs to its node."""
+        stock = self._devices.stock
+        return not stock or stock.pool[row] < 0 or stock.is_local(row)

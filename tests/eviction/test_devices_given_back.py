@@ -1,0 +1,119 @@
+"""Devices that evicted pods give back: for whom, when, and that no other pod goes meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stromboli.api.decisions import Bind, Evict
+from stromboli.engine import Engine, SessionResult, Successive
+from stromboli.framework.environment import Environment
+from stromboli.framework.explain import all_reasons
+from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.state.cluster import ClusterState
+from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.eviction.test_in_the_way import BOTH, CLASSES, GROUPS, claims, of
+from tests.kube import test_dra as dra
+
+
+def cluster(*objs: Any, gpus: int = 1) -> ClusterState:
+    """A node with so many devices."""
+    made = state(CLASSES, queue("default"), node("n0"), *GROUPS)
+    devices = [dra.device(f"gpu-{number}") for number in range(gpus)]
+    for each in (dra.device_class(), dra.resource_slice("n0", *devices), *objs):
+        made.upsert(each["kind"] if isinstance(each, dict) else type(each).__name__, each)
+    return made
+
+
+def held(name: str, *users: str, gpu: str = "gpu-0", **more: Any) -> dict[str, Any]:
+    """A claim that holds a device for some pods."""
+    reserved = [{"resource": "pods", "name": each, "uid": f"uid-{each}"} for each in users]
+    return dra.claim(name, status=dra.allocation("n0", gpu) | {"reservedFor": reserved}, **more)
+
+
+def engine(action: str) -> Engine:
+    return Engine(DEFAULT_POLICY.replace("allocate, backfill", f"allocate, {action}, backfill"))
+
+
+def gone(result: SessionResult) -> list[str]:
+    return sorted(each.name for each in result.decisions if isinstance(each, Evict))
+
+
+def bound(result: SessionResult) -> list[str]:
+    return sorted(each.name for each in result.decisions if isinstance(each, Bind))
+
+
+@BOTH
+@pytest.mark.parametrize("other", [False, True])
+def test_the_pod_gets_the_device_when_the_claim_is_gone_and_no_other_pod_goes(action: str, other: bool) -> None:
+    """The claim of the victim outlives it for a while; an equal pod holds another device."""
+    low = [of("low", "v", "n0", **claims("a")), held("a", "v")]
+    low += [of("low", "w", "n0", **claims("c")), held("c", "w", gpu="gpu-1")] if other else []
+    live = cluster(*low, of("high", "p", **claims("b")), dra.claim("b"), gpus=2 if other else 1)
+    sessions = Successive(engine(action), Environment())
+    victims = gone(first := sessions.decide(live.snapshot(), now=NOON))
+    assert len(victims) == 1
+    assert bound(first) == []
+    victim, claim = victims[0], "a" if victims[0] == "v" else "c"
+    later = [
+        lambda: live.upsert("Pod", of("low", victim, "n0", deleted=True, **claims(claim))),
+        lambda: live.delete("Pod", f"default/{victim}"),
+        lambda: None,
+    ]
+    for number, change in enumerate(later):
+        change()
+        result = sessions.decide(live.snapshot(), now=NOON + 1 + number)
+        assert (gone(result), bound(result)) == ([], [])
+        assert all_reasons(result.session)["default/p"].reason == "WaitingForRelease"
+    live.delete("ResourceClaim", f"default/{claim}")
+    assert bound(sessions.decide(live.snapshot(), now=NOON + 9)) == ["p"]
+
+
+@BOTH
+def test_pods_that_share_a_claim_go_together(action: str) -> None:
+    low = [of("low", name, "n0", **claims("a")) for name in ("v", "w")]
+    live = cluster(*low, held("a", "v", "w"), of("high", "p", **claims("b")), dra.claim("b"))
+    result = engine(action).decide(live.snapshot(), now=NOON)
+    assert gone(result) == ["v", "w"]
+
+
+@BOTH
+def test_no_pod_goes_for_a_device_that_one_who_stays_shares(action: str) -> None:
+    live = cluster(
+        of("low", "v", "n0", **claims("a")),
+        of("high", "stays", "n0", **claims("a")),
+        held("a", "v", "stays"),
+        of("high", "p", **claims("b")),
+        dra.claim("b"),
+    )
+    assert gone(engine(action).decide(live.snapshot(), now=NOON)) == []
+
+
+@BOTH
+def test_no_pod_goes_for_devices_that_do_not_exist(action: str) -> None:
+    wanted = dra.claim("b", dra.request("r", count=2))
+    live = cluster(of("low", "v", "n0", **claims("a")), held("a", "v"), of("high", "p", **claims("b")), wanted)
+    result = engine(action).decide(live.snapshot(), now=NOON)
+    assert gone(result) == []
+    why = all_reasons(result.session)["default/p"]
+    assert (why.message, why.actionable) == ("no node takes the pod: cannot allocate all claims", "user")
+
+
+def test_who_waits_for_a_device_that_others_hold_is_told_that_it_resolves() -> None:
+    live = cluster(of("high", "v", "n0", **claims("a")), held("a", "v"), of("high", "p", **claims("b")), dra.claim("b"))
+    why = all_reasons(engine("preempt").decide(live.snapshot(), now=NOON).session)["default/p"]
+    assert (why.message, why.actionable) == ("no node takes the pod: cannot allocate all claims", "wait")
+
+
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+def test_a_queue_takes_devices_back(action: str) -> None:
+    low = pod("v", "low", cpu="7", node="n0", **claims("a"))
+    live = cluster(low, held("a", "v"), dra.claim("b"))
+    for each in (queue("rich", deserved={"cpu": "1"}), queue("poor", deserved={"cpu": "7"})):
+        live.upsert("Queue", each)
+    live.upsert("PodGroup", pod_group("low", 1, "rich", "Running"))
+    live.upsert("PodGroup", pod_group("high", 1, "poor"))
+    live.upsert("Pod", pod("p", "high", cpu="1", **claims("b")))
+    by = DEFAULT_POLICY.replace("allocate, backfill", f"allocate, {action}, backfill").replace("proportion", "capacity")
+    assert gone(Engine(by).decide(live.snapshot(), now=NOON)) == ["v"]
