@@ -249,13 +249,13 @@ def test_a_session_ends_where_nobody_waits_or_its_steps_are_used_up() -> None:
     assert bounded.sessions == 0
     # Who leaves while a session runs ends it at its next step.
     left = rehearsal()
-    counted = left._step
+    counted = left.step
 
     def step(steps: int) -> None:
         counted(steps)
         left.abandon()
 
-    left._step = step  # type: ignore[method-assign]
+    left.step = step  # type: ignore[method-assign]
     with pytest.raises(AbandonedError):
         left.run()
     assert 0 < left.steps < whole.steps // 2

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import trustme
+from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
@@ -35,10 +36,10 @@ QUESTION = by_name(builders.pod("a", "a"), ["n0", "n1"])
 
 
 @contextlib.asynccontextmanager
-async def served(seen: Published, **settings: Any) -> AsyncIterator[int]:
-    """The port of a server with these settings."""
+async def served(seen: Published, more: Sequence[APIRouter] = (), **settings: Any) -> AsyncIterator[int]:
+    """The port of a server with these settings, and with more routes."""
     listening = listen("127.0.0.1:0")
-    app = make_app(Standing(lambda: seen), CollectorRegistry(), Probes())
+    app = make_app(Standing(lambda: seen), CollectorRegistry(), Probes(), more=more)
     server = asyncio.create_task(serve(app, listening, Settings(**settings)))
     try:
         yield listening.getsockname()[1]
@@ -158,6 +159,26 @@ async def test_questions_take_no_place_of_the_extender(seen: Published) -> None:
             assert (await http.post("/filter", content=QUESTION)).status_code == 200
             assert (await http.get("/metrics")).status_code == 200
         writer.close()
+
+
+async def test_what_is_not_answered_when_the_server_stops_is_told_to_come_again(
+    seen: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stromboli.http.server._GRACE", 0.1)
+    router, asked = APIRouter(), asyncio.Event()
+
+    @router.get("/api/v1/endless")
+    async def endless() -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with httpx.AsyncClient() as http:
+        async with served(seen, more=[router]) as port:
+            answer = asyncio.create_task(http.get(f"http://127.0.0.1:{port}/api/v1/endless"))
+            await asked.wait()
+        found = await asyncio.wait_for(answer, 60)
+    assert (found.status_code, found.text) == (503, "the service is stopping\n")
+    assert found.headers["retry-after"] == "1"
 
 
 async def test_the_connection_that_waits_longest_makes_room(seen: Published) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from stromboli.api.documents import read_yaml
 from stromboli.discovery import discover
+from stromboli.explain.rehearsal import AbandonedError
 from stromboli.simulation.admission import admit
 from stromboli.simulation.changes import Changes, read_changes
 from stromboli.simulation.manifests import load
@@ -149,3 +150,29 @@ def test_a_priority_class_is_a_change_and_gives_pods_their_priority() -> None:
     assert {name: state.priority_classes[name].value for name in ("high", "higher")} == {"high": 7, "higher": 7}
     other = json.dumps({**pod, "metadata": {"name": "other"}})
     assert [kind for kind, _ in read_changes({"change": other}, state).objects] == ["Pod", "PodGroup"]
+
+
+def _deployment(replicas: int, note: int) -> dict[str, Any]:
+    pod = {
+        "metadata": {"labels": {"app": "a"}, "annotations": {"example.com/note": "x" * note}},
+        "spec": {"schedulerName": "volcano", "containers": [{"name": "main", "image": "x"}]},
+    }
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "a"}}, "template": pod}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+
+
+def test_each_pod_of_a_workload_is_counted_as_large_as_it_is() -> None:
+    counted = list[int]()
+    text = {"change": json.dumps(_deployment(50, 10_000))}
+    read_changes(text, cluster(), counted.append)
+    assert sum(counted) > 50 * 10_000
+
+    def most(steps: int) -> None:
+        counted.append(steps)
+        if sum(counted) > 100_000:
+            raise AbandonedError
+
+    counted.clear()
+    with pytest.raises(AbandonedError):
+        read_changes(text, cluster(), most)
+    assert len(counted) < 10

@@ -211,7 +211,7 @@ class Rehearsal:
     ) -> None:
         """`state` belongs to the rehearsal from now on; `environment` is what the next session would be told.
 
-        All its sessions together take `most_steps`, of which a node looked at is about one; None sets no bound.
+        All of it together takes `most_steps`, of which a node looked at is about one; None sets no bound.
         """
         self.engine = engine
         self.state = state
@@ -220,7 +220,7 @@ class Rehearsal:
         self._now = now
         #: sessions that were run, for tests that count work
         self.sessions = 0
-        #: steps of these sessions
+        #: steps of these sessions, and of reading what they try
         self.steps = 0
         self._most_steps = most_steps
         self._abandoned = False
@@ -229,7 +229,8 @@ class Rehearsal:
         """End the session that runs, and run no further one; may be called from another thread."""
         self._abandoned = True
 
-    def _step(self, steps: int) -> None:
+    def step(self, steps: int) -> None:
+        """Count work. Raises AbandonedError and TooManyStepsError."""
         self.steps += steps
         if self._abandoned:
             raise AbandonedError
@@ -253,7 +254,7 @@ class Rehearsal:
         if change is not None:
             change(state)
         self.sessions += 1
-        engine = self.engine.unbounded().watched(self._step)
+        engine = self.engine.unbounded().watched(self.step)
         result = engine.decide(state.snapshot(), now=self._now, environment=self._environment, follow=trace)
         return result.session
 
@@ -274,7 +275,7 @@ class Rehearsal:
             change(state)
         future, sessions = (
             Future(),
-            Successive((engine or self.engine).unbounded().watched(self._step), self._environment),
+            Successive((engine or self.engine).unbounded().watched(self.step), self._environment),
         )
         for _ in range(cycles):
             if self._abandoned:

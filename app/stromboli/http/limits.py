@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
@@ -59,7 +60,7 @@ class Bounded:
         else:
             self._running[lane] += 1
             try:
-                await self._answer(scope, receive, send)
+                await self._answer_unless_stopped(scope, receive, send)
             finally:
                 self._running[lane] -= 1
 
@@ -75,6 +76,22 @@ class Bounded:
             or path.startswith(_API)
             or scope["extensions"]["tls"]["client"]
         )
+
+    async def _answer_unless_stopped(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def sent(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, sent)
+        except asyncio.CancelledError:
+            # The server stops, and its grace period is over.
+            if started:
+                raise
+            await _refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the service is stopping", receive, send, 0)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
@@ -130,11 +147,10 @@ async def _refuse(status: HTTPStatus, problem: str, receive: Receive, send: Send
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": text, "more_body": True})
-    try:
-        await _read(receive, most)
-    except _GoneError:
-        return
-    await send({"type": "http.response.body"})
+    with suppress(_GoneError):
+        if most:
+            await _read(receive, most)
+        await send({"type": "http.response.body"})
 
 
 class BoundedProtocol(HttpToolsProtocol):

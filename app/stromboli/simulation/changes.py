@@ -20,6 +20,7 @@ from stromboli.api.validation import readable, shown
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
+from stromboli.framework.node_questions import CALL, Watch
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, is_list, load_each, of_list
 from stromboli.state.cluster import ClusterState, object_key
@@ -63,7 +64,7 @@ def try_changes(texts: Texts, rehearsal: Rehearsal, engine: Callable[[str], Engi
 
     `engine` makes one of a policy. Raises PolicyError, and MistakesError when nothing of the texts can be used.
     """
-    changes = read_changes(texts, rehearsal.state)
+    changes = read_changes(texts, rehearsal.state, rehearsal.step)
     if changes.problems and not (changes.objects or changes.removed or changes.policy):
         raise MistakesError(changes.problems)
     other = None if changes.policy is None else engine(changes.policy)
@@ -71,8 +72,11 @@ def try_changes(texts: Texts, rehearsal: Rehearsal, engine: Callable[[str], Engi
     return msgspec.structs.replace(found, problems=[*changes.problems, *found.problems])
 
 
-def read_changes(texts: Texts, state: ClusterState) -> Changes:
-    """Read changes to a state from texts of YAML or JSON; what is wrong is in `problems`."""
+def read_changes(texts: Texts, state: ClusterState, watch: Watch = lambda steps: None) -> Changes:
+    """Read changes to a state from texts of YAML or JSON; what is wrong is in `problems`.
+
+    `watch` is told of the work in steps, and what it raises ends it.
+    """
     out = Changes()
     proposals: list[Proposal] = []
     for source, text in texts.items():
@@ -80,13 +84,14 @@ def read_changes(texts: Texts, state: ClusterState) -> Changes:
             for number, document in enumerate(read_either(text, json=source.endswith(".json")), 1):
                 if number > _MOST:
                     return Changes(problems=[f"{source}: has more than {_MOST:,} documents"])
+                watch(CALL)
                 where = f"{source}: document {number}"
                 for place, each in _flat(document, where, out.problems):
                     _sort(out, proposals, each, place, state)
         except DocumentError as error:
             out.problems.append(f"{source}: {error}")
     source = ", ".join(texts)
-    _decode(out, proposals, source, state)
+    _decode(out, proposals, source, state, watch)
     if not (out.objects or out.removed or out.policy or out.problems):
         out.problems.append(f"{source}: no changes")
     return out
@@ -196,7 +201,7 @@ def _merged(known: Any, change: Any) -> Any:
     return rest | {key: _merged(base.get(key), value) for key, value in change.items() if value is not None}
 
 
-def _decode(out: Changes, proposals: list[Proposal], source: str, state: ClusterState) -> None:
+def _decode(out: Changes, proposals: list[Proposal], source: str, state: ClusterState, watch: Watch) -> None:
     changed = len(proposals) + len(out.removed)
     if changed > _MOST:
         out.problems.append(f"{source}: changes {changed:,} objects, more than {_MOST:,}")
@@ -204,7 +209,7 @@ def _decode(out: Changes, proposals: list[Proposal], source: str, state: Cluster
         return
     if not proposals:
         return
-    loaded = load_each(proposals, most_pods=_MOST)
+    loaded = load_each(proposals, _MOST, watch)
     resources = {resource for kind, obj in loaded.objects for resource in resources_of(kind, obj)}
     if len(resources) > _MOST_RESOURCES:
         out.problems.append(f"{source}: names {len(resources):,} resources, more than {_MOST_RESOURCES}")

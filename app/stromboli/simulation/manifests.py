@@ -18,6 +18,7 @@ from stromboli.api import crds, objects
 from stromboli.api.documents import read_either, read_value
 from stromboli.api.errors import DocumentError, InvalidObjectError
 from stromboli.api.validation import describe, did_you_mean, readable, shown
+from stromboli.framework.node_questions import CALL, Watch
 from stromboli.simulation import refusals, schema, workloads
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
 from stromboli.state.cluster import object_key
@@ -40,6 +41,8 @@ CLUSTER_KINDS = frozenset(
         *("StorageClass", "VolumeAttachment"),
     )
 )
+#: steps that reading a byte of an object takes
+_A_BYTE = 2
 _NAME = re.compile(r"[a-z0-9]([-_.a-z0-9]{0,251}[a-z0-9])?")
 #: the order in which objects are fed, as recorded scenarios expect
 _FEED_ORDER = (
@@ -114,9 +117,9 @@ def load(
     return reader.loaded
 
 
-def load_each(proposals: Iterable[Proposal], most_pods: int) -> Loaded:
-    """Read objects that are to be added or changed."""
-    reader = _Reader(lenient=False, most_pods=most_pods)
+def load_each(proposals: Iterable[Proposal], most_pods: int, watch: Watch) -> Loaded:
+    """Read objects that are to be added or changed; `watch` is told of each that is made of them, and may raise."""
+    reader = _Reader(lenient=False, most_pods=most_pods, watch=watch)
     for proposal in proposals:
         reader.proposal(proposal)
     reader.finish()
@@ -171,8 +174,9 @@ def of_list(kind: str, item: Any) -> Any:
 class _Reader:
     """Sorts what documents hold into objects, scenarios and problems."""
 
-    def __init__(self, lenient: bool, most_pods: int) -> None:
+    def __init__(self, lenient: bool, most_pods: int, watch: Watch | None = None) -> None:
         self._lenient = lenient
+        self._watch = watch
         self.loaded = Loaded()
         self._workloads = workloads.Expansion(self.loaded.owners, self.loaded.kinds, self._is_taken, most_pods)
         #: objects of unknown kinds, which a file that is still to be read may tell of
@@ -293,6 +297,9 @@ class _Reader:
     ) -> None:
         """Read an object; `named` is it in messages, or the workload that it is of."""
         where = f"{place}: {named}"
+        if self._watch is not None:
+            # A workload stands for many pods, each as large as its template.
+            self._watch(CALL + _A_BYTE * len(msgspec.json.encode(manifest)))
         obj = decode(kind, manifest, where, lenient=self._lenient or before is not None)
         if not self._lenient:
             refusals.check(kind, manifest, obj, where, before)
