@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,6 +66,11 @@ class SessionResult:
     def unfinished(self) -> bool:
         """Whether the budget was exhausted before all jobs had their turns, which the next session continues."""
         return bool(self.session.budget.unfinished)
+
+    @property
+    def put_off(self) -> Collection[str]:
+        """The keys of the jobs that the budget did not reach, of which all stands that earlier sessions said."""
+        return self.session.view.trace.not_reached
 
 
 def _without_turns(environment: Environment) -> Environment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,7 @@ class Decisions:
     decisions: list[Decision] = field(default_factory=list)
     conclusive: bool = False
     unfinished: bool = False
+    put_off: Sequence[str] = ()
 
 
 class FirstFit:

@@ -7,11 +7,15 @@ from itertools import pairwise
 
 import pytest
 
+from stromboli.api.crds import PodGroupCondition, PodGroupStatus
+from stromboli.api.decisions import Decision, SetPodGroupStatus, SetPodUnscheduled
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
 from stromboli.live.limits import Reluctance
+from stromboli.state.snapshot import Snapshot
 from tests.live.cluster import SCHEDULING, Cluster
 from tests.live.conftest import StartService, until
+from tests.live.first_fit import Decisions, FirstFit
 
 PODS = "/api/v1/namespaces/default/pods"
 GROUPS = f"{SCHEDULING}/namespaces/default/podgroups"
@@ -72,6 +76,42 @@ async def test_every_pod_that_waits_says_why_whatever_it_lacks(cluster: Cluster,
     await until(lambda: said(cluster, "elastic-late")[0] == "Unschedulable")
     notes = [event["note"] for event in cluster.items("/apis/events.k8s.io/v1/events")]
     assert "QueueNotFound: there is no queue nowhere. The job must be changed." in notes
+
+
+class Once(FirstFit):
+    """Says of a pod that waits and of its job why they do, in one session only; others put the job off, or do not."""
+
+    def __init__(self, job: str, pod: tuple[str, str], *, put_off: bool) -> None:
+        super().__init__()
+        namespace, _, name = job.partition("/")
+        conditions = [PodGroupCondition(type="Unschedulable", status="True", reason="Full", message="Full: no room")]
+        self._said: list[Decision] = [
+            SetPodGroupStatus(namespace, name, PodGroupStatus(phase="Pending", conditions=conditions)),
+            SetPodUnscheduled(namespace, *pod, "Unschedulable", "Full: no room"),
+        ]
+        self._put_off = [job] if put_off else []
+
+    def decide(self, snapshot: Snapshot, *, now: float) -> Decisions:
+        self.sessions += 1
+        said, self._said = self._said, []
+        return Decisions(said, put_off=() if said else self._put_off)
+
+
+@pytest.mark.parametrize("put_off", [True, False])
+async def test_what_was_said_of_a_job_stands_while_it_is_put_off(
+    cluster: Cluster, start: StartService, put_off: bool
+) -> None:
+    cluster.group("large", 1)
+    uid = cluster.pod("large-0", "large", cpu="20")["metadata"]["uid"]
+    decider = Once("default/large", ("large-0", uid), put_off=put_off)
+    await start(lambda _: decider, status_patience=0.3, schedule_period=0.02)
+    await until(lambda: decider.sessions > 50)
+    if put_off:
+        await until(lambda: says(cluster, "large-0", "Full"))
+        await until(lambda: condition(cluster, "large").get("reason") == "Full")
+    else:
+        assert said(cluster, "large-0") == ("", "")
+        assert condition(cluster, "large") == {}
 
 
 async def test_what_is_over_is_taken_back(cluster: Cluster, start: StartService) -> None:

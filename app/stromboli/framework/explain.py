@@ -49,7 +49,9 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
         record = pods.records[row]
         if record is None or record.node_name:
             continue
-        if record.job in passed and refusal(record.conditions) is not None:
+        if record.job in passed and (
+            refusal(record.conditions) is not None or view.trace.jobs.get(record.job) is reasons.TURN_PENDING_AGAIN
+        ):
             continue
         if promised[at]:
             yield record, _why_promised(view, record), False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -39,6 +39,11 @@ class Result(Protocol):
         """Whether the session ended before all jobs had their turns, so that the next should follow at once."""
         ...
 
+    @property
+    def put_off(self) -> Collection[str]:
+        """The keys of the jobs that had no turn, of which all stands that earlier sessions said."""
+        ...
+
 
 class Decider(Protocol):
     """The scheduler as a function of a snapshot and the time in seconds since the epoch."""
@@ -56,7 +61,7 @@ class TickLoop:
         self,
         state: ClusterState,
         decider: Decider | None,
-        carry_out: Callable[[Sequence[Decision], Snapshot], None],
+        carry_out: Callable[[Result, Snapshot], None],
         caught_up: Callable[[], Awaitable[None]],
         observer: Observer,
         settings: Settings,
@@ -82,8 +87,8 @@ class TickLoop:
         self._unfinished = self._disturbed = False
         #: start of the current session, None between sessions
         self._began: float | None = None
-        #: duration of the last session, seconds
-        self._took = 0.0
+        #: duration of the last session in seconds, and its end
+        self._took = self._ended = 0.0
         #: number of the last session, from 1
         self.number = 0
         #: number of urgent changes so far, and number of those that the last complete session saw
@@ -141,7 +146,8 @@ class TickLoop:
         else:
             # Under a stream of changes sessions get half of the time at most: the event loop needs the rest to apply
             # them.
-            await asyncio.sleep(max(self._debounce, min(self._took, self._period)))
+            rested = time.perf_counter() - self._ended
+            await asyncio.sleep(max(self._debounce, min(self._took, self._period) - rested))
         await self._caught_up()
         self._urgent.clear()
 
@@ -168,7 +174,8 @@ class TickLoop:
             return False
         finally:
             self._began = None
-        self._took = time.perf_counter() - started
+        self._ended = time.perf_counter()
+        self._took = self._ended - started
         self._observer.session(snapshot, result, now, self._took)
         log.debug("session ended", session=self.number, decisions=len(result.decisions), seconds=f"{self._took:.6f}")
         if not result.conclusive:
@@ -181,7 +188,7 @@ class TickLoop:
             self._worthwhile = True
         self._unfinished = result.unfinished
         if self._allowed():
-            self._carry_out(result.decisions, snapshot)
+            self._carry_out(result, snapshot)
         self._known = changes
         self._tell()
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -44,11 +44,14 @@ class PodConditions:
         self._waiting: dict[str, asyncio.TimerHandle] = {}
         mirror.listen("Pod", self._pod_changed)
 
-    def tell(self, refusals: Sequence[SetPodUnscheduled]) -> None:
-        """Queue the conditions of waiting pods. Pending conditions of other pods are dropped."""
+    def tell(self, refusals: Sequence[SetPodUnscheduled], put_off: Collection[str]) -> None:
+        """Queue the conditions of waiting pods. Pending conditions of other pods are dropped, but for those of jobs
+        that were `put_off`."""
         wanted = {refusal.key: refusal for refusal in refusals}
         for key in self._wanted.keys() - wanted.keys():
-            self._withdraw(key)
+            record = self._state.record(key)
+            if record is None or record.job not in put_off:
+                self._withdraw(key)
         for key, refusal in wanted.items():
             known = self._wanted.get(key)
             self._wanted[key] = refusal

@@ -13,9 +13,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from stromboli.api.decisions import (
-    Decision,
-)
 from stromboli.live.client import Credentials, Kube
 from stromboli.live.contact import Contact
 from stromboli.live.fence import FencedKube
@@ -347,8 +344,8 @@ class Service:
     def _wake(self, urgent: bool) -> None:
         self._ticks.wake(urgent)
 
-    def _carry_out(self, decisions: Sequence[Decision], snapshot: Snapshot) -> None:
-        self._writers.carry_out(decisions, snapshot, self._ticks.number)
+    def _carry_out(self, result: Result, snapshot: Snapshot) -> None:
+        self._writers.carry_out(result.decisions, result.put_off, snapshot, self._ticks.number)
 
 
 async def _within(seconds: float, otherwise: str, last: Awaitable[object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -134,8 +134,13 @@ class Writers:
         """The parts that release reservations, to be run once the initial lists have been applied."""
         return self._claims, self._volumes
 
-    def carry_out(self, decisions: Sequence[Decision], snapshot: Snapshot, session: int) -> None:
-        """Hand the decisions of a session, taken on a snapshot, to the parts that write them."""
+    def carry_out(
+        self, decisions: Sequence[Decision], put_off: Collection[str], snapshot: Snapshot, session: int
+    ) -> None:
+        """Hand the decisions of a session, taken on a snapshot, to the parts that write them.
+
+        What is still to be written of jobs that were `put_off`, by key, stands.
+        """
         by_type: defaultdict[type[Decision], list[Any]] = defaultdict(list)
         for decision in decisions:
             by_type[type(decision)].append(decision)
@@ -143,8 +148,8 @@ class Writers:
         self.evictor.evict(by_type[Evict], session)
         self.evictor.nominate(by_type[Nominate])
         self._gates.lift(by_type[LiftGate])
-        self._set_pod_group_statuses(by_type[SetPodGroupStatus], by_type[EmitEvent])
-        self._pod_conditions.tell(by_type[SetPodUnscheduled])
+        self._set_pod_group_statuses(by_type[SetPodGroupStatus], by_type[EmitEvent], put_off)
+        self._pod_conditions.tell(by_type[SetPodUnscheduled], put_off)
         for queue in by_type[SetQueueStatus]:
             self.queues.decided(queue)
         self.queues.refresh()
@@ -156,13 +161,15 @@ class Writers:
 
     # -- PodGroups ---------------------------------------------------------------------------------------------------
 
-    def _set_pod_group_statuses(self, statuses: Sequence[SetPodGroupStatus], events: Iterable[EmitEvent]) -> None:
+    def _set_pod_group_statuses(
+        self, statuses: Sequence[SetPodGroupStatus], events: Iterable[EmitEvent], put_off: Collection[str]
+    ) -> None:
         """Queue the statuses for writing. The Events about a PodGroup follow its write, and lapse with it."""
         decided = {status.key: status for status in statuses}
         pending: defaultdict[str, list[EmitEvent]] = defaultdict(list)
         for event in events:
             pending[event.key if event.kind == "PodGroup" else ""].append(event)
-        self._status.withdraw("PodGroup", but=decided)
+        self._status.withdraw("PodGroup", but={*decided, *put_off})
         for key, decision in decided.items():
             pod_group = self._mirror.state.pod_group(key)
             if pod_group is None:
