@@ -11,7 +11,7 @@ from stromboli.api import crds
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.framework.environment import Environment
 from stromboli.framework.explain import pending_reasons
-from stromboli.framework.long_turns import LONGEST, LongTurns
+from stromboli.framework.long_turns import A_SECOND, LONGEST, SAVED, LongTurns
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 from tests import builders
@@ -105,7 +105,7 @@ def test_no_turn_takes_more_than_it_may(what: str) -> None:
     late = [builders.pod_group("late", 2, queue="other", phase="Inqueue"), *builders.gang("late", 2, cpu="1")]
     state, decide = cluster(*make("big", 4 * MEMBERS)), Successive(engine(actions, plugins), Environment())
     first = session(decide, state)
-    assert first.session.kernel.steps <= len(decide.engine.policy.actions) * (STEPS * (LONGEST + 12) + _QUESTION)
+    assert first.session.kernel.steps <= len(decide.engine.policy.actions) * (STEPS * (LONGEST + SAVED) + _QUESTION)
     for obj in late:
         state.upsert(type(obj).__name__, obj)
     for number in range(4):
@@ -162,7 +162,7 @@ def test_long_turns_take_a_part_of_the_time_whatever_is_submitted() -> None:
             if taken > most:
                 turns.cut(job, taken)
         left = turns.left(lambda _: True)
-    assert beyond <= STEPS * (2 * 10 * LONGEST + 0.05 * 3600)
+    assert beyond <= STEPS * (2 * 10 * LONGEST + A_SECOND * 3600)
 
 
 def test_turns_without_a_budget_are_not_cut() -> None:

@@ -163,7 +163,7 @@ def test_searches_for_victims_share_a_budget_too(action: str) -> None:
     objs += [builders.pod(f"holds-{at}", group="holds", cpu="7500m", node="big") for at in range(8)]
     objs += [builders.pod_group("late", 1, queue="other", created=9, **above)]
     objs += [builders.pod("late", group="late", cpu="5", priority=100, nodeSelector={"for": "late"})]
-    text = builders.policy("priority gang", "predicates proportion nodeorder", actions=f"allocate, {action}")
+    text = builders.policy("priority gang", "predicates proportion nodeorder", actions=action)
     decide = Successive(Engine(f"{text}\nsession: {{steps: {STEPS}}}\n"), Environment())
     result = session(decide, busy(*objs))
     assert any(key.startswith("default/holds-") for key in result.session.evicted)

@@ -16,7 +16,7 @@ from stromboli.framework.job import Job
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.long_turns import LONGEST
 from stromboli.framework.questions import Questions
-from stromboli.framework.turns import TURN, Beyond, Turns, line_up
+from stromboli.framework.turns import TOLD, TURN, Beyond, Turns, line_up
 from stromboli.framework.view import View
 
 T = TypeVar("T")
@@ -58,7 +58,8 @@ class Budget:
 
     def line_up(self, action: str, waiting: Mask) -> list[Job]:
         """The jobs that may have turns of an action: of those that wait no more than the budget reaches at most."""
-        jobs, most = self._view.jobs, self._steps // (TURN + self._kernel.steps_of_question) + 1
+        # As a rule not all turns are in vain.
+        jobs, most = self._view.jobs, self._steps // (TURN + TOLD // 2) + 1
         self._beyond.pop(action, None)
         if not self._view.bounded or np.count_nonzero(waiting) <= most:
             return jobs.of(waiting)
@@ -91,7 +92,7 @@ class Budget:
             turns.drop((job,))
             self._wait_for_a_longer_turn(job)
             return otherwise
-        before, counts = self._kernel.steps, job.counts[:]
+        before, counts, phase = self._kernel.steps, job.counts[:], job.phase
         try:
             found = self._attempt(job, turn, otherwise, most)
             if long.any:
@@ -104,7 +105,8 @@ class Budget:
                 self._wait_for_a_longer_turn(job)
             return otherwise
         finally:
-            turns.had(job, self._kernel.steps - before + more)
+            told = TOLD if (job.counts, job.phase) == (counts, phase) else 0
+            turns.had(job, self._kernel.steps - before + more + told)
 
     def _wait_for_a_longer_turn(self, job: Job) -> None:
         self.too_long.add(job.key)

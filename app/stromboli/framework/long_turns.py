@@ -14,10 +14,10 @@ from typing import Any
 from stromboli.framework.job import Job
 
 #: what any turn may take, in budgets of a session
-LONGEST = 3
+LONGEST = 4
 #: what a queue saves in a second, what it has saved in all unless a job needs more, and what a job may need at most,
 #: in budgets of a session
-_A_SECOND, _SAVED, _MOST = 0.05, 12, 100
+A_SECOND, SAVED, _MOST = 0.1, 26, 200
 
 
 class LongTurns:
@@ -27,7 +27,7 @@ class LongTurns:
         """`limit` is the budget of a session, `left` what the same action left in the session before."""
         self._limit = limit
         #: steps that any turn may take, and what the first turn of a queue may
-        self.free, self.first = limit * LONGEST, limit * (LONGEST + _SAVED)
+        self.free, self.first = limit * LONGEST, limit * (LONGEST + SAVED)
         self._time = time
         #: what queues have used up of their savings, in steps, and when that was so
         self._used: dict[str, tuple[float, float]] = dict(left.get("used", {}))
@@ -39,7 +39,7 @@ class LongTurns:
     def most(self, job: Job) -> float:
         """The steps that the turn of a job may take; 0 while it has to wait for its queue's savings."""
         need = self._needs.get(job.key, 0)
-        saved = max(self._limit * _SAVED, need) - self._used_up(job.queue.name)
+        saved = max(self._limit * SAVED, need) - self._used_up(job.queue.name)
         most = self.free + saved
         return most if most >= need else 0
 
@@ -48,7 +48,7 @@ class LongTurns:
         if queue not in self._used:
             return 0
         used, at = self._used[queue]
-        return max(0.0, used - (self._time() - at) * self._limit * _A_SECOND)
+        return max(0.0, used - (self._time() - at) * self._limit * A_SECOND)
 
     def took(self, job: Job, steps: int) -> None:
         """The turn of a job took so many steps, more than any may."""

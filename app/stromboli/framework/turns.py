@@ -30,8 +30,8 @@ from stromboli.framework.job import Job, Queue
 from stromboli.framework.jobs import Jobs
 from stromboli.framework.long_turns import LONGEST, LongTurns
 
-#: what a turn takes beside the nodes that it looks at, in steps
-TURN = 5_000
+#: what a turn takes beside the nodes that it looks at, and what it takes to tell why it was in vain, in steps
+TURN, TOLD = 800, 8_000
 #: in a session; each hands on what tenants left of the one before
 _MOST_ROUNDS = 16
 
