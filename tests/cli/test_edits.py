@@ -11,6 +11,8 @@ import pytest
 
 from stromboli.cli.completion import completed
 from stromboli.devserver import DevServer
+from stromboli.workloads.model import WorkloadKind
+from stromboli.workloads.table import known_kinds
 from tests.cli.conftest import stromboli
 
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
@@ -50,6 +52,22 @@ def world(tmp_path: Path, repository: Path) -> Iterator[World]:
         made.create("/api/v1/nodes", "v1", "Node", "n1", status={"allocatable": amounts})
         made.create(QUEUES, "scheduling.volcano.sh/v1beta1", "Queue", "team", spec={"weight": 1})
         yield made
+
+
+def anything(row: WorkloadKind) -> dict[str, Any]:
+    """A definition of a kind of workload that takes any object."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "version": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "name": f"{row.plural}.{row.group}",
+        "spec": {
+            "group": row.group,
+            "names": {"kind": row.kind, "plural": row.plural, "singular": row.kind.lower()},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
 
 
 def job(world: World, name: str, *, owned: bool, count: int = 2) -> None:
@@ -142,6 +160,31 @@ def test_a_job_is_found_by_the_name_of_what_made_it(world: World) -> None:
     meta = {"ownerReferences": [{**owner, "kind": "Job", "name": "tune", "apiVersion": "batch/v1"}]}
     world.create(GROUPS, version, "PodGroup", "podgroup-3", metadata=meta, spec={"minMember": 1, "queue": "team"})
     assert "Job/tune and RayJob/tune are called tune" in world.run("job", "delete", "tune")[1]
+
+
+def test_each_kind_of_workload_is_suspended_by_its_own_field(world: World) -> None:
+    rows = [kind.row for kind in known_kinds() if kind.row.suspend and kind.row.group != "batch"]
+    assert len(rows) > 10
+    for row in rows:
+        name, version = row.kind.lower(), f"{row.group}/v1"
+        path = f"/apis/{version}/namespaces/default/{row.plural}"
+        world.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", **anything(row))
+        made = world.create(path, version, row.kind, name, spec={})
+        owner = {"apiVersion": version, "kind": row.kind, "name": name, "uid": made["metadata"]["uid"]}
+        meta, spec = {"ownerReferences": [{**owner, "controller": True}]}, {"minMember": 1, "queue": "team"}
+        world.create(GROUPS, "scheduling.volcano.sh/v1beta1", "PodGroup", f"of-{name}", metadata=meta, spec=spec)
+        assert world.run("job", "suspend", name) == (0, f"{row.kind} default/{name} is suspended\n")
+        found: Any = world.get(f"{path}/{name}")
+        for part in row.suspend.split("."):
+            found = found[part]
+        assert found is True
+
+
+def test_what_is_suspended_has_no_pods_and_is_resumed_by_its_name(world: World) -> None:
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}
+    world.create(JOBS, "batch/v1", "Job", "train", spec={"template": template, "suspend": True})
+    assert world.run("job", "resume", "train") == (0, "Job default/train is resumed\n")
+    assert world.get(f"{JOBS}/train")["spec"]["suspend"] is False
 
 
 def test_names_are_completed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 import yaml
 
 from tests.contract.objects import ferry_definition
@@ -90,3 +92,45 @@ def test_dry_run_and_diff(kubectl: Kubectl) -> None:
     assert "No resources found" in kubectl("get", "pods")
     kubectl("apply", "--server-side", "-f", "-", stdin=MANIFESTS)
     assert kubectl("diff", "-f", "-", stdin=MANIFESTS) == ""
+
+
+#: what typed clients write: the words of `kubectl create`
+CREATED = {
+    "namespace": ["ns", "research"],
+    "job": ["job", "train", "--image=example.com/train:1", "--", "python", "-m", "train"],
+    "cronjob": ["cronjob", "nightly", "--image=example.com/train:1", "--schedule=0 3 * * *"],
+    "deployment": ["deployment", "web", "--image=example.com/web:1", "--replicas=0", "--port=80"],
+    "configmap": ["configmap", "settings", "--from-literal=a=1", "--from-literal=b="],
+    "secret": ["secret", "generic", "key", "--from-literal=token=\N{LATIN SMALL LETTER E WITH ACUTE}"],
+    "serviceaccount": ["serviceaccount", "reader"],
+    "service": ["service", "clusterip", "web", "--tcp=80:8080"],
+    "quota": ["quota", "team", "--hard=cpu=4,memory=8Gi"],
+    "priorityclass": ["priorityclass", "low", "--value=-5", "--preemption-policy=Never"],
+    "pdb": ["pdb", "web", "--selector=app=web", "--min-available=50%"],
+    "role": ["role", "reader", "--verb=get,list", "--resource=pods"],
+    "rolebinding": ["rolebinding", "reader", "--role=reader", "--serviceaccount=default:reader"],
+    "clusterrole": ["clusterrole", "reader", "--verb=get", "--resource=nodes"],
+    "clusterrolebinding": ["clusterrolebinding", "reader", "--clusterrole=reader", "--user=ann"],
+}
+
+
+def within(wanted: Any, found: Any) -> bool:
+    """Whether all that is wanted was found; of what has no value no more is asked."""
+    if isinstance(wanted, dict):
+        return all(not value or within(value, found.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return len(wanted) == len(found) and all(map(within, wanted, found))
+    return bool(wanted == found)
+
+
+@pytest.mark.parametrize("kind", CREATED)
+def test_what_typed_clients_create_is_what_they_mean(kubectl: Kubectl, kind: str) -> None:
+    command, what, *words = CREATED[kind]
+    meant = json.loads(kubectl("create", command, what, "--dry-run=client", "-o", "json", *words))
+    made = json.loads(kubectl("create", command, what, "-o", "json", *words))
+    assert made["metadata"]["uid"]
+    assert within(meant, made), (meant, made)
+
+
+def test_typed_clients_may_ask_what_they_may_do(kubectl: Kubectl) -> None:
+    assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"

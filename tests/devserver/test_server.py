@@ -14,9 +14,11 @@ import pytest
 import yaml
 
 from stromboli.api.crd_schema import DEFINITIONS, custom_resource_definition
-from stromboli.devserver import RUN_SECONDS, DevServer, Options, write_kubeconfig
+from stromboli.devserver import RUN_SECONDS, DevServer, Options, protobuf, write_kubeconfig
 from tests.contract.client import STRATEGIC_PATCH, Client, Endpoint, Json, read_kubeconfig
 from tests.contract.objects import config_map, ferry_definition, pod
+from tests.controlplane.build import Binaries
+from tests.devserver import protobuf_fields
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -137,11 +139,35 @@ async def test_bookmarks_of_an_idle_watch() -> None:
         assert [event["type"] for event in seen] == ["BOOKMARK", "BOOKMARK"]
 
 
-async def test_protobuf_is_refused() -> None:
+#: `v1 ConfigMap` in the envelope of protobuf, before what it holds
+ENVELOPE = b"k8s\x00\x0a\x0f\x0a\x02v1\x12\x09ConfigMap"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"k8s", b"k8s\x00", b"{}", b"k8s\x00\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+        *(ENVELOPE + b"\x12\xff", ENVELOPE + b"\x12\x02\x0a\x05", ENVELOPE + b"\x12\x02\x08\x01"),
+        ENVELOPE + b"\x12\x04\x0a\x02\x0f\x00",
+    ],
+)
+async def test_protobuf_that_cannot_be_read_is_refused(body: bytes) -> None:
     async with serving(kubelet=False) as (_, api):
-        headers = {"Content-Type": "application/vnd.kubernetes.protobuf"}
-        answer = await api.request("POST", MAPS, b"k8s\x00", headers=headers)
+        answer = await api.request("POST", MAPS, body, headers={"Content-Type": protobuf.MEDIA_TYPE})
+        assert (answer.code, answer.body["reason"]) == (400, "BadRequest")
+
+
+async def test_protobuf_of_what_has_none_is_refused() -> None:
+    async with serving(kubelet=False) as (_, api):
+        body = ENVELOPE.replace(b"ConfigMap", b"Configmap")
+        answer = await api.request("POST", MAPS, body, headers={"Content-Type": protobuf.MEDIA_TYPE})
         assert (answer.code, answer.body["reason"]) == (415, "UnsupportedMediaType")
+
+
+@pytest.mark.e2e
+def test_the_fields_of_protobuf_are_those_of_kubernetes(binaries: Binaries) -> None:
+    """`binaries` were built of the modules that the fields are read from."""
+    assert protobuf.FIELDS.read_text() == protobuf_fields.written()
 
 
 async def test_a_namespace_goes_when_its_last_object_has_gone() -> None:

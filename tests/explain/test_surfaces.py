@@ -131,7 +131,7 @@ SITUATIONS = {
             *waits(cpu="2", spec={"phase": "Pending", "minResources": {"cpu": "2"}}),
         ),
         *("QueueShareExceeded", "wait", placing("enqueue, allocate")),
-        number="cpu: holds 3, deserves 4, 2 more requested",
+        number="cpu: holds 3, may have 4, 2 more requested",
     ),
     "share": Situation(
         lambda: state(

@@ -9,7 +9,10 @@ import pytest
 from stromboli.api.decisions import EmitEvent
 from stromboli.api.objects import Metadata, PriorityClass
 from stromboli.engine import Engine
+from stromboli.explain.rehearsal import Rehearsal
+from stromboli.explain.remedies import explained
 from stromboli.explain.words import lines
+from stromboli.framework.environment import OFFLINE
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 from tests.builders import NOON, gang, node, pod, pod_group, policy, queue, racks, state
@@ -87,14 +90,28 @@ def test_it_is_told_to_resolve_where_it_does(others: int) -> None:
 JOB = "job default/job"
 
 
+def spread(skew: int, key: str = "kubernetes.io/hostname", **more: Any) -> dict[str, Any]:
+    """Evenly over a topology."""
+    selector = {"labelSelector": {"matchLabels": {"app": "x"}}, "whenUnsatisfiable": "DoNotSchedule"}
+    constraint = {"maxSkew": skew, "topologyKey": key, **selector, **more}
+    return {"labels": {"app": "x"}, "topologySpreadConstraints": [constraint]}
+
+
+UNEVEN = [node("n0", cpu="1"), node("n1"), node("n2")]
+
+
 @pytest.mark.parametrize(
     ("nodes", "pods", "fits"),
     [
+        (UNEVEN, spread(1), 5),
+        (UNEVEN, spread(2), 6),
+        (UNEVEN, spread(1, minDomains=4), 3),
+        ([*ZONES[:1], node("n9", cpu="0", labels={"zone": "z9"})], spread(2, "zone"), 2),
         ([node("n0"), node("n1")], PORT, 2),
         (ZONES, {"labels": {"app": "x"}, **apart("x")}, 4),
         (ZONES, {"labels": {"app": "x"}, **in_zones("x")}, 2),
     ],
-    ids=["ports", "nodes", "zones"],
+    ids=["skew of 1", "skew of 2", "few domains", "a full zone", "ports", "nodes", "zones"],
 )
 def test_rooms_are_counted_for_the_gang(nodes: list[Any], pods: dict[str, Any], fits: int) -> None:
     found = why(alone(nodes, 6, **pods), JOB, policy("gang", "predicates"))
@@ -273,6 +290,16 @@ def test_ahead_are_those_that_can_start() -> None:
     assert [each.name for each in why(cluster, JOB, policy("gang", "predicates")).ahead] == ["first"]
 
 
+def test_who_has_waited_long_gets_what_was_found_so_far() -> None:
+    runs = [pod_group("runs", phase="Running"), pod("runs-0", "runs", cpu="4", node="n")]
+    cluster = state(node("n", cpu="4"), queue("default"), runs, pod_group("job"), pod("job-0", "job"))
+    rehearsal = Rehearsal(Engine(), cluster, OFFLINE, NOON, late=lambda: rehearsal.sessions > 2)
+    found = explained(rehearsal.session(), "job", "default/job", rehearsal)
+    assert found is not None
+    assert (found.reason, found.tried, found.unfinished) == ("ClusterFull", True, True)
+    assert rehearsal.sessions <= 5
+
+
 def test_an_answer_on_a_large_cluster_says_that_not_all_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stromboli.explain.remedies.case._MOST_STEPS", 1)
     runs = [pod_group("runs", phase="Running"), pod("runs-0", "runs", cpu="4", node="n")]
@@ -281,3 +308,34 @@ def test_an_answer_on_a_large_cluster_says_that_not_all_was_tried(monkeypatch: p
     text = "\n".join(lines(found))
     assert "Others were not tried" in text
     assert "it may resolve as others finish" in text
+
+
+def test_what_helps_is_found_for_one_job_among_many_that_wait() -> None:
+    """Changes are tried without the others first: each of these sessions would take all of the bound by itself."""
+    runs = [pod_group("runs", 40, phase="Running"), *gang("runs", 40, node="n", memory="")]
+    many = [
+        each
+        for n in range(500)
+        for each in (pod_group(f"w{n}", 10, created=1), *gang(f"w{n}", 10, memory="", cpu=f"{n % 9 + 1}"))
+    ]
+    job = [pod_group("job", 12), *gang("job", 12, memory="")]
+    cluster = state(node("n", cpu="40", pods="500"), queue("default"), runs, many, job)
+    engine, fork = Engine(policy("gang", "predicates")), cluster.fork()
+    rehearsal = Rehearsal(engine, fork, OFFLINE, NOON)
+    found = explained(rehearsal.session(), "job", "default/job", rehearsal)
+    assert found is not None
+    assert {remedy.who for remedy in found.remedies} >= {"wait", "admin"}
+    assert rehearsal.sessions < 60
+
+
+@pytest.mark.parametrize(("used", "told"), [("1", True), ("0", False)])
+def test_a_quota_that_keeps_pods_from_being_made_is_named(used: str, told: bool) -> None:
+    cluster = state(node("n"), queue("default"), pod_group("job", 2), pod("job-0", "job"))
+    status = {"hard": {"pods": "4", "requests.cpu": "1500m"}, "used": {"pods": "1", "requests.cpu": used}}
+    cluster.upsert("ResourceQuota", {"metadata": {"name": "team", "namespace": "default"}, "status": status})
+    cluster.upsert("ResourceQuota", {"metadata": {"name": "theirs", "namespace": "other"}, "status": status})
+    found = why(cluster, JOB, policy("gang", "predicates"))
+    assert found.reason == "NotEnoughPods"
+    words = "ResourceQuota team has no room for one more (requests.cpu: 1 of 1.5 used), so none is made"
+    assert (words in found.detail) is told
+    assert "theirs" not in found.detail

@@ -99,8 +99,14 @@ def _change(which: Which, namespace: str, name: str, dry_run: bool, done: str) -
 
     async def change(kube: Kube) -> None:
         group = await _group(kube, namespace, name)
-        pods = await _pods(kube, namespace, group["metadata"]["name"])
-        owner = await _owner(kube, [*pods, group])
+        if group is None:
+            # What is suspended has neither.
+            pods, owner = [], await _suspendable(kube, namespace, name)
+            if owner is None:
+                raise NotFoundError(f"there is no job {namespace}/{name}")
+        else:
+            pods = await _pods(kube, namespace, group["metadata"]["name"])
+            owner = await _owner(kube, [*pods, group])
         if done == "deleted":
             await _delete(kube, owner, group, pods)
         elif owner is None:
@@ -137,8 +143,10 @@ async def _pods_of(which: Which, namespace: str, name: str) -> list[str]:
         return [pod["metadata"]["name"] for pod in await _pods(kube, namespace, name)]
 
 
-async def _group(kube: Kube, namespace: str, name: str) -> Object:
-    """The PodGroup of a name, or of the one workload that is called so. Raises StromboliError for one of several."""
+async def _group(kube: Kube, namespace: str, name: str) -> Object | None:
+    """The PodGroup of a name, or of the one workload that is called so; None without one. Raises StromboliError for one
+    of several.
+    """
     from stromboli.live.client import ApiError
 
     path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups"
@@ -147,7 +155,6 @@ async def _group(kube: Kube, namespace: str, name: str) -> Object:
     except ApiError as error:
         if error.status != 404:
             raise
-        missing = error
     found: dict[str, Object] = {}
     async for page in kube.pages(path, {}):
         for item in page.items or ():
@@ -157,9 +164,23 @@ async def _group(kube: Kube, namespace: str, name: str) -> Object:
                 found.setdefault(workload_of(parsed), group)
     if len(found) > 1:
         raise StromboliError(f"{' and '.join(sorted(found))} are called {name}: name the PodGroup of one")
-    if not found:
-        raise missing
-    return next(iter(found.values()))
+    return next(iter(found.values()), None)
+
+
+async def _suspendable(kube: Kube, namespace: str, name: str) -> _Owner | None:
+    """The workload of a name of a kind that can be suspended, where the cluster has the kind."""
+    from stromboli.live.client import ApiError
+
+    for row in (kind.row for kind in known_kinds() if kind.row.suspend):
+        try:
+            version = (await kube.get(f"/apis/{row.group}"))["preferredVersion"]["groupVersion"]
+            made = await kube.get(f"/apis/{version}/namespaces/{namespace}/{row.plural}/{name}")
+        except ApiError as error:
+            if error.status not in (403, 404):
+                raise
+            continue
+        return _Owner(version, row.kind, namespace, name, made["metadata"].get("uid", ""))
+    return None
 
 
 async def _pods(kube: Kube, namespace: str, group: str) -> list[Object]:
@@ -212,11 +233,12 @@ async def _suspend(kube: Kube, owner: _Owner, *, suspended: bool) -> None:
     await kube.patch(owner.path, value)
 
 
-async def _delete(kube: Kube, owner: _Owner | None, group: Object, pods: list[Object]) -> None:
+async def _delete(kube: Kube, owner: _Owner | None, group: Object | None, pods: list[Object]) -> None:
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     if owner is not None:
         await kube.delete(owner.path, options)
         return
+    assert group is not None
     meta = group["metadata"]
     for pod in pods:
         await kube.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{pod['metadata']['name']}")

@@ -14,7 +14,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from . import discovery
+from . import discovery, protobuf
 from .errors import (
     ApiError,
     bad_request,
@@ -194,7 +194,7 @@ class Handler:
 
     async def _create(self, request: web.BaseRequest, target: Target, query: dict[str, str]) -> web.Response:
         resource = target.resource
-        body = await _body(request)
+        body = await _body(request, resource)
         namespace = target.namespace
         if resource.namespaced and not namespace:
             raise method_not_allowed()
@@ -202,7 +202,7 @@ class Handler:
         return self._object(request, resource, stored, 201)
 
     async def _update(self, request: web.BaseRequest, target: Target, query: dict[str, str]) -> web.Response:
-        body = await _body(request)
+        body = await _body(request, target.resource)
         stored = self._api.update(target.resource, target.key, body, target.subresource, dry_run=_dry_run(query))
         return self._object(request, target.resource, stored)
 
@@ -236,7 +236,7 @@ class Handler:
 
     async def _delete(self, request: web.BaseRequest, target: Target, query: dict[str, str]) -> web.Response:
         resource = target.resource
-        options = await _delete_options(request, query)
+        options = await _delete_options(request, resource, query)
         before = self._api.get(resource, target.key)
         held = self._api.delete(resource, target.key, options, dry_run=bool(options.get("dryRun")))
         if held is not None or resource.kind == "Pod":
@@ -247,7 +247,7 @@ class Handler:
         resource = target.resource
         if resource.namespaced and not target.namespace:
             raise method_not_allowed()
-        options = await _delete_options(request, query)
+        options = await _delete_options(request, resource, query)
         selection = ListOptions.parse(query)
         matches = query_matcher(resource, selection.labels, selection.fields)
         chosen = [
@@ -263,7 +263,7 @@ class Handler:
     async def _pod_action(self, request: web.BaseRequest, target: Target, query: dict[str, str]) -> web.Response:
         if request.method != "POST":
             raise method_not_allowed()
-        body = await _body(request)
+        body = await _body(request, target.resource)
         if target.subresource == "binding":
             self._api.bind(target.key, body, dry_run=_dry_run(query))
         else:
@@ -274,7 +274,7 @@ class Handler:
         """Access and identity reviews: every caller is the administrator and may do everything."""
         if request.method != "POST":
             raise method_not_allowed()
-        body = await _body(request)
+        body = await _body(request, target.resource)
         if target.resource.kind == "SelfSubjectReview":
             body["status"] = {"userInfo": {"username": "admin", "groups": ["system:masters", "system:authenticated"]}}
         else:
@@ -332,10 +332,13 @@ def _dry_run(query: dict[str, str]) -> bool:
     return wanted == "All"
 
 
-async def _body(request: web.BaseRequest) -> Object:
+async def _body(request: web.BaseRequest, resource: Resource) -> Object:
     content_type = request.content_type if request.headers.get("Content-Type") else _JSON
-    if content_type not in (_JSON, _YAML):
-        raise unsupported_media_type(content_type, (_JSON, _YAML))
+    accepted = (_JSON, _YAML) if resource.custom else (_JSON, _YAML, protobuf.MEDIA_TYPE)
+    if content_type not in accepted:
+        raise unsupported_media_type(content_type, accepted)
+    if content_type == protobuf.MEDIA_TYPE:
+        return protobuf.decode(await request.read())
     body = _decode(await request.read(), content_type)
     if not isinstance(body, dict):
         raise bad_request("the body of the request must be an object")
@@ -359,9 +362,9 @@ def _patcher(content_type: str, patch: Any) -> Callable[[Object], Object]:
     return lambda old: strategic_merge(old, patch)
 
 
-async def _delete_options(request: web.BaseRequest, query: dict[str, str]) -> Object:
+async def _delete_options(request: web.BaseRequest, resource: Resource, query: dict[str, str]) -> Object:
     """DeleteOptions from the body, or from the query, which kubectl uses for dry runs."""
-    options = await _body(request) if request.can_read_body and await request.read() else {}
+    options = await _body(request, resource) if request.can_read_body and await request.read() else {}
     if "gracePeriodSeconds" in query:
         options.setdefault("gracePeriodSeconds", number(query, "gracePeriodSeconds"))
     if _dry_run(query):

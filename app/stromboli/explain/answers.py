@@ -165,7 +165,7 @@ class Answer(Part, frozen=True, kw_only=True):
     remedies: list[Remedy] = field(default_factory=list)
     #: whether changes were tried
     tried: bool = False
-    #: whether some were left untried, as sessions are long
+    #: whether some were left untried, as it would take too long
     unfinished: bool = False
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Mask, Vector
 from stromboli.explain.answers import Holding
 from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders
 from stromboli.fairness.queue_tree import QueueTree
@@ -18,18 +18,31 @@ from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
 
-def jobs_ahead(session: Session, job: Job) -> list[Job]:
-    """The jobs that wait for room only and are served before this one, in order.
+def jobs_ahead(session: Session, job: Job, reason: Reason, willing: Mask) -> list[Job]:
+    """The jobs that wait for room only, are served before this one, and want what it wants, in order.
 
-    Those that cannot start as they are, even when others finish, take nothing from it.
+    Those that cannot start as they are, even when others finish, take nothing from it; nor do those of queues whose
+    share is not the one that it lacks or, where it lacks room, those that go to none of its nodes (`willing`).
     """
-    ask = session.ask
+    ask, kernel = session.ask, session.kernel
+    at_nodes = reason.stage >= Stage.Gang
+    line = [] if at_nodes else jobs_below(session, _limiting_queue(session, job, reason))
+    competing = {each.key for each in line}
+    meets: dict[int, bool] = {}
+
+    def wants_the_same(other: Job) -> bool:
+        if not at_nodes:
+            return other.key in competing
+        pod = session.view.pending(other)[0]
+        if pod.pod_class.id not in meets:
+            meets[pod.pod_class.id] = not len(willing) or bool((kernel.feasible(pod) & willing).any())
+        return meets[pod.pod_class.id]
 
     def in_line(other: Job) -> bool:
         if other is job or not other.counts[PodState.Pending]:
             return False
         why = why_job(session, other)
-        return why is None or why.actionable is Actionable.Wait
+        return (why is None or why.actionable is Actionable.Wait) and wants_the_same(other)
 
     mine = ask.job_key(job)
     keys = ((ask.job_key(other), other) for other in job.queue.jobs)

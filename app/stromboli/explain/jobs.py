@@ -12,6 +12,7 @@ from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, listed, told
+from stromboli.explain.absent import without_quota
 from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, why_no_evictions
@@ -112,8 +113,6 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
     if not node and (row := int(session.view.pods.node[pod.row])) >= 0:
         node = session.view.nodes.name(row)
     if state in _BINDING:
-        if pod.node_name and pod.node_name not in {record.name for record in session.view.nodes.facts.records}:
-            return f"it is bound to {node}, which is not there"
         if pod.node_name:
             why = _held_up(session, pod)
             return f"it is bound to {node} and does not run: {why}" if why else f"it is bound to {node} and starts"
@@ -132,6 +131,8 @@ def _held_up(session: Session, pod: PodRecord) -> str:
     row = int(session.view.pods.node[pod.row])
     if row >= 0 and not (node := session.view.nodes.facts.records[row]).is_ready:
         said.append(f"node {node.name} is not ready (Ready is {node.ready})")
+    elif row < 0 and pod.node_name:
+        said.append(f"node {pod.node_name} is not there")
     return "; ".join(said)
 
 
@@ -173,10 +174,10 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
     found = _places(session, sample, waiting)
     fitting = would_fit(session, waiting) if waiting else 0
     at_nodes = reason is not None and reason.stage >= Stage.Gang
-    ahead = jobs_ahead(session, job) if reason else []
+    ahead = jobs_ahead(session, job, reason, found.willing) if reason else []
     evictions = [_eviction(action, why) for action, why in why_no_evictions(session, job)]
     return replace(
-        _outlined(session, said, job, reason),
+        _lacking_pods(session, job, _outlined(session, said, job, reason)),
         would_fit=fitting,
         request=_request(session, sample),
         steps=_steps(session, job, waiting, reason, fitting, found, evictions),
@@ -187,6 +188,12 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
         holders=holders_of(session, job, sample, reason, found),
         evictions=evictions,
     )
+
+
+def _lacking_pods(session: Session, job: Job, said: Answer) -> Answer:
+    """An answer about a gang that lacks pods, with the quotas that keep them from being made."""
+    quotas = without_quota(session, job) if said.reason == "NotEnoughPods" else ""
+    return replace(said, detail="; ".join(filter(None, (said.detail, quotas)))) if quotas else said
 
 
 def _eviction(action: str, why: Reason) -> Eviction:

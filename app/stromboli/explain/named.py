@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stromboli.api.pod_state import PodState
+from stromboli.framework.session import Session
 from stromboli.framework.view import View
 from stromboli.workloads.names import names_of
 
@@ -22,3 +23,14 @@ def job_called(view: View, key: str) -> str:
     ]
     waiting = [each for each in mine if each in view.jobs and view.jobs[each].counts[PodState.Pending]]
     return min(waiting or mine, default=key)
+
+
+def names_in(session: Session, kind: str, namespace: str) -> set[str]:
+    """The names of the pods or jobs (`kind`) of a namespace, those of workloads among them."""
+    view = session.view
+    if kind == "pod":
+        return {pod.name for pod in view.pods.records if pod is not None and pod.namespace == namespace}
+    groups = [
+        group for group in view.snapshot.pod_groups if group is not None and group.metadata.namespace == namespace
+    ]
+    return {group.metadata.name for group in groups} | {name for group in groups for _, name in names_of(group)}

@@ -15,6 +15,7 @@ from stromboli.api.resources import (
     UNKNOWN,
     Mask,
     Matrix,
+    Rows,
     Vector,
     compared,
     copies_that_fit,
@@ -22,9 +23,10 @@ from stromboli.api.resources import (
     told,
 )
 from stromboli.explain.answers import Amounts, Holding, NodeCause
-from stromboli.explain.rooms import apart, at_most_one
+from stromboli.explain.rooms import between, replaced, together
 from stromboli.framework.job import Job
 from stromboli.framework.reasons import insufficient, resource_name
+from stromboli.framework.relations import Apart, Balanced, Limited, Relation
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
@@ -90,7 +92,11 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     """What keeps a pod from each node; `count` pods like it wait."""
     view, out = session.view, Places()
     out.willing = np.ones(len(view.nodes), np.bool_)
+    relations = between(session, pod)
+    of_gang = replaced(relations) if count > 1 else set()
     for cause, failed in session.kernel.causes(pod):
+        if cause in of_gang:
+            continue
         out.add(str(cause), failed)
         out.willing &= ~failed
     willing = np.flatnonzero(out.willing)
@@ -107,13 +113,11 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
 
     for cause, lack in _lacking(session, pod, short):
         out.add(cause, among(lack))
-    copies = np.minimum(copies_that_fit(request, room, view.nodes.always), count)
-    crowded = copies > 0
-    for domains in apart(session, pod):
-        copies = at_most_one(copies, domains[willing])
-    crowded &= copies == 0
+    alone = np.minimum(copies_that_fit(request, room, view.nodes.always), count)
+    copies = _in_gang(session, willing, alone, relations)
+    crowded = (alone > 0) & (copies == 0)
     if crowded.any():
-        out.add("taken by other pods of the gang, which must not share a node", among(crowded))
+        out.add(_crowding(relations), among(crowded))
     for number in np.unique(copies[copies > 0]).tolist():
         out.add(f"room for {number:.0f} of {count} pods", among(copies == number))
     if copies.sum() < count:
@@ -124,6 +128,19 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
         if out.lacking:
             _find_closest(session, pod, out, short, left, copies)
     return out
+
+
+def _in_gang(session: Session, willing: Rows, copies: Vector, relations: list[Relation]) -> Vector:
+    """The copies that nodes (`willing`, by row) take together, of those that each has room for."""
+    everywhere = np.zeros(len(session.view.nodes))
+    everywhere[willing] = copies
+    return together(everywhere, relations)[willing]
+
+
+def _crowding(relations: list[Relation]) -> str:
+    """Why a node with room takes none of a gang: rules between its pods, by name."""
+    rules = " and ".join(sorted({each.words for each in relations if isinstance(each, Apart | Balanced | Limited)}))
+    return f"left to no pod of the gang by {rules}"
 
 
 def _shortage(session: Session, request: Vector, room: Matrix) -> Matrix:
@@ -166,7 +183,8 @@ def _named(session: Session, pod: PodRecord, vector: Vector) -> str:
 
 def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, room: Matrix, copies: Vector) -> None:
     """The node that lacks least for one more pod than it has room for."""
-    best = int(np.argmin(_relative(session, pod, short)))
+    relative = np.where((short > 0).any(axis=0), _relative(session, pod, short), np.inf)
+    best = int(np.argmin(relative))
     out.closest = int(np.flatnonzero(out.willing)[best])
     name, lack = session.view.nodes.name(out.closest), short[:, best]
     names = session.view.dimensions
@@ -180,9 +198,7 @@ def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, 
 
 
 def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
-    """How many of some pods find room on nodes now, class by class; of rules between them those that keep pods of one
-    class apart are considered.
-    """
+    """How many of some pods find room on nodes now, class by class, rules between the pods of a class considered."""
     view = session.view
     idle = view.nodes.room(view.nodes.rows).copy()
     by_class: dict[int, list[PodRecord]] = {}
@@ -192,11 +208,10 @@ def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
     placed = 0
     for alike in by_class.values():
         request, left = view.request(alike[0]), len(alike)
-        willing = np.flatnonzero(session.kernel.feasible(alike[0]))
+        relations = between(session, alike[0])
+        willing = np.flatnonzero(session.kernel.without(alike[0], replaced(relations)))
         room = np.minimum(copies_that_fit(request, idle[:, willing], view.nodes.always), left)
-        for domains in apart(session, alike[0]):
-            room = at_most_one(room, domains[willing])
-        copies = room.astype(np.intp)
+        copies = _in_gang(session, willing, room, relations).astype(np.intp)
         taken = np.minimum(copies, np.maximum(left - np.concatenate([[0], np.cumsum(copies)[:-1]]), 0))
         idle[:, willing] -= request[:, None] * taken
         placed += int(taken.sum())

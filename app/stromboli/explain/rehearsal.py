@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ from stromboli.kube.dra.holdings import claim_keys
 from stromboli.kube.dra.reservation import is_special_of, released, reserved
 from stromboli.kube.storage import SELECTED_NODE
 from stromboli.kube.volume_reservation import annotated, completed, shown_bound
+from stromboli.placement.exact.memory import IN_VAIN
 from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord, claim_statuses, timestamp
@@ -197,6 +199,24 @@ class TooManyStepsError(StromboliError):
         super().__init__(f"trying it takes more than {most:,} steps, a node looked at being about one: ask about less")
 
 
+@dataclass(slots=True)
+class _Work:
+    """What it costs to try changes, and its bound."""
+
+    most_steps: int | None
+    sessions: int = 0
+    steps: int = 0
+    abandoned: bool = False
+
+    def step(self, steps: int) -> None:
+        """Raises AbandonedError and TooManyStepsError."""
+        self.steps += steps
+        if self.abandoned:
+            raise AbandonedError
+        if self.most_steps is not None and self.steps > self.most_steps:
+            raise TooManyStepsError(self.most_steps)
+
+
 class Rehearsal:
     """Tries changes on forks of a state. Nothing outside of it is touched, and no extender is asked."""
 
@@ -208,34 +228,46 @@ class Rehearsal:
         now: float,
         *,
         most_steps: int | None = None,
+        late: Callable[[], bool] = lambda: False,
     ) -> None:
         """`state` belongs to the rehearsal from now on; `environment` is what the next session would be told.
 
-        All of it together takes `most_steps`, of which a node looked at is about one; None sets no bound.
+        All of it together takes `most_steps`, of which a node looked at is about one; None sets no bound. Once it is
+        `late`, what may be left out is.
         """
         self.engine = engine
         self.state = state
         self._extender = _Unasked()
         self._environment = replace(environment, extender=self._extender)
         self._now = now
-        #: sessions that were run, for tests that count work
-        self.sessions = 0
-        #: steps of these sessions, and of reading what they try
-        self.steps = 0
-        self._most_steps = most_steps
-        self._abandoned = False
+        self._work = _Work(most_steps)
+        #: whether who asked has waited so long that nothing more should be tried
+        self.late = late
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions were run."""
+        return self._work.sessions
+
+    @property
+    def steps(self) -> int:
+        """The steps of these sessions."""
+        return self._work.steps
+
+    def after(self, change: Change) -> Rehearsal:
+        """A rehearsal on the cluster after a change; its work counts here as well."""
+        other = copy(self)
+        other.state = self.state.fork()
+        change(other.state)
+        return other
 
     def abandon(self) -> None:
         """End the session that runs, and run no further one; may be called from another thread."""
-        self._abandoned = True
+        self._work.abandoned = True
 
     def step(self, steps: int) -> None:
         """Count work. Raises AbandonedError and TooManyStepsError."""
-        self.steps += steps
-        if self._abandoned:
-            raise AbandonedError
-        if self._most_steps is not None and self.steps > self._most_steps:
-            raise TooManyStepsError(self._most_steps)
+        self._work.step(steps)
 
     @property
     def misses_extender(self) -> bool:
@@ -243,9 +275,12 @@ class Rehearsal:
         return self._extender.missed
 
     def session(self) -> Session:
-        """A session on the cluster as it is."""
+        """A session on the cluster as it is. Gangs for which it looked in vain are not searched for again."""
         session = self.run(cycles=1).session
         assert session is not None
+        if IN_VAIN in session.actions_left:
+            left = {**self._environment.left, IN_VAIN: session.actions_left[IN_VAIN]}
+            self._environment = replace(self._environment, left=left)
         return session
 
     def follow(self, trace: PodTrace, change: Change | None = None) -> Session:
@@ -253,7 +288,7 @@ class Rehearsal:
         state = self.state.fork()
         if change is not None:
             change(state)
-        self.sessions += 1
+        self._work.sessions += 1
         engine = self.engine.unbounded().watched(self.step)
         result = engine.decide(state.snapshot(), now=self._now, environment=self._environment, follow=trace)
         return result.session
@@ -278,10 +313,10 @@ class Rehearsal:
             Successive((engine or self.engine).unbounded().watched(self.step), self._environment),
         )
         for _ in range(cycles):
-            if self._abandoned:
+            if self._work.abandoned:
                 raise AbandonedError
             result = sessions.decide(state.snapshot(), now=self._now)
-            self.sessions += 1
+            self._work.sessions += 1
             future.session = result.session
             _note(future, result.decisions, state)
             future.unsettled = any(isinstance(each, Bind | Evict) for each in result.decisions)

@@ -89,7 +89,7 @@ def _job(answer: Answer) -> Iterator[str]:
     elif answer.tried:
         yield "No single change that was tried would help."
     if answer.unfinished:
-        yield "Others were not tried: sessions are long on a cluster of this size."
+        yield "Others were not tried: it would take too long."
     yield from _ignored(answer.ignored)
 
 

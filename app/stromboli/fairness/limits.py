@@ -55,18 +55,28 @@ class Excess:
             return self._full(view)
         of = [column_name(view.dimensions, c) for c in self.columns]
         rest = " as other queues hold the rest or are guaranteed it" if self.for_others else ""
+        own = shares.capability(view, view.queues[self.queue])
         detail = "; ".join(
-            f"{name}: {self._held(c, name)}, {verb} {told(name, self.bound[c])}{rest}, "
+            f"{name}: {self._held(c, name)}, {'may have' if self.bound[c] >= own[c] else verb} "
+            f"{told(name, self.bound[c])}{rest}, "
             f"{told(name, self.request[c])} more requested"
             for c, name in zip(self.columns, of, strict=True)
         )
         names = ", ".join(of)
         message = f"queue {self.queue} has {lack.format(names)}"
         grows = limit is not Limit.Quota and _grows(view, self.queue, self.bound, self.columns)
-        never = self.most is not None and bool((self.request > self.most + TOLERANCE)[self.columns].any())
-        if never:
+        most = self.bound if limit is Limit.Capability else self.most
+        who = Actionable.Wait
+        if self._above(np.minimum(own, view.total)) and limit is Limit.Capability:
+            who, detail = Actionable.User, f"{detail}; it is more than the queue may have even when nothing runs"
+        elif most is not None and self._above(most):
+            who = Actionable.Admin
             detail += "; guarantees of other queues leave it less than that even when nothing runs"
-        return Reason(stage, word, message, Actionable.Admin if never else Actionable.Wait, detail, scalable=grows)
+        return Reason(stage, word, message, who, detail, scalable=grows)
+
+    def _above(self, most: Vector) -> bool:
+        """Whether what is requested is more than some amounts by itself."""
+        return bool((self.request > most + TOLERANCE)[self.columns].any())
 
     def _full(self, view: View) -> Reason:
         """The reason of a queue that may have the whole cluster, and has what there is of it."""

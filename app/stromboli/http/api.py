@@ -18,9 +18,11 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import StromboliError
+from stromboli.api.validation import did_you_mean
 from stromboli.engine import Engine, Successive
 from stromboli.explain.answers import Answer, QueueAnswer
 from stromboli.explain.history import with_history
+from stromboli.explain.named import names_in
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import namespaces, redacted
 from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
@@ -43,6 +45,8 @@ GROUP = SCHEDULING.partition("/")[0]
 _LARGEST_CHANGE = 4 << 20
 #: limit on the work for one answer, about in nodes looked at: half a minute to a minute
 _MOST_STEPS = 400_000_000
+#: the part of the time that a request may take after which nothing more is tried
+_LATE = 0.7
 #: reasons of a missing object, and its kind
 _NOT_THERE = {"QueueNotFound": "Queue", "PodGroupNotFound": "PodGroup"}
 _CHANGE = {
@@ -65,6 +69,9 @@ class Source(Protocol):
 
     def unreadable(self, kind: str, key: str) -> str:
         """Why an existing object was set aside; empty if it was not."""
+
+    def unserved(self, key: str) -> str:
+        """Why a pod is not known; empty unless it waits for a scheduler that is not served here."""
 
     def engine(self, policy: str) -> Engine:
         """An engine for a policy. Raises PolicyError."""
@@ -89,13 +96,22 @@ class LiveCluster:
         """Why an existing object was set aside."""
         return self._service.mirror.unreadable(kind, key)
 
+    def unserved(self, key: str) -> str:
+        """Why a pod of another scheduler waits."""
+        return self._service.unserved(key)
+
     def rehearsal(self) -> Rehearsal | None:
         """A fork of the state, with the input of the next session."""
         if not self._service.ready:
             return None
         sessions = self._sessions
         told = replace(sessions.environment, node_usage=sessions.node_usage, queue_usage=sessions.queue_usage)
-        return Rehearsal(sessions.engine, self._service.state.fork(), told, time.time(), most_steps=_MOST_STEPS)
+        # On a busy machine steps take longer, and what was found is worth more than no answer.
+        until = time.monotonic() + _LATE * self._service.settings.http_timeout
+        state, now = self._service.state.fork(), time.time()
+        return Rehearsal(
+            sessions.engine, state, told, now, most_steps=_MOST_STEPS, late=lambda: time.monotonic() > until
+        )
 
 
 class Reviews(Protocol):
@@ -170,6 +186,10 @@ class Questions:
         problem = self._source.unreadable(kind, key)
         return f"{kind} {key} exists, but could not be read: {problem}" if problem else ""
 
+    def unserved(self, key: str) -> str:
+        """Why a pod of another scheduler waits; empty for others."""
+        return self._source.unserved(key)
+
     def _session(self, rehearsal: Rehearsal) -> tuple[Session, Rehearsal | None]:
         """A session; if it would need an HTTP extender, the last session that asked it, on which nothing can be
         tried."""
@@ -225,8 +245,14 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         """The state of a queue. Needs `get` on queues. `last` as for a job."""
         who = await caller(request, reviews)
         await who.demand("get", GROUP, "queues")
-        found = await questions.ask_session(who, lambda session, _: explain_queue(session, name), last=last)
-        return await _answer(found, f"there is no queue {name}", who)
+        # Who may not list queues is told of none but the one that was asked for.
+        may_list = await who.may("list", GROUP, "queues")
+
+        def question(session: Session, _: Rehearsal | None) -> QueueAnswer | str:
+            known = session.view.queues if may_list else ()
+            return explain_queue(session, name) or f"there is no queue {name}{did_you_mean(name, known)}"
+
+        return await _answer(await questions.ask_session(who, question, last=last), who)
 
     @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 415, 429, 503), openapi_extra=_CHANGE)
     async def whatif(request: Request) -> Response:
@@ -276,17 +302,19 @@ async def _explain(
     namespace, _, name = key.partition("/")
     await who.demand("get", "", "pods", namespace)
 
-    def question(session: Session, rehearsal: Rehearsal | None) -> Answer | None:
-        found = explained(session, kind, key, rehearsal if remedies else None)
-        if found is None or rehearsal is None or nodes is None:
-            return found
-        return with_history(found, rehearsal, nodes)
+    missing = questions.unreadable("Pod" if kind == "pod" else "PodGroup", key)
+    if kind == "pod":
+        missing = missing or questions.unserved(key)
 
-    missing = questions.unreadable("Pod" if kind == "pod" else "PodGroup", key) or f"there is no {kind} {key}"
-    if kind == "pod" and missing.startswith("there"):
-        missing += ", or its schedulerName is not served here"
+    def question(session: Session, rehearsal: Rehearsal | None) -> Answer | str:
+        found = explained(session, kind, key, rehearsal if remedies else None)
+        if found is None:
+            known = names_in(session, kind, namespace)
+            return missing or f"there is no {kind} {key}{did_you_mean(name, known)}"
+        return found if rehearsal is None or nodes is None else with_history(found, rehearsal, nodes)
+
     found = await questions.ask_session(who, question, last=last)
-    if found is not None and found.reason in _NOT_THERE:
+    if isinstance(found, Answer) and found.reason in _NOT_THERE:
         lacking = _NOT_THERE[found.reason]
         problem = questions.unreadable(
             lacking, found.queue if lacking == "Queue" else f"{namespace}/{found.group or name}"
@@ -294,13 +322,13 @@ async def _explain(
         if problem:
             # Sessions do not know the object: repairing it is what would help.
             found = msgspec.structs.replace(found, detail=problem, remedies=[], tried=False)
-    return await _answer(found, missing, who)
+    return await _answer(found, who)
 
 
-async def _answer(found: Answer | QueueAnswer | None, missing: str, who: Caller) -> Response:
-    """The answer without parts that the caller may not read."""
-    if found is None:
-        raise HTTPException(404, missing)
+async def _answer(found: Answer | QueueAnswer | str, who: Caller) -> Response:
+    """The answer without parts that the caller may not read. Raises HTTPException for words on what is not there."""
+    if isinstance(found, str):
+        raise HTTPException(404, found)
     if await who.may("list", "", "pods"):
         return as_json(redacted(found, None))
     allowed = {each: await who.may("list", "", "pods", each) for each in namespaces(found)}

@@ -338,6 +338,10 @@ class Service:
         """Plugins that failed in the last session: (plugin, extension point) -> message."""
         return self._service_events.failing
 
+    def unserved(self, key: str) -> str:
+        """Why a pod is not known to sessions; empty unless it waits for a scheduler that is not served here."""
+        return self._writers.unserved.why(key)
+
     def report_plugins(self, failing: Mapping[tuple[str, str], str]) -> None:
         """`failing` are the plugins that failed in the last session; what changed is told by Events."""
         self._service_events.plugins(failing)

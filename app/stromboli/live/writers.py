@@ -45,6 +45,7 @@ from stromboli.live.required_queues import RequiredQueues
 from stromboli.live.set_aside import REASON, SetAside
 from stromboli.live.settings import Settings
 from stromboli.live.status import StatusWriter, pod_group_fields
+from stromboli.live.unserved import Unserved
 from stromboli.live.volumes import Volumes
 from stromboli.state.snapshot import Snapshot
 from stromboli.workloads.native import native_key
@@ -95,6 +96,7 @@ class Writers:
         rate, patience = settings.pod_conditions_per_second, 2 * settings.status_patience
         self._pod_conditions = PodConditions(kube, mirror, self.events, rate, patience)
         self._set_aside = SetAside(kube, mirror, rate)
+        self.unserved = Unserved(mirror, self.events, (*settings.scheduler_names, *settings.extender_scheduler_names))
         self._required_queues = RequiredQueues(kube, settings.default_queue)
         self.queues = QueueController(mirror, self._status, patience, self._required_queues.deleted)
         self._provisioning = Provisioning(kube, mirror, self.events)
@@ -125,6 +127,7 @@ class Writers:
             self._pod_conditions,
             self._gates,
             self._set_aside,
+            self.unserved,
             self._pod_groups,
             self._provisioning,
             self.native_groups,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stromboli.api.crds import PodGroup
 from stromboli.workloads.groups import WORKLOAD_ANNOTATION, group_uid
-from stromboli.workloads.said import MIN_MEMBER
+from stromboli.workloads.said import MIN_MEMBER, QUEUE
 from stromboli.workloads.table import known_kinds
 
 
@@ -24,6 +24,19 @@ def workload_of(group: PodGroup) -> str:
     """The workload of a PodGroup as people call it, `RayJob/train`; empty where it has none but a pod."""
     found = [f"{kind}/{name}" for kind, name in names_of(group) if kind != "Pod"]
     return found[-1] if found else ""
+
+
+def in_queue(group: PodGroup, queue: str) -> str:
+    """What people change so that a PodGroup is in another queue: what owns it would undo a change of it."""
+    for owner in group.metadata.owner_references:
+        version, kind, name = (str(owner.get(key, "")) for key in ("apiVersion", "kind", "name"))
+        known = known_kinds().get(version, kind)
+        if kind == "Pod" or not (known or group_uid(group.metadata.name)):
+            continue
+        if known is not None and known.row.queue:
+            return f"set {known.row.queue}: {queue} in {kind} {group.metadata.namespace}/{name}"
+        return f"set the annotation {QUEUE[0]}: {queue} on {kind} {group.metadata.namespace}/{name}"
+    return f"set queue: {queue} in PodGroup {group.key}"
 
 
 def smaller_gang(group: PodGroup, number: int) -> str:

@@ -40,6 +40,9 @@ class _Nobody:
     def missing(self) -> list[str]:
         return []
 
+    def unserved(self, key: str) -> str:
+        return ""
+
     def unreadable(self, kind: str, key: str) -> str:
         return ""
 

@@ -15,6 +15,7 @@ from stromboli.explain.remedies.changes import group_of, respec, set_group, set_
 from stromboli.framework.job import Queue, lineage
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
+from stromboli.workloads.names import in_queue
 
 
 def groups(case: Case) -> Iterator[Candidate]:
@@ -63,7 +64,7 @@ def queues(case: Case) -> Iterator[Candidate]:
         leaves = [queue.name for queue in view.queues.values() if queue.open and queue.name not in parents | {"root"}]
         near = nearest(wanted, leaves)
         for name in dict.fromkeys([*([near] if near else []), *leaves[:1]]):
-            yield Candidate(f"set queue: {name} in PodGroup {key}", "user", set_group(key, queue=name))
+            yield Candidate(in_queue(group_of(state, key), name), "user", set_group(key, queue=name))
         made = {"metadata": {"name": wanted}, "spec": {"weight": 1}, "status": {"state": "Open"}}
         queue = crds.Queue.parse(made)
         yield Candidate(f"create queue {wanted}", "admin", lambda forked: forked.upsert("Queue", queue))
@@ -74,7 +75,7 @@ def queues(case: Case) -> Iterator[Candidate]:
         yield _reopen(case.job.queue, case)
     if reason == "QueueNotALeaf":
         for child in [queue.name for queue in view.queues.values() if queue.parent == name and queue.open][:MOST_ALIKE]:
-            yield Candidate(f"set queue: {child} in PodGroup {key}", "user", set_group(key, queue=child))
+            yield Candidate(in_queue(group_of(state, key), child), "user", set_group(key, queue=child))
     if reason == "QueueMisconfigured":
         yield Candidate(f"set parent: root in queue {name}", "admin", set_queue(name, parent="root"))
 

@@ -14,8 +14,8 @@ from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
-#: sessions and steps after which no further change is tried: an answer takes about two seconds
-_MOST_SESSIONS, _MOST_STEPS = 60, 40_000_000
+#: steps that may be taken in all, which is about two seconds, and those that opening and closing a session stands for
+_MOST_STEPS, _OF_A_SESSION = 60_000_000, 300_000
 #: candidates of one kind
 MOST_ALIKE = 6
 
@@ -51,6 +51,10 @@ class Case:
     needed: int
     #: what is decided without any change
     before: Future
+    #: the same cluster without others that wait: what does not help there does not help
+    alone: Rehearsal
+    #: the steps that were taken before anything was tried
+    began: int
     #: what blocks; of a pod that waits for its gang, what blocks that
     reason: str
     stage: str
@@ -60,7 +64,7 @@ class Case:
     @property
     def exhausted(self) -> bool:
         """Whether enough was tried."""
-        return self.rehearsal.sessions >= _MOST_SESSIONS or self.rehearsal.steps >= _MOST_STEPS
+        return self.rehearsal.late() or taken(self.rehearsal) - self.began >= _MOST_STEPS
 
     @property
     def asked(self) -> Vector:
@@ -77,14 +81,25 @@ class Case:
             return self.key in future.admitted
         return len(self.keys & future.bound.keys()) >= (needed or self.needed)
 
-    def outcome(self, candidate: Candidate) -> Future:
-        """What would be after a change."""
+    def outcome(self, candidate: Candidate, *, whole: bool = False) -> Future:
+        """What would be after a change. One that is not enough alone is tried no further, unless the `whole` outcome is
+        asked for.
+        """
         enough = partial(self.reached, needed=candidate.needed)
+        if not whole:
+            alone = self.alone.run(candidate.change, engine=candidate.engine, enough=enough)
+            if not self.reached(alone, candidate.needed):
+                return alone
         return self.rehearsal.run(candidate.change, engine=candidate.engine, enough=enough)
 
     def helps(self, change: Change) -> bool:
         """Whether a change alone is enough; not once enough was tried."""
         return not self.exhausted and self.reached(self.outcome(Candidate("", "", change)))
+
+
+def taken(rehearsal: Rehearsal) -> int:
+    """The steps of all sessions, with what it takes to open and close them."""
+    return rehearsal.sessions * _OF_A_SESSION + rehearsal.steps
 
 
 def smallest(low: int, high: int, works: Callable[[int], bool]) -> int | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
+from stromboli.api.pod_state import PodState
 from stromboli.explain.competitors import in_jobs
-from stromboli.explain.evictions import PREEMPTING, RECLAIMING
+from stromboli.explain.evictions import PREEMPTING, RECLAIMING, candidates
 from stromboli.explain.rehearsal import Change
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.explain.remedies.changes import set_queue
@@ -25,7 +26,7 @@ def actions(case: Case) -> Iterator[Candidate]:
             words = f"add {action} to the actions of the policy"
             yield Candidate(words, "admin", engine=engine.acting(first + rest))
     evicts = [action for action in (*PREEMPTING, *RECLAIMING) if action in actions]
-    if case.stage == "Admission" and evicts and "enqueue" in actions:
+    if case.stage == "Admission" and evicts and "enqueue" in actions and _goes_before_some(case):
         words = f"take enqueue out of the actions of the policy, so that {evicts[0]} sees jobs that have no room yet"
         yield Candidate(words, "admin", engine=engine.acting(tuple(name for name in actions if name != "enqueue")))
     if case.stage not in ("Placement", "Gang"):
@@ -39,6 +40,16 @@ def actions(case: Case) -> Iterator[Candidate]:
             yield Candidate(
                 f"set reclaimable: true in queue {queue.name}", "admin", set_queue(queue.name, reclaimable=True)
             )
+
+
+def _goes_before_some(case: Case) -> bool:
+    """Whether pods of lower priority run in the job's queue, or any in others: without them nothing can be evicted."""
+    job, session = case.job, case.session
+    if job is None:
+        return False
+    preempting = bool(set(PREEMPTING) & set(session.policy.actions))
+    lower = (session.view.jobs[pod.job].priority < job.priority for pod in candidates(session, job, "preemptable"))
+    return (preempting and any(lower)) or (not preempting and bool(candidates(session, job, "reclaimable")))
 
 
 def ends(case: Case) -> Iterator[Candidate]:
@@ -55,6 +66,24 @@ def ends(case: Case) -> Iterator[Candidate]:
     for group in groups:
         words = f"{' and '.join(group)} {'ends' if len(group) == 1 else 'end'}"
         yield Candidate(f"wait until {words}", "wait", _without(set(group).__contains__), jobs=group)
+
+
+def none_waiting(job: str, keys: Collection[str]) -> Change:
+    """No others wait than a job, empty for none, and some pods: what has a place, and what it is in, stays."""
+
+    def change(state: ClusterState) -> None:
+        pods = state.pods
+        waiting = np.flatnonzero(pods.state[: pods.size] == PodState.Pending).tolist()
+        records = [record for row in waiting if (record := pods.records[row]) is not None]
+        for record in records:
+            if record.key not in keys and not (job and record.job == job):
+                state.delete("Pod", record.key)
+        left = {record.job for record in pods.records if record is not None}
+        for group in [group.key for group in state.jobs.pod_groups if group is not None]:
+            if group not in left and group != job:
+                state.delete("PodGroup", group)
+
+    return change
 
 
 def all_gone(job: str) -> Change:

@@ -19,6 +19,7 @@ from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smalles
 from stromboli.explain.remedies.changes import respec
 from stromboli.explain.remedies.shares import limits
 from stromboli.framework.view import View
+from stromboli.kube.ports import host_ports
 from stromboli.kube.taints import REPELLING
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
@@ -31,34 +32,46 @@ _MOST_NODES = 1_000
 _HELPED_BY_NODES = frozenset(
     (
         *("Unschedulable", "NeverFits", "NoMatchingNode", "NoNodes", "GangNotReady", "SameRoleFailed"),
-        *("ClusterOvercommitted", "ClusterFull", "QueueShareExceeded", "QueueOverused", "QueueCapabilityExceeded"),
+        *(
+            "CannotBePlacedTogether",
+            "ClusterOvercommitted",
+            "ClusterFull",
+            "QueueShareExceeded",
+            "QueueOverused",
+            "QueueCapabilityExceeded",
+        ),
     )
 )
 
 
 def predicates(case: Case) -> Iterator[Candidate]:
     """What rules nodes out: taints, cordons, labels, rules between pods."""
-    if (
-        not case.pods
-        or case.stage != "Placement"
-        or case.reason not in ("NoMatchingNode", "Unschedulable", "NeverFits")
-    ):
+    if not case.pods:
         return
-    spec, facts = case.pods[0].pod_class.spec, case.session.view.nodes.facts
-    for record in [record for record in facts.records if record.unschedulable][:MOST_ALIKE]:
-        node_ = node_of(record)
-        opened = replace(node_, spec=replace(node_.spec, unschedulable=False))
-        yield Candidate(f"uncordon node {record.name}", "admin", partial(_put_node, node=opened))
-    yield from _tolerations(case)
-    for key, value in list((spec.node_selector or {}).items()):
-        rest = {other: wanted for other, wanted in (spec.node_selector or {}).items() if other != key}
-        labels = {each: of for record in facts.records for each, of in record.labels.items() if each == key}
+    if case.reason == "CannotBePlacedTogether":
+        yield from _rules(case)
+    if case.stage == "Placement" and case.reason in ("NoMatchingNode", "Unschedulable", "NeverFits"):
+        for record in [each for each in case.session.view.nodes.facts.records if each.unschedulable][:MOST_ALIKE]:
+            node = node_of(record)
+            opened = replace(node, spec=replace(node.spec, unschedulable=False))
+            yield Candidate(f"uncordon node {record.name}", "admin", partial(_put_node, node=opened))
+        yield from _tolerations(case)
+        yield from _labels(case)
+        yield from _rules(case)
+
+
+def _labels(case: Case) -> Iterator[Candidate]:
+    """Labels of nodes that are asked for: corrected, given up or given to a node."""
+    facts = case.session.view.nodes.facts
+    wanted = case.pods[0].pod_class.spec.node_selector or {}
+    for key, value in list(wanted.items()):
+        rest = {other: of for other, of in wanted.items() if other != key}
         values = {of for record in facts.records for each, of in record.labels.items() if each == key}
         if (near := nearest(value, sorted(values - {value}))) and value not in values:
             words = f"correct {key}: {value} to {near} in nodeSelector"
             yield Candidate(words, "user", respec(case, node_selector={**rest, key: near}))
         keys = sorted({each for record in facts.records for each in record.labels})
-        if not labels and (other := nearest(key, keys)):
+        if not values and (other := nearest(key, keys)):
             words = f"correct {key}: {value} to {other}: {value} in nodeSelector"
             yield Candidate(words, "user", respec(case, node_selector={**rest, other: value}))
         yield Candidate(f"drop {key}: {value} from nodeSelector", "user", respec(case, node_selector=rest))
@@ -66,24 +79,32 @@ def predicates(case: Case) -> Iterator[Candidate]:
         if node is not None and not near:
             labelled = node_of(node)
             meta = replace(labelled.metadata, labels={**(labelled.metadata.labels or {}), key: value})
-            yield Candidate(
-                f"label node {node.name} with {key}={value}",
-                "admin",
-                partial(_put_node, node=replace(labelled, metadata=meta)),
-            )
-    if spec.node_selector and len(spec.node_selector) > 1:
+            labelled = replace(labelled, metadata=meta)
+            words = f"label node {node.name} with {key}={value}"
+            yield Candidate(words, "admin", partial(_put_node, node=labelled))
+    if len(wanted) > 1:
         yield Candidate("drop nodeSelector", "user", respec(case, node_selector=None))
+
+
+def _rules(case: Case) -> Iterator[Candidate]:
+    """Rules between pods, or between pods and nodes, given up one by one."""
+    spec = case.pods[0].pod_class.spec
     affinity = spec.affinity
-    if affinity is not None:
-        for words, field in (
-            ("the required node affinity", "node_affinity"),
-            ("the required pod affinity", "pod_affinity"),
-            ("the required pod anti-affinity", "pod_anti_affinity"),
-        ):
-            if getattr(affinity, field) is not None:
-                yield Candidate(f"drop {words}", "user", respec(case, affinity=replace(affinity, **{field: None})))
+    for words, field in (
+        ("the required node affinity", "node_affinity"),
+        ("the required pod affinity", "pod_affinity"),
+        ("the required pod anti-affinity", "pod_anti_affinity"),
+    ):
+        if affinity is not None and getattr(affinity, field) is not None:
+            yield Candidate(f"drop {words}", "user", respec(case, affinity=replace(affinity, **{field: None})))
     if spec.topology_spread_constraints:
         yield Candidate("drop the topology spread constraints", "user", respec(case, topology_spread_constraints=None))
+    if case.reason == "CannotBePlacedTogether" and host_ports(case.pods[0].pod_class):
+        free = [
+            replace(each, ports=[replace(port, host_port=0) for port in each.ports or ()])
+            for each in spec.containers or ()
+        ]
+        yield Candidate("drop the host ports", "user", respec(case, containers=free))
 
 
 def _tolerations(case: Case) -> Iterator[Candidate]:

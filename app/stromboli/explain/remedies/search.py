@@ -17,7 +17,7 @@ from stromboli.explain.jobs import counted, explain_job, explain_pod
 from stromboli.explain.named import job_called
 from stromboli.explain.rehearsal import Future, Rehearsal
 from stromboli.explain.remedies import admission, claims, gangs, others, placement, shares
-from stromboli.explain.remedies.case import Candidate, Case
+from stromboli.explain.remedies.case import Candidate, Case, taken
 from stromboli.framework.session import Session
 
 #: reasons of pods that wait for others of their gang
@@ -38,7 +38,7 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
             for candidate in kind(case):
                 if case.exhausted or candidate.who in found:
                     break
-                future = case.outcome(candidate)
+                future = case.outcome(candidate, whole=kind in _ADMITTING)
                 if case.reached(future, candidate.needed):
                     found[candidate.who] = _remedy(candidate, _effect(case, future))
                 elif kind in _ADMITTING and candidate.who not in first_steps and (then := _waits_next(case, future)):
@@ -109,6 +109,7 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
     root = view.reason(job) if job and word in _OF_OTHERS else None
     if root is not None:
         word, stage = root.reason, root.stage.name
+    before = rehearsal.run()
     return Case(
         session=session,
         rehearsal=rehearsal,
@@ -118,7 +119,9 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
         pods=session.ask.in_task_order(pods),
         keys=keys,
         needed=min(needed, len(keys)),
-        before=rehearsal.run(),
+        before=before,
+        alone=rehearsal.after(others.none_waiting(group, keys)),
+        began=taken(rehearsal),
         reason=word,
         stage=stage,
     )
@@ -141,7 +144,7 @@ def _effect(case: Case, future: Future) -> str:
 
 _ADMITTING: tuple[Callable[[Case], Iterator[Candidate]], ...] = (admission.groups, admission.queues)
 _KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
-    *(*_ADMITTING, placement.predicates, claims.claims, placement.requests, gangs.topology, gangs.sub_groups),
+    *(*_ADMITTING, placement.requests, placement.predicates, claims.claims, gangs.topology, gangs.sub_groups),
     *(gangs.gangs, gangs.resources, shares.limits, shares.quotas, others.actions, others.ends, shares.weights),
     placement.nodes,
 )

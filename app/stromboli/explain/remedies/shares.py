@@ -45,8 +45,9 @@ def limits(case: Case) -> Iterator[Candidate]:
     for queue in lineage(case.job.queue, view.queues):
         gauges = report.gauges.get(queue.name)
         if gauges is not None and gauges.limit is not None and queue.spec.capability:
-            held = gauges.amounts["allocated"] + gauges.amounts.get("inqueue", 0.0)
-            wanted = held + needs
+            # An admitted job is among those that claim, and others' claims keep no pod of it from a place.
+            claimed = gauges.amounts.get("inqueue", 0.0) if case.job.pending_phase else 0.0
+            wanted = gauges.amounts["allocated"] + claimed + needs
             over_limit = np.flatnonzero((wanted > gauges.limit) & (needs > 0)).tolist()
             short = {c for c in over_limit if c != PODS or view.counts_pods} & {
                 view.dimensions.index(each) for each in queue.spec.capability if each in view.dimensions
