@@ -259,7 +259,7 @@ def priority_misspelt(site: Site) -> None:
     site.train(2, group={"priorityClassName": "tested-hihg"})
 
 
-FULL = "no node has room: Insufficient cpu"
+FULL = "no node is available: Insufficient cpu"
 
 POOLS: dict[str, Situation] = {
     "queue-misspelt": Situation(
