@@ -71,6 +71,23 @@ def test_the_pod_gets_the_device_when_the_claim_is_gone_and_no_other_pod_goes(ac
 
 
 @BOTH
+def test_a_gang_that_shares_a_claim_keeps_its_places_until_the_device_is_free(action: str) -> None:
+    low = [of("low", "v", "n0", **claims("a")), held("a", "v")]
+    live = cluster(*low, *(of("high", name, **claims("b")) for name in ("p", "q")), dra.claim("b"))
+    live.upsert("PodGroup", pod_group("high", 2, priorityClassName="high"))
+    sessions = Successive(engine(action), Environment())
+    assert gone(sessions.decide(live.snapshot(), now=NOON)) == ["v"]
+    live.upsert("Pod", of("low", "v", "n0", deleted=True, **claims("a")))
+    for number in range(2):
+        result = sessions.decide(live.snapshot(), now=NOON + 1 + number)
+        assert (gone(result), bound(result)) == ([], [])
+        assert {each.reason for each in all_reasons(result.session).values()} == {"WaitingForRelease"}
+        live.delete("Pod", "default/v")
+    live.delete("ResourceClaim", "default/a")
+    assert bound(sessions.decide(live.snapshot(), now=NOON + 9)) == ["p", "q"]
+
+
+@BOTH
 def test_pods_that_share_a_claim_go_together(action: str) -> None:
     low = [of("low", name, "n0", **claims("a")) for name in ("v", "w")]
     live = cluster(*low, held("a", "v", "w"), of("high", "p", **claims("b")), dra.claim("b"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import ClassVar
 
 import numpy as np
@@ -155,7 +155,8 @@ class Predicates(Plugin):
         if pod.pod_class.claims or pod.pod_class.disks:
             asked.append(self._by_volumes(pod, nodes.facts))
         if self._claimed or pod.pod_class.spec.resource_claims:
-            asked.append(self._dynamic_resources.filters(pod))
+            allowed = partial(self._allowed, pod.pod_class, nodes.facts)
+            asked.append(self._dynamic_resources.filters(pod, allowed))
         for filters in asked:
             for cause, mask in filters:
                 yield cause, mask if everywhere else mask[nodes.rows]
@@ -267,6 +268,12 @@ class Predicates(Plugin):
         if features:
             return [*found, ("node(s) didn't match Pod's required features", declaring(features, facts))]
         return found
+
+    def _allowed(self, pod_class: PodClass, facts: NodeFacts) -> Mask:
+        """The nodes that nothing rules out which depends on nodes alone."""
+        return reduce(
+            np.logical_and, (mask for _, mask in self._by_node(pod_class, facts)), np.ones(len(facts), np.bool_)
+        )
 
     def _of_nodes(self, spec: objects.PodSpec, facts: NodeFacts) -> Filters:
         enabled = self.arguments

@@ -38,8 +38,7 @@ def reaching(taken: Sequence[Taken], devices: Devices, node: str) -> NodeSelecto
     """The nodes that can access all devices that were picked together on a node; None for all nodes."""
     offers = [devices.offers[each.device] for each in taken]
     if any(offer.node or offer.binds_to_node for offer in offers):
-        named = Requirement("metadata.name", "In", [node])
-        return NodeSelector([NodeSelectorTerm(match_fields=[named])])
+        return on_node(node)
     # A slice or device has a single term.
     terms = [offer.selector.node_selector_terms for offer in offers if offer.selector is not None]
     first = [term[0] for term in terms if term]
@@ -48,6 +47,11 @@ def reaching(taken: Sequence[Taken], devices: Devices, node: str) -> NodeSelecto
     if not expressions and not fields:
         return None
     return NodeSelector([NodeSelectorTerm(match_expressions=expressions, match_fields=fields)])
+
+
+def on_node(name: str) -> NodeSelector:
+    """What selects a single node."""
+    return NodeSelector([NodeSelectorTerm(match_fields=[Requirement("metadata.name", "In", [name])])])
 
 
 def _result(taken: Taken, offer: Offer, share: str) -> Plain:

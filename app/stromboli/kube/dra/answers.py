@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,8 +11,11 @@ import numpy.typing as npt
 
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.plugin import Filters, Passing
+from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, allocate
+from stromboli.kube.dra.inventory import Inventory
 from stromboli.kube.dra.objects import ResourceClaim
-from stromboli.kube.dra.requests import ClaimRequest
+from stromboli.kube.dra.requests import ClaimRequest, SelectorError
+from stromboli.kube.dra.stock import Balance
 
 #: causes: which claim is to blame, -1 for none of them alone, and why
 PASSED, TOO_FEW = (-1, ""), (-1, "cannot allocate all claims")
@@ -31,7 +35,7 @@ class Answers:
     #: a search took so long that there is no other
     hopeless: bool = False
     causes: list[tuple[int, str]] = field(default_factory=lambda: [PASSED, TOO_FEW])
-    #: the nodes with enough devices if none were in use; None while no node has too few
+    #: the nodes with enough devices if none were in use; None before a pod finds none of them
     ever: Mask | None = None
 
     def set(self, rows: Rows, cause: tuple[int, str]) -> None:
@@ -42,6 +46,16 @@ class Answers:
             else:
                 self.causes.append(cause)
         self.of_node[rows] = self.causes.index(cause)
+
+    def find_ever(self, demand: Demand, inventory: Inventory, in_use: Mask, tries: StepBudget) -> None:
+        """Find the nodes with enough devices if none were in use, as far as any is there."""
+        nodes, stock, free = inventory.nodes, demand.devices.stock, np.zeros_like(in_use)
+        self.ever = ever = self.of_node == self.causes.index(PASSED)
+        held = in_use[inventory.local].any(axis=1) | inventory.reaching_shared | bool(stock)
+        balance = Balance(stock)
+        with suppress(SelectorError, SearchError):
+            for alike in demand.alike(nodes[(held & ~ever)[nodes]], inventory, free, balance):
+                ever[alike] = allocate(demand, inventory.on(int(alike[0])), free, balance, tries) is not None
 
     def filters(self, claims: Sequence[ResourceClaim]) -> Filters:
         """The nodes that can, by what excludes the others."""

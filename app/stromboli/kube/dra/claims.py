@@ -23,7 +23,7 @@ from stromboli.api.resources import Mask, Rows, fits
 from stromboli.framework.plugin import Anywhere, Filters, Passing
 from stromboli.framework.recent import Recent
 from stromboli.framework.view import View
-from stromboli.kube.dra.allocation import allocation_of, reaching
+from stromboli.kube.dra.allocation import allocation_of, on_node, reaching
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate
 from stromboli.kube.dra.answers import PASSED, TOO_FEW, Answers
 from stromboli.kube.dra.extended import SpecialClaim
@@ -36,7 +36,6 @@ from stromboli.kube.dra.requests import ClaimRequest, SelectorError, claim_reque
 from stromboli.kube.dra.reservation import MOST_PODS
 from stromboli.kube.dra.returns import Held, Returns
 from stromboli.kube.dra.special_claims import ExtendedResources
-from stromboli.kube.dra.stock import Balance
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.pods import PodRecord
 
@@ -63,10 +62,10 @@ class DynamicResources:
         self._claimed = view.snapshot.claimed
         self._book: _Book | None = None
 
-    def filters(self, pod: PodRecord) -> Filters:
-        """Nodes where the pod's claims are, or can be satisfied."""
+    def filters(self, pod: PodRecord, allowed: Callable[[], Mask]) -> Filters:
+        """Nodes where the pod's claims are, or can be satisfied; `allowed` are those that it may go to otherwise."""
         if self.concerns(pod):
-            yield from self._opened().filters(pod)
+            yield from self._opened().filters(pod, allowed)
 
     def concerns(self, pod: PodRecord) -> bool:
         """Whether a pod has claims, or gets one for what it asks for."""
@@ -106,9 +105,11 @@ class DynamicResources:
 class _Given:
     """What was picked for a claim in this session, or for one whose pod has a node."""
 
-    #: None where another scheduler placed its pod
+    #: None where another scheduler placed its pod, or where the pod is promised what others give back
     taken: list[Taken] | None
     node: int
+    #: whether it was picked in this session
+    new: bool = True
     #: rows of pods
     users: set[int] = field(default_factory=set)
 
@@ -151,22 +152,24 @@ class _Book:
         self._purses: dict[str, StepBudget] = {}
         rows = holdings.placed(view.snapshot)
         for pod, node in zip(view.records(rows), view.pods.node[rows].tolist(), strict=True):
-            self._take(pod, node, self._claims.existing(pod))
+            self._take(pod, node, self._claims.existing(pod), new=False)
 
-    def filters(self, pod: PodRecord) -> Filters:
+    def filters(self, pod: PodRecord, allowed: Callable[[], Mask]) -> Filters:
         try:
             claims = self._claims.of(pod)
             for claim in claims:
                 self._check_usable(claim, pod)
             waiting = self._waiting(claims)
-            answers = self._answers_for(waiting) if waiting else None
-            special = list(self._special_answers(self._extended, pod, waiting)) if self._extended else ()
+            answers = self._answers_for(waiting, pod, allowed) if waiting else None
+            special = list(self._special_answers(self._extended, pod, waiting, allowed)) if self._extended else ()
         except ClaimError as error:
             yield Anywhere(str(error)), np.zeros(len(self._facts), np.bool_)
             return
         for selector in map(self._nodes, claims):
             if selector is not None:
                 yield "resourceclaim not available on the node", selected_nodes(selector, self._facts)
+        if any(given.new and given.taken is None for claim in claims if (given := self._given.get(claim.key))):
+            yield Passing(TOO_FEW[1]), np.zeros(len(self._facts), np.bool_)
         if answers is not None:
             yield from answers.filters(waiting)
             yield from self._with_those_who_share(pod, waiting)
@@ -175,7 +178,7 @@ class _Book:
                 yield cause, mask | ~nodes
 
     def _special_answers(
-        self, extended: ExtendedResources, pod: PodRecord, waiting: list[ResourceClaim]
+        self, extended: ExtendedResources, pod: PodRecord, waiting: list[ResourceClaim], allowed: Callable[[], Mask]
     ) -> Iterator[tuple[Mask, list[ResourceClaim], Answers]]:
         """Nodes where a pod needs a claim of its own, its claims there, and where these can be satisfied.
 
@@ -186,7 +189,7 @@ class _Book:
             raise ClaimError(f'resourceclaim "{key.partition("/")[2]}" of an earlier attempt is not deleted yet')
         for nodes, resources in extended.split(pod):
             claims = [*waiting, extended.claim(pod, resources, self._claims.plain).claim]
-            yield nodes, claims, self._answers_for(claims)
+            yield nodes, claims, self._answers_for(claims, pod, allowed)
 
     def assume(self, pod: PodRecord, node: int) -> None:
         if pod.row in self._claims_of:
@@ -197,7 +200,7 @@ class _Book:
             claims.append(special.claim)
         self._take(pod, node, claims)
 
-    def _take(self, pod: PodRecord, node: int, claims: list[ResourceClaim]) -> None:
+    def _take(self, pod: PodRecord, node: int, claims: list[ResourceClaim], *, new: bool = True) -> None:
         """Pick devices for those claims of a pod on a node that have none."""
         self._claims_of[pod.row] = claims
         waiting, taken = self._waiting(claims), None
@@ -206,7 +209,7 @@ class _Book:
             taken = self._search(self._demand(waiting, _key(waiting)), node, StepBudget(_TRIES))
         for number, claim in enumerate(waiting):
             of_claim = None if taken is None else [each for each in taken if each.choice.claim == number]
-            self._given[claim.key] = _Given(of_claim, node)
+            self._given[claim.key] = _Given(of_claim, node, new)
         for claim in claims:
             self._users[claim.key].add(pod.uid)
             if claim.key in self._given:
@@ -257,7 +260,9 @@ class _Book:
         """The nodes that reach the devices of a claim; None for all, or when it has none."""
         given = self._given.get(claim.key)
         if given is not None:
-            return reaching(given.taken or (), self._devices, self._view.nodes.name(given.node))
+            name = self._view.nodes.name(given.node)
+            awaited = given.new and given.taken is None
+            return on_node(name) if awaited else reaching(given.taken or (), self._devices, name)
         return claim.status.allocation.node_selector if claim.status.allocation is not None else None
 
     def _check_usable(self, claim: ResourceClaim, pod: PodRecord) -> None:
@@ -266,7 +271,8 @@ class _Book:
         if claim.metadata.deletion_timestamp:
             raise ClaimError(f'resourceclaim "{name}" is being deleted')
         given = self._given.get(claim.key)
-        if given is not None and not (self._shared and given.taken is not None) and pod.row not in given.users:
+        followed = given is not None and self._shared and (given.new or given.taken is not None)
+        if given is not None and not followed and pod.row not in given.users:
             raise ClaimError(f'resourceclaim "{name}" is in the process of being allocated')
         reserved = claim.status.reserved_for or ()
         users = (
@@ -300,7 +306,7 @@ class _Book:
 
     # -- where claims can be satisfied -------------------------------------------------------------------------------
 
-    def _answers_for(self, claims: Sequence[ResourceClaim]) -> Answers:
+    def _answers_for(self, claims: Sequence[ResourceClaim], pod: PodRecord, allowed: Callable[[], Mask]) -> Answers:
         key = _key(claims)
         budget = self._purses.setdefault(claims[0].metadata.namespace or "default", StepBudget(_MOST_COST))
         answers = self._answers.get(key)
@@ -317,19 +323,17 @@ class _Book:
         if changed:
             few = np.array(sorted(row for row in changed if row is not None), np.intp)
             self._ask(answers, key, self._inventory.nodes if None in changed else few, budget)
-        if answers.ever is None and (answers.of_node == answers.causes.index(TOO_FEW)).any():
-            answers.ever = self._if_none_were_in_use(answers, key)
+        self._look_further(answers, key, pod, allowed)
         return answers
 
-    def _if_none_were_in_use(self, answers: Answers, key: bytes) -> Mask:
-        """The nodes where claims could be satisfied if no other held devices, shape (nodes,)."""
-        demand, tries = self._demand_for(lambda: answers.claim_requests, key), StepBudget(_TRIES)
-        free, balance, nodes = np.zeros_like(self._in_use), Balance(self._devices.stock), self._inventory.nodes
-        ever: Mask = answers.of_node == answers.causes.index(PASSED)
-        with suppress(SelectorError, SearchError):
-            for alike in demand.alike(nodes[~ever[nodes]], self._inventory, free, balance):
-                ever[alike] = allocate(demand, self._inventory.on(int(alike[0])), free, balance, tries) is not None
-        return ever
+    def _look_further(self, answers: Answers, key: bytes, pod: PodRecord, allowed: Callable[[], Mask]) -> None:
+        """Find out where others hold what is lacking, for a pod that finds devices on no node with room for it."""
+        if answers.ever is None and (lacking := answers.of_node == answers.causes.index(TOO_FEW)).any():
+            nodes = self._view.nodes
+            passing = ~lacking & allowed() & fits(self._view.request(pod), nodes.future_idle(), nodes.always)
+            if not passing.any():
+                demand = self._demand_for(lambda: answers.claim_requests, key)
+                answers.find_ever(demand, self._inventory, self._in_use, StepBudget(_TRIES))
 
     def _ask(self, answers: Answers, key: bytes, nodes: Rows, budget: StepBudget) -> None:
         demand, tries = self._demand_for(lambda: answers.claim_requests, key), StepBudget(_TRIES)
