@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from stromboli.engine import Engine
 from stromboli.journal import wire
 from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.state.cluster import ClusterState
 from tests import builders
 from tests.cli.conftest import stromboli
 from tests.fuzz import CHANGES, Change, changed, tried
@@ -138,3 +139,24 @@ def test_what_is_nested_without_end_is_refused(tmp_path: Path) -> None:
     deep = b"\x91" * 100_000 + b"\xc0"
     content = HEADING + wire.frame([len(deep).to_bytes(4) + deep])
     assert "is damaged" in answered(tmp_path / "file", content)
+
+
+def test_resources_that_come_together_cost_one_copy_of_all_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shaped, reshape = list[int](), ClusterState.fit_columns
+
+    def counted(state: ClusterState) -> None:
+        shaped.append(len(state.dimensions))
+        reshape(state)
+
+    monkeypatch.setattr(ClusterState, "fit_columns", counted)
+    names = {f"x{at}": {"example.com/r" + str(at): "1"} for at in range(200)}
+    nodes = [
+        ["node", {"metadata": {"name": name, "uid": name}, "status": {"allocatable": own}}]
+        for name, own in names.items()
+    ]
+    *before, last = recorded()
+    assert "3 sessions" in answered(tmp_path / "file", journal([*before, [*last[:2], [*last[2], *nodes], *last[3:]]]))
+    assert len(shaped) < 10
+    assert max(shaped) < 200

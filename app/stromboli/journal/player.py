@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 
 from stromboli.journal import wire
 from stromboli.journal.events import Counted, Event, Gone, Put, Reader
@@ -10,6 +11,10 @@ from stromboli.journal.wire import JournalError
 from stromboli.state.cluster import ClusterState
 from stromboli.state.layout import Layout, laid_out
 from stromboli.state.reads import Reads
+from stromboli.state.resource_names import resources_of
+
+#: kinds of objects that name resources which get a column, and how many new ones are added together
+_OFFERING, _MANY = ("Node", "Queue"), 64
 
 
 class Player:
@@ -38,8 +43,13 @@ class Player:
 
     def apply(self, changes: Iterable[wire.Change]) -> None:
         """Something happens."""
-        for event in self._reader.events(changes):
-            self._apply(event)
+        events = list(self._reader.events(changes))
+        offering = [(event.kind, event.obj) for event in events if isinstance(event, Put) and event.kind in _OFFERING]
+        new = {name for each in offering for name in resources_of(*each)} - self.state.dimensions.index.keys()
+        # Fewer may come and go in the order in which they did, which is that of their columns.
+        with self.state.expecting(offering) if len(new) > _MANY else nullcontext():
+            for event in events:
+                self._apply(event)
 
     def _apply(self, event: Event) -> None:
         state = self.state
@@ -51,6 +61,8 @@ class Player:
                     state.delete(kind, key)
                 case Counted(key, node):
                     state.assume(key, node) if node else state.forget(key)
+        except MemoryError:
+            raise
         except Exception as error:
             raise JournalError(f"{event.key!r} cannot be used: {wire.told(error)}") from None
 

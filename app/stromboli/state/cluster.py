@@ -300,10 +300,9 @@ class ClusterState:
         """
         named = [resource for kind, obj in loaded for resource in resources_of(kind, obj)]
         self.offer((), named)
-        try:
-            yield
-        finally:
-            self.offer(named, ())
+        # What fails in between leaves a state that nobody goes on with.
+        yield
+        self.offer(named, ())
 
     def offer(self, before: Iterable[str], after: Iterable[str]) -> None:
         """Follow a node or a queue's limit that names other resources than before."""
