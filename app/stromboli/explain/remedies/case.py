@@ -14,8 +14,8 @@ from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
-#: steps that may be taken in all, which is about two seconds, and those that opening and closing a session stands for
-_MOST_STEPS, _OF_A_SESSION = 60_000_000, 300_000
+#: steps that may be taken to try changes, for answers within about two seconds, and those that a session itself counts
+_MOST_STEPS, _OF_A_SESSION = 45_000_000, 300_000
 #: candidates of one kind
 MOST_ALIKE = 6
 
