@@ -103,7 +103,8 @@ class Provisioning:
     def _tell(self, key: str, before: Object | None, request: Object) -> None:
         """Emit an Event when a request is answered."""
         group, said = self._state.pod_group(key), _answer(request)
-        if group is None or said is None or before is None or said == _answer(before):
+        # A request may be answered before it is seen here.
+        if group is None or said is None or (before is not None and said == _answer(before)):
             return
         about = Reference(SCHEDULING, "PodGroup", group.metadata.namespace, group.metadata.name, group.metadata.uid)
         good = said["type"] == "Provisioned"
