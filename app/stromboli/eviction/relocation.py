@@ -163,12 +163,17 @@ class Relocation:
 
     def _units(self, node: int) -> Iterator[tuple[Sequence[PodRecord], bool]]:
         """What may move away from a node, in victim order: pods that gangs can spare, or, with True, whole gangs."""
-        session, surplus = self._session, dict[str, Surplus]()
+        session, surplus, whole = self._session, dict[str, Surplus](), set[str]()
         movable = self._movable(session.view.records(self._held_amounts.on(node)))
         for pod in sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue)):
             job = session.view.jobs[pod.job]
-            spare = surplus.setdefault(job.key, Surplus(session, job))
-            yield ((pod,), False) if spare.spend(pod) else (whole_gang(session, job), True)
+            if job.key not in surplus:
+                surplus[job.key] = Surplus(session, job)
+            if surplus[job.key].spend(pod):
+                yield (pod,), False
+            elif job.key not in whole and job.allocated_count <= self._policy.most:
+                whole.add(job.key)
+                yield whole_gang(session, job), True
 
     def _movable(self, pods: Sequence[PodRecord]) -> list[PodRecord]:
         """Those pods that may move."""

@@ -161,8 +161,13 @@ class Provisioning:
             await self._post(f"{root}/podtemplates", {"apiVersion": "v1", "kind": "PodTemplate", **template})
             sets.append({"podTemplateRef": {"name": f"{name}-{at}"}, "count": count})
         spec = {"provisioningClassName": wanted.class_name, "parameters": dict(wanted.parameters), "podSets": sets}
-        manifest = {"kind": "ProvisioningRequest", "metadata": {"name": name, **owned}, "spec": spec}
+        meta = {"namespace": wanted.namespace, "name": name, **owned}
+        manifest = {"kind": "ProvisioningRequest", "metadata": meta, "spec": spec}
         await self._post(f"/apis/{_GROUP}/v1/namespaces/{wanted.namespace}/provisioningrequests", manifest)
+        # The watch may show it only after the next event of this gang.
+        own = object_key(manifest)
+        self._group_of[own] = wanted.key
+        self._requests[wanted.key].setdefault(own, manifest)
         log.info("nodes asked for", job=wanted.key, request=name, pods=sum(count for _, count in wanted.pods))
 
     async def _pod(self, root: str, name: str) -> Object:
