@@ -383,7 +383,6 @@ def test_the_scheduler_may_write_no_configmap_but_its_own(installed: Cluster) ->
     ("verb", "group", "resource"),
     [
         ("list", "", "secrets"),
-        ("list", "", "namespaces"),
         ("get", "", "nodes"),
         ("create", "events.k8s.io", "events"),
         ("patch", "", "events"),

@@ -46,6 +46,8 @@ RIGHTS = {
     "watch persistentvolumeclaims": "sees claims change",
     "get persistentvolumeclaims": "reads claims anew that others change",
     "patch persistentvolumeclaims": "says for which node the volume of a claim is made",
+    "list namespaces": "knows the queues that namespaces name",
+    "watch namespaces": "sees the labels of namespaces change",
     "list resourcequotas": "admits gangs by quotas",
     "watch resourcequotas": "sees quotas change",
     "list scheduling.k8s.io/priorityclasses": "orders gangs by priority",
@@ -115,6 +117,12 @@ RIGHTS = {
     "patch pods": "puts bare pods that kube-scheduler binds into their group",
     "patch pods/status": "says why pods wait, and whom it evicts",
     "create pods/eviction": "evicts",
+    "list autoscaling.x-k8s.io/provisioningrequests": "knows the nodes that gangs asked for",
+    "watch autoscaling.x-k8s.io/provisioningrequests": "sees them answered",
+    "create autoscaling.x-k8s.io/provisioningrequests": "asks for the nodes of gangs where the policy says so",
+    "delete autoscaling.x-k8s.io/provisioningrequests": "asks no longer",
+    "create podtemplates": "says what the pods of such gangs ask for",
+    "delete podtemplates": "says so no longer",
     "create events": "tells what it did",
     "get configmaps": "goes on with what queues held over time",
     "create configmaps": "keeps what queues held over time",
@@ -139,12 +147,15 @@ OTHERS = {
     for plural in plurals
     for verb in ("get", "list", "watch")
 }
-#: of these the record of requests says nothing: one is asked for with another, one is of Kubernetes 1.37
+#: of these the record of requests says nothing: one is asked for with another, one is of Kubernetes 1.37, and nodes are
+#: asked for only where the policy says so and the cluster has the kind
 ASKED_BESIDE = {
     "update resource.k8s.io/resourceclaims/binding",
     "watch resource.k8s.io/devicetaintrules",
     *(f"{right} scheduling.k8s.io/podgroups" for right in ("list", "watch")),
     "patch scheduling.k8s.io/podgroups/status",
+    *(f"{right} autoscaling.x-k8s.io/provisioningrequests" for right in ("list", "watch", "create", "delete")),
+    *(f"{right} podtemplates" for right in ("create", "delete")),
 }
 #: the chart's policy evicts nobody
 EVICTING = """

@@ -306,7 +306,7 @@ POOLS: dict[str, Situation] = {
         more_ports_than_nodes,
         "CannotBePlacedTogether",
         "user",
-        ("host port 8080/TCP: 3 pods, 2 domains",),
+        ("host port 8080/TCP: 3 pods, 2 nodes that could take one each",),
         ("drop the host ports", "add 1 node like {}-a"),
         ("wait:",),
     ),
