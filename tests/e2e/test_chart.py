@@ -139,7 +139,7 @@ OTHERS = {
         "jobset.x-k8s.io": ("jobsets",),
         "kubeflow.org": (*("jaxjobs", "mpijobs", "notebooks", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs"),),
         "leaderworkerset.x-k8s.io": ("leaderworkersets",),
-        "ray.io": ("rayclusters", "rayjobs", "rayservices"),
+        "ray.io": ("rayclusters", "raycronjobs", "rayjobs", "rayservices"),
         "sparkoperator.k8s.io": ("scheduledsparkapplications", "sparkapplications"),
         "trainer.kubeflow.org": ("trainjobs",),
         "workload.codeflare.dev": ("appwrappers",),

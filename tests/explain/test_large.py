@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
@@ -9,6 +11,7 @@ from stromboli.framework.environment import OFFLINE
 from tests.builders import NOON, gang, node, pod_group, queue, state
 
 
+@pytest.mark.exhaustive
 def test_an_answer_about_four_thousand_pods_takes_no_more_steps_than_two_seconds_have() -> None:
     queues = [queue(name, weight=weight) for weight, name in enumerate("abcd", 1)]
     nodes = [node(f"n{number}", cpu="32", memory="128Gi") for number in range(100)]

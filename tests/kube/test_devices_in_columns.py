@@ -147,6 +147,7 @@ def test_nodes_with_devices_of_their_own_are_searched_once_when_they_are_alike(w
     assert work["searches"] == 1
 
 
+@pytest.mark.exhaustive
 def test_a_search_that_is_made_to_last_ends_for_all_nodes_together(work: dict[str, int]) -> None:
     devices = {"constraints": [{"distinctAttribute": "serial"}, {"requests": ["s"], "matchAttribute": "index"}]}
     endless = claim("c", request("r", count=8), request("s", count=8), devices=devices)

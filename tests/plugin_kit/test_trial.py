@@ -242,6 +242,7 @@ def test_points_that_nobody_asked_about_are_named() -> None:
     assert note == "0 calls in 1 clusters; never asked: gang_preemptable"
 
 
+@pytest.mark.exhaustive
 def test_what_fails_on_a_large_cluster_only_is_found_too() -> None:
     class Small(Plugin):
         name = "tried"

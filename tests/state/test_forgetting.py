@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from stromboli.api.decisions import Bind
 from stromboli.api.resources import CPU, MEMORY, UNKNOWN
 from stromboli.state.cluster import ClusterState
@@ -82,6 +84,7 @@ def test_a_node_is_counted_exactly_after_a_pod_with_more_than_floats_can_tell_ap
     assert nodes.used[[CPU, MEMORY], 0].tolist() == nodes.scoring[:, 0].tolist() == [1, 1]
 
 
+@pytest.mark.exhaustive
 def test_a_long_churn_leaves_no_more_than_its_first_pods() -> None:
     churn = Churn()
     churn.run(2_000)
