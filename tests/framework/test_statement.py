@@ -60,6 +60,19 @@ def test_after_an_attempt_in_vain_the_next_pod_goes_near_those_of_the_group() ->
         assert group.anchor == group.allocated_hyper_node
 
 
+def test_the_next_pod_goes_near_where_a_group_was_located_by_an_attempt_that_ended() -> None:
+    session, group = one_group_near_its_pods()
+    there = group.allocated_hyper_node
+    wider = next(row for row in range(len(session.view.topology)) if session.view.topology.lca(there, row) != there)
+    statement = session.statement()
+    statement.anchor(group, wider)
+    statement.locate(group, wider)
+    statement.end_attempt()
+    assert group.anchor == group.allocated_hyper_node == there
+    statement.commit()
+    assert group.anchor == group.allocated_hyper_node == session.view.topology.lca(there, wider)
+
+
 def test_a_hyper_node_is_nominated_when_the_evictions_are_decided() -> None:
     session, group = one_group_near_its_pods()
     one, other = session.statement(), session.statement()

@@ -125,7 +125,7 @@ class Statement:
         for of, (_, now) in self._located.items():
             of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, now)
             if isinstance(of, SubJob):
-                of.nominated_hyper_node = NOWHERE
+                of.anchor, of.nominated_hyper_node = of.allocated_hyper_node, NOWHERE
         for sub_job, hyper_node in self._nominated.items():
             sub_job.nominated_hyper_node = hyper_node
         self._located, self._shown, self._nominated = {}, False, {}
