@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from stromboli.api.decisions import Bind
+from stromboli.api.decisions import Bind, Nominate
 from stromboli.engine import SessionResult
 from tests.expectations.world import GPU, VALUES, Size, World, asked, evictions
 
@@ -95,13 +95,20 @@ def check_guarantees(world: World, before: Holdings) -> None:
 def check_given(world: World, before: Holdings, result: SessionResult) -> None:
     """No queue lost what it is guaranteed to pods of other queues.
 
-    Who is moved has another place, and a pod larger than the guarantee had one that was borrowed.
+    Who is moved has another place, and a pod larger than the guarantee had one that was borrowed. Promised pods hold
+    what they will.
     """
     jobs = {job.name: job for job in world.jobs}
+    promised = [each.name for each in result.decisions if isinstance(each, Nominate)]
     for name in world.queues:
         within = world.below(name)
         lost: Counter[str] = Counter()
-        left = Counter(world.held(name))
+        left: Counter[str] = Counter()
+        coming: Counter[str] = Counter()
+        for pod in promised:
+            job = jobs[pod.rpartition("-")[0]]
+            if job.queue in within:
+                coming.update(job.asked(pod))
         for victim in evictions(result):
             giver, taker = jobs[victim.name.rpartition("-")[0]], jobs.get(victim.beneficiary.rpartition("/")[2])
             if giver.queue not in within:
@@ -110,6 +117,7 @@ def check_given(world: World, before: Holdings, result: SessionResult) -> None:
                 left.update(giver.asked(victim.name))
             elif all(amount <= _guaranteed(world, name, resource) for resource, amount in asked(giver).items()):
                 lost.update(giver.asked(victim.name))
+        left = Counter(world.held(name)) + (left | coming)
         for resource in lost:
             kept = min(_guaranteed(world, name, resource), _limit(world, name, resource), before[name][resource])
             assert left[resource] >= kept, f"{name} lost {resource} it is guaranteed"
