@@ -34,10 +34,6 @@ def command(repository: Path, page: str) -> str:
     return re.sub(r"^    ", "", found[1], flags=re.MULTILINE)
 
 
-def _environment(kubeconfig: Path) -> dict[str, str]:
-    return {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
-
-
 def _text(repository: Path, page: str) -> str:
     return (repository / page).read_text()
 
@@ -56,24 +52,16 @@ def test_it_asks_for_every_kind_that_sessions_read(repository: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl is installed")
 def test_it_works_on_a_cluster_that_lacks_some_of_them(repository: Path, kubeconfig: Path, tmp_path: Path) -> None:
-    made = subprocess.run(
-        ["kubectl", "create", "-f", "-"],
-        input=CLASS,
-        env=_environment(kubeconfig),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    done = subprocess.run(
-        ["sh", "-ec", command(repository, PAGES[0])],
-        cwd=tmp_path,
-        env=_environment(kubeconfig),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
+
+    def run(*command: str, said: str = "") -> None:
+        done = subprocess.run(
+            command, input=said, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    run("kubectl", "create", "-f", "-", said=CLASS)
+    run("sh", "-ec", command(repository, PAGES[0]))
     loaded = load([str(tmp_path / "cluster.json")], BytesIO(), lenient=True)
     assert loaded.problems == []
     assert "of-the-dump" in {each.metadata.name for kind, each in loaded.objects if kind == "PriorityClass"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
 from stromboli.framework.session import Session
 from stromboli.framework.view import View
@@ -16,11 +17,7 @@ def job_called(view: View, key: str) -> str:
     if key in view.jobs:
         return key
     namespace, _, name = key.partition("/")
-    mine = [
-        group.key
-        for group in view.snapshot.pod_groups
-        if group is not None and group.metadata.namespace == namespace and name in (each for _, each in names_of(group))
-    ]
+    mine = [group.key for group in _groups_in(view, namespace) if name in (each for _, each in names_of(group))]
     waiting = [each for each in mine if each in view.jobs and view.jobs[each].counts[PodState.Pending]]
     return min(waiting or mine, default=key)
 
@@ -30,7 +27,10 @@ def names_in(session: Session, kind: str, namespace: str) -> set[str]:
     view = session.view
     if kind == "pod":
         return {pod.name for pod in view.pods.records if pod is not None and pod.namespace == namespace}
-    groups = [
-        group for group in view.snapshot.pod_groups if group is not None and group.metadata.namespace == namespace
-    ]
+    groups = _groups_in(view, namespace)
     return {group.metadata.name for group in groups} | {name for group in groups for _, name in names_of(group)}
+
+
+def _groups_in(view: View, namespace: str) -> list[PodGroup]:
+    """The PodGroups of a namespace."""
+    return [group for group in view.snapshot.pod_groups if group is not None and group.metadata.namespace == namespace]

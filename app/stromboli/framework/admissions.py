@@ -39,7 +39,7 @@ class Admissions:
         """Take their claims from admitted jobs that have had no pods for long, until pods come."""
         jobs = self._jobs
         before: Mapping[str, float] = view.environment.left.get(EMPTY, {})
-        empty = jobs.has_min_resources & jobs.in_phase("Inqueue") & (jobs.membership.counts.sum(axis=0) == 0)
+        empty = jobs.has_min_resources & jobs.in_phase("Inqueue") & jobs.membership.empty
         for index in np.flatnonzero(empty).tolist():
             key = jobs.key(index)
             if self._claims[index] or key in before:

@@ -148,7 +148,7 @@ def _of_empty_groups(session: Session) -> Iterator[EmitEvent]:
         return
     before: Mapping[str, str] = view.environment.left.get(_TOLD, {})
     told: dict[str, str] = {}
-    empty = np.flatnonzero(jobs.in_phase("", "Pending") & (jobs.membership.counts.sum(axis=0) == 0))
+    empty = np.flatnonzero(jobs.in_phase("", "Pending") & jobs.membership.empty)
     for key in jobs.keys_of(empty):
         why = view.trace.jobs.get(key)
         if why is None:
@@ -272,7 +272,7 @@ def _may_differ(jobs: Jobs) -> Mask:
     settled = np.where(
         has_begun,
         np.where(is_done, jobs.in_phase("Completed"), jobs.in_phase("Running")),
-        jobs.in_phase("Inqueue", "Pending") | (jobs.in_phase("Completed") & (jobs.membership.counts.sum(axis=0) == 0)),
+        jobs.in_phase("Inqueue", "Pending") | (jobs.in_phase("Completed") & jobs.membership.empty),
     )
     shown = np.array([jobs.count(state) for state in (PodState.Running, PodState.Succeeded, PodState.Failed)])
     moved: Mask = ~settled | (shown != jobs.numbers[1:]).any(axis=0)

@@ -73,6 +73,12 @@ class Membership:
         lost = changed[ALLOCATED[before[changed]] & ~ALLOCATED[now[changed]]]
         return self.allocated + self._sum(gained) - self._sum(lost) if len(gained) + len(lost) else self.allocated
 
+    @property
+    def empty(self) -> Mask:
+        """Which jobs had no pods at the start, shape (jobs,)."""
+        empty: Mask = self.counts.sum(axis=0) == 0
+        return empty
+
     def rows(self, job: int) -> Rows:
         """All pods of a job."""
         return self._all().of(job)

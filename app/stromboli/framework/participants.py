@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from stromboli.api.reasons import Reason
 from stromboli.framework import reasons
@@ -13,6 +13,8 @@ from stromboli.framework.combination import Combination
 from stromboli.framework.failures import PASSED_ON, Failures, JobHeldError, PluginLeftError, asked_about
 from stromboli.framework.plugin import DECLARED, POINTS, Plugin
 from stromboli.policy.model import PluginOption
+
+T = TypeVar("T")
 
 #: the plugins of a session with how the policy uses them, tier by tier
 Tiers: TypeAlias = Sequence[Sequence[tuple[Plugin, PluginOption]]]
@@ -36,16 +38,16 @@ def _switched_on(points: frozenset[str], disabled: frozenset[str]) -> frozenset[
     return frozenset(point for point in points if DECLARED[point].switch not in disabled)
 
 
-class _InOrder(dict[str, tuple[Method, ...]]):
-    """The methods of each point in order, found when it is first asked for."""
+class ByPoint(dict[str, T]):
+    """Something for each extension point, made when it is first asked for."""
 
-    def __init__(self, tiers: Callable[[str], tuple[tuple[Method, ...], ...]]) -> None:
+    def __init__(self, make: Callable[[str], T]) -> None:
         super().__init__()
-        self._tiers = tiers
+        self._make = make
 
-    def __missing__(self, point: str) -> tuple[Method, ...]:
-        self[point] = methods = tuple(method for tier in self._tiers(point) for method in tier)
-        return methods
+    def __missing__(self, point: str) -> T:
+        self[point] = made = self._make(point)
+        return made
 
 
 class Participants:
@@ -53,9 +55,9 @@ class Participants:
 
     def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers
-        self._chains: dict[str, tuple[tuple[Method, ...], ...]] = {}
+        self._chains = ByPoint(self._find_tiers)
         #: the methods of each point in order
-        self.all = _InOrder(self.tiers)
+        self.all = ByPoint(self._in_order)
         self.failures = Failures()
         #: whether no action runs any more: then nothing is begun anew, and questions are answered as far as may be
         self.closed = False
@@ -97,11 +99,13 @@ class Participants:
 
     def tiers(self, point: str) -> tuple[tuple[Method, ...], ...]:
         """The methods of a point, tier by tier; tiers without any are left out."""
-        chain = self._chains.get(point)
-        if chain is None:
-            chain = tuple(tuple(asked(p, point) for p, _ in tier) for tier in self.of_tiers(point))
-            self._chains[point] = chain
-        return chain
+        return self._chains[point]
+
+    def _find_tiers(self, point: str) -> tuple[tuple[Method, ...], ...]:
+        return tuple(tuple(asked(p, point) for p, _ in tier) for tier in self.of_tiers(point))
+
+    def _in_order(self, point: str) -> tuple[Method, ...]:
+        return tuple(method for tier in self.tiers(point) for method in tier)
 
     def forget(self) -> None:
         """Find out anew who takes part in what."""

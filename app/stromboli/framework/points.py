@@ -18,28 +18,13 @@ from stromboli.framework.combination import Combination
 from stromboli.framework.combiners import COMBINERS
 from stromboli.framework.culprit import culprit
 from stromboli.framework.keys import Keys
-from stromboli.framework.participants import Participants, Tiers
+from stromboli.framework.participants import ByPoint, Participants, Tiers
 from stromboli.framework.plugin import DECLARED, Plugin
 from stromboli.framework.relations import Relation
 from stromboli.framework.voices import Beneficiary, VictimQuestions
 from stromboli.state.pods import PodRecord
 
 Use = TypeVar("Use", ClaimUse, VolumeUse, Relation)
-
-
-class _Asking(dict[str, Callable[..., Any]]):
-    """The function that asks at each point, made when the point is first asked."""
-
-    def __init__(self, points: Participants, own: Mapping[Combination, Callable[..., Any]]) -> None:
-        """`own` are the combinations that keep something between questions."""
-        super().__init__()
-        self._points, self._own = points, own
-
-    def __missing__(self, point: str) -> Callable[..., Any]:
-        combination = DECLARED[point].combination
-        own = self._own.get(combination)
-        self[point] = ask = partial(own, point) if own else partial(COMBINERS[combination], self._points, point)
-        return ask
 
 
 class Points(Participants):
@@ -49,14 +34,21 @@ class Points(Participants):
         super().__init__(tiers)
         self._keys = Keys(self)
         self._victims = VictimQuestions(self)
-        own: Mapping[Combination, Callable[..., Any]] = {
+        #: the combinations that keep something between questions
+        self._own: Mapping[Combination, Callable[..., Any]] = {
             Combination.Concatenated: self._keys.one,
             Combination.Victims: self._victims.allowed,
             Combination.Intersection: self._victims.intersection,
             Combination.FirstTierUnion: self._victims.first_tier_union,
             Combination.VictimsAtMost: self._victims.at_most,
         }
-        self._ask = _Asking(self, own)
+        self._ask = ByPoint(self._find_asking)
+
+    def _find_asking(self, point: str) -> Callable[..., Any]:
+        """The function that asks at a point."""
+        combination = DECLARED[point].combination
+        own = self._own.get(combination)
+        return partial(own, point) if own else partial(COMBINERS[combination], self, point)
 
     def forget(self) -> None:
         """Find out anew which plugins take part in what."""

@@ -133,10 +133,9 @@ class Provisioning:
         wanted, requests = self._wanted.get(key), dict(self._requests.get(key, {}))
         for own, request in requests.items():
             said = _answer(request)
-            over = said is not None and said["type"] in _OVER
             if wanted is None or (said is None and _pods(request) != sum(count for _, count in wanted.pods)):
                 await self._delete(request)
-            elif over and said is not None:
+            elif said is not None and said["type"] in _OVER:
                 left = wanted.retry - (time.time() - (readers.seconds(said.get("lastTransitionTime") or "") or 0.0))
                 if left > 0:
                     self._later(key, left)
@@ -156,7 +155,7 @@ class Provisioning:
         for at, (pod, count) in enumerate(wanted.pods):
             template = {
                 "metadata": {"name": f"{name}-{at}", **owned},
-                "template": _template(await self._pod(root, pod)),
+                "template": _template(await self._kube.get(f"{root}/pods/{pod}")),
             }
             await self._post(f"{root}/podtemplates", {"apiVersion": "v1", "kind": "PodTemplate", **template})
             sets.append({"podTemplateRef": {"name": f"{name}-{at}"}, "count": count})
@@ -169,9 +168,6 @@ class Provisioning:
         self._group_of[own] = wanted.key
         self._requests[wanted.key].setdefault(own, manifest)
         log.info("nodes asked for", job=wanted.key, request=name, pods=sum(count for _, count in wanted.pods))
-
-    async def _pod(self, root: str, name: str) -> Object:
-        return await self._kube.get(f"{root}/pods/{name}")
 
     async def _post(self, path: str, manifest: Object) -> None:
         """Create an object. An older API server has requests as v1beta1."""
