@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import threading
+from collections.abc import Collection
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
+import kopf
 import pytest
 
 from stromboli.live import Service
@@ -218,6 +223,33 @@ async def test_an_operator_that_fails_is_begun_anew(cluster: Cluster, start: Sta
     cluster.reconnect()
     await until(lambda: lists() > before, "the operator lists again")
     await recovers(cluster, service, "queues")
+
+
+async def test_an_operator_stops_though_a_task_of_kopf_swallows_its_cancellation(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a watch of kopf does that is cancelled while it ends: it goes on with the next."""
+    swallowed: list[int] = []
+    began, ended = threading.Event(), threading.Event()
+    spawn = kopf.spawn_tasks
+
+    async def stubborn() -> None:
+        began.set()
+        while len(swallowed) < 3:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed.append(1)
+        ended.set()
+
+    async def with_another(*arguments: Any, **options: Any) -> Collection[asyncio.Task[None]]:
+        return [*await spawn(*arguments, **options), asyncio.create_task(stubborn())]
+
+    monkeypatch.setattr(kopf, "spawn_tasks", with_another)
+    service = await start()
+    await until(began.is_set)
+    await service.stop()
+    assert ended.is_set()
 
 
 async def test_an_unreadable_event_is_made_good_by_a_list(cluster: Cluster, start: StartService) -> None:

@@ -42,8 +42,10 @@ Watched: TypeAlias = tuple[tuple[str, str, str], Seen]
 _REQUESTS = (2.0, 20.0)
 #: an operator that ran for this many seconds was not broken from the start
 _LASTING = 60.0
-#: seconds that the operator gets to stop; after half as many more it is abandoned
+#: seconds that the operator gets to stop before all that it runs is cancelled, every so often; it is abandoned
+#: after three times as long
 _GRACE = 1.0
+_PERSISTENCE = 0.1
 #: seconds between two looks at which kinds are served
 _LOOK = 60.0
 
@@ -149,7 +151,7 @@ class _Life:
         finally:
             self._stop.set()
             try:
-                async with asyncio.timeout(1.5 * _GRACE):
+                async with asyncio.timeout(3 * _GRACE):
                     await self._gone.wait()
             except TimeoutError:
                 self._break_off()
@@ -176,6 +178,11 @@ class _Life:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=_GRACE)
+        # kopf swallows a cancellation that comes while a watch ends, and goes on: cancel until nothing does.
+        while left := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=_PERSISTENCE)
 
     def _tell(self) -> None:
         if not self._ended.done():
