@@ -169,7 +169,8 @@ def fits(request: Vector, room: npt.NDArray[np.float64], always: Collection[int]
     return np.ones(room.shape[1], np.bool_) if out is None else out
 
 
-def _copies_on_one(wanted: Sequence[tuple[int, float]], idle: Sequence[float], always: Collection[int]) -> float:
+def copies_on(wanted: Sequence[tuple[int, float]], idle: Sequence[float], always: Collection[int]) -> float:
+    """`copies_that_fit` on one node, of a request as pairs of a dimension and the amount that is wanted of it."""
     if not wanted:
         return math.inf
     for column in always:
@@ -182,7 +183,7 @@ def copies_that_fit(request: Vector, idle: Vector, always: Collection[int] = ())
     """How many copies of a request fit on each node, shape (nodes,), compared as in `fits`."""
     if idle.shape[1] <= FEW:
         wanted = [(column, want) for column, want in enumerate(request.tolist()) if want > 0]
-        return np.array([_copies_on_one(wanted, node, always) for node in idle.T.tolist()])
+        return np.array([copies_on(wanted, node, always) for node in idle.T.tolist()])
     asked = np.flatnonzero(request > 0)
     if not len(asked):
         return np.full(idle.shape[1], np.inf)

@@ -19,7 +19,7 @@ _CRITICAL = 2_000_000_000
 def preemptable(of: PodRecord | crds.Metadata) -> bool:
     """Whether a pod, or a PodGroup by its metadata, agrees to be evicted. Without a word it does."""
     # Read of every pod that runs: the methods of `Annotations` that refuse undeclared keys take as long as all else.
-    said = dict.get(of.annotations, PREEMPTABLE)
+    said = dict.get(of.annotations, PREEMPTABLE) if of.annotations else None
     if said is None and PREEMPTABLE in of.labels:
         said = of.labels[PREEMPTABLE]
     return said is None or said in _TRUE

@@ -15,16 +15,18 @@ plugin that has a say is asked before anything is decided.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Matrix, Rows, Vector, copies_that_fit, fits
+from stromboli.api.resources import Mask, Rows, Vector, fits
 from stromboli.eviction.cheapest_first import CheapestFirst
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import Candidate, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.prefilter import Prefilter
+from stromboli.eviction.reprieve import Reprieve
 from stromboli.eviction.trial import Evicted, Trial, give_back, undo
 from stromboli.eviction.units import Unit
 from stromboli.framework.job import Job
@@ -307,27 +309,22 @@ class MinCostSearch:
 
     def _reprieve(self, rows: Rows) -> None:
         """Give back what the pods can do without, the most expensive first, and place them again."""
-        self._trial.withdraw()
         before, gone, nodes = self._trial.placed, self._trial.evicted, self._session.view.nodes
-        most = self._most_places()[rows]
         place = np.full(len(self._possible), -1)
         place[rows] = np.arange(len(rows))
         free = nodes.future_idle(rows)
-        copies = copies_that_fit(self._request, free, nodes.always).clip(0, most)
-
-        def spare() -> Iterator[Statement]:
-            """The units without which all pods still fit, by amounts."""
-            for _, statement in sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True):
-                at, less = _without(statement, place, free)
-                fewer = copies_that_fit(self._request, less, nodes.always).clip(0, most[at])
-                if copies.sum() - copies[at].sum() + fewer.sum() >= len(before):
-                    yield statement
-                    if not statement:
-                        free[:, at], copies[at] = less, fewer
-
-        given = give_back(spare(), self._trial.within_share)
+        at, taken = np.unique(place[[node for _, node in before]], return_counts=True)
+        free[:, at] += np.outer(self._request, taken)
+        reprieve = Reprieve(self._request, free, self._most_places()[rows], nodes.always)
+        units = [unit for _, unit in sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)]
+        spare = reprieve.spare(units, place, len(before))
+        first = next(spare, None)
+        if first is None:
+            return
+        self._trial.withdraw()
+        given = give_back(chain((first,), spare), self._trial.within_share)
         self._trial.evicted = [entry for entry in gone if entry[1]]
-        if not self._place_anew(rows, copies):
+        if not self._place_anew(rows, reprieve.copies):
             for statement, evictions in reversed(given):
                 statement.recover(evictions)
             self._trial.evicted = gone
@@ -357,15 +354,3 @@ class MinCostSearch:
                     break
         pods = [pod for pod, _ in self._trial.placed]
         return self._trial.promise(list(zip(pods, nodes[: len(pods)], strict=True)))
-
-
-def _without(statement: Statement, place: Rows, free: Matrix) -> tuple[Rows, Matrix]:
-    """Of the nodes in `place` those where a statement evicts, and what is free there without that."""
-    lost: dict[int, Vector] = {}
-    for operation in statement.operations:
-        node = operation.nodes[0]
-        at = int(place[node]) if node >= 0 else -1
-        if at >= 0:
-            lost[at] = lost.get(at, 0) + operation.request
-    rows = np.array(list(lost), np.intp)
-    return rows, free[:, rows] - np.array(list(lost.values())).reshape(len(rows), len(free)).T

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_that_fit
+from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_on
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import Cost, began, unit_cost
 from stromboli.eviction.units import Surplus, Unit, whole_gang
@@ -85,6 +85,7 @@ class NodeCandidates:
         self._columns: list[int] = np.flatnonzero(compared(request, session.view.nodes.always)).tolist()
         self._wants: Vector = request[self._columns]
         self._wanted: list[float] = self._wants.tolist()
+        self._asked = [(column, want) for column, want in enumerate(self._wanted) if want > 0]
         #: the same, infinite where nothing is wanted, so that no part of it is gained
         self._divisors = [want if want > 0 else math.inf for want in self._wanted]
         #: whether what is said about a victim stays so
@@ -121,11 +122,11 @@ class NodeCandidates:
         short = [want - TOLERANCE - have for want, have in zip(self._wanted, free, strict=True)]
         if max(short) < 0:
             return Candidate(node, (), Cost.of(())), ()
-        pods = self._permitted_on(node)
+        willing, pods = self._asked_on(node)
         found, rest = self.sparable(pods)
         jobs = {key: self._session.view.jobs[key] for key in dict.fromkeys([pod.job for pod in pods])}
         victims = self._victims(node, found, rest, short, left, elsewhere)
-        more = () if self._steady or self._session.ask.gives_back_in_order else self._permitted_by_size(node, pods)
+        more = () if self._steady or self._session.ask.gives_back_in_order else self._permitted_by_size(willing, pods)
         if more:
             others = self._victims(node, *self.sparable(more), short, left, elsewhere)
             sets = [_candidate(node, each, left) for each in (victims, others)]
@@ -168,7 +169,7 @@ class NodeCandidates:
 
     def on(self, node: int) -> list[PotentialVictim]:
         """All that may be evicted with pods of a node, as single pods and as gangs, the cheapest first."""
-        return self._in_cost_order(self._permitted_on(node))
+        return self._in_cost_order(self._asked_on(node)[1])
 
     def _in_cost_order(self, pods: Iterable[PodRecord]) -> list[PotentialVictim]:
         found, rest = self.sparable(pods)
@@ -209,11 +210,11 @@ class NodeCandidates:
                 if at == node or elsewhere[at]:
                     held, others = self._held(pod), gains.get(at)
                     gains[at] = held if others is None else [a + b for a, b in zip(others, held, strict=True)]
-        nodes = self._session.view.nodes
-        before = nodes.future_idle(np.array(list(gains), np.intp))[self._columns]
-        free = np.concatenate([before, before + np.array(list(gains.values())).T], axis=1)
-        copies = copies_that_fit(self._wants, free, nodes.always)
-        gained: float = (copies[len(gains) :] - copies[: len(gains)].clip(min=0)).sum().item()
+        nodes, gained = self._session.view.nodes, 0.0
+        before = nodes.future_idle(np.array(list(gains), np.intp))[self._columns].T.tolist()
+        for free, gain in zip(before, gains.values(), strict=True):
+            after = [have + more for have, more in zip(free, gain, strict=True)]
+            gained += copies_on(self._asked, after, nodes.always) - max(copies_on(self._asked, free, nodes.always), 0.0)
         return gained
 
     # -- which units -----------------------------------------------------------------------------------------------
@@ -260,27 +261,30 @@ class NodeCandidates:
                 items.append(PotentialVictim(unit, gain, len(self._held_amounts.rows) + len(items)))
         return items
 
-    def _permitted_on(self, node: int) -> list[PodRecord]:
-        """The candidates on a node that every plugin lets go, in victim order."""
+    def _asked_on(self, node: int) -> tuple[list[PodRecord], list[PodRecord]]:
+        """The pods on a node that agree to be evicted, and in victim order those that every plugin lets go, too.
+
+        What plugins that judge steadily let go stands for the others.
+        """
         known = self._permitted.get(node)
         if known is not None:
             held, states = self._pod_index.states, self._session.view.pods.state
-            return [pod for pod in known if states.item(pod.row) in held]
-        found = self.permitted(self._held_amounts.on(node))
+            left = [pod for pod in known if states.item(pod.row) in held]
+            return left, left
+        willing = self._willing(self._held_amounts.on(node))
+        found = self._ask(self._in_order(willing)) if willing else []
         if self._steady:
             self._permitted[node] = found
-        return found
+        return willing, found
 
-    def _permitted_by_size(self, node: int, permitted: Sequence[PodRecord]) -> list[PodRecord]:
-        """The potential victims on a node if the largest are asked about first; none if that makes no difference.
+    def _permitted_by_size(self, willing: Sequence[PodRecord], permitted: Sequence[PodRecord]) -> list[PodRecord]:
+        """The potential victims of a node if the largest are asked about first; none if that makes no difference.
 
         Victims that come first use up what their queue may give: one large pod may be cheaper than several small ones.
         """
-        pods = self._willing(self._held_amounts.on(node)) if permitted else []
-        if len(pods) == len(permitted) or len({pod.pod_class.id for pod in pods}) == 1:
+        if not permitted or len(willing) == len(permitted) or len({pod.pod_class.id for pod in willing}) == 1:
             return []
-        pods.sort(key=self._held, reverse=True)
-        found = self._ask(pods)
+        found = self._ask(sorted(willing, key=self._held, reverse=True))
         return [] if {pod.row for pod in found} == {pod.row for pod in permitted} else self._in_order(found)
 
     def permitted(self, rows: Rows) -> list[PodRecord]:
