@@ -178,7 +178,8 @@ class _Judge:
             return {}
         lacking, firsts = self._lacking(doubtful, never)
         found = {index: self._larger_than_any_node(at) for index, at in firsts.items()}
-        for job in self._view.jobs.of(doubtful & ~lacking & ~self._surely_fits()):
+        asked = np.flatnonzero(doubtful & ~lacking)
+        for job in map(self._view.jobs.at, asked[~self._surely_fits(asked)].tolist()):
             why = self._why(job, *self._pending.span(job.index))
             if why is not None:
                 found[job.index] = why
@@ -197,24 +198,24 @@ class _Judge:
         known = dict(zip(jobs.tolist(), at[first].tolist(), strict=True))
         return lacking, {index: known[index] for index in np.flatnonzero(lacking).tolist()}
 
-    def _surely_fits(self) -> Mask:
-        """Jobs of which no look at their pods is needed: as many of the largest of each resource fit, shape (jobs,)."""
-        view, jobs, size = self._view, self._view.jobs, len(self._view.jobs)
-        largest = np.zeros((size, len(view.dimensions)))
+    def _surely_fits(self, asked: Rows) -> Mask:
+        """Of which of some jobs no look at their pods is needed: as many of the largest of each resource fit."""
+        view, jobs = self._view, self._view.jobs
         begins = np.flatnonzero(np.diff(self._job_of, prepend=-1))
+        largest = np.zeros((len(jobs), len(view.dimensions)))
         if len(begins):
             largest[self._job_of[begins]] = np.maximum.reduceat(self._requests[self._class], begins)
-        waiting = np.bincount(self._job_of, minlength=size)
-        complete = waiting >= self._need
+        largest, need, queue = largest[asked], self._need[asked], jobs.queue[asked]
+        complete = np.bincount(self._job_of, minlength=len(jobs))[asked] >= need
         ceilings = [self._ceilings.get(name) for name in view.queues]
         most = np.full((len(ceilings), len(view.dimensions)), np.inf)
         for row, ceiling in enumerate(ceilings):
             if ceiling is not None:
                 most[row] = ceiling
-        minima, own = jobs.min_resources, largest * self._need[:, None]
-        sure = (minima <= most[jobs.queue]).all(axis=1) & (~complete | (own <= most[jobs.queue]).all(axis=1))
-        sure &= np.where(complete, self._shapes.hold(largest, self._need), (minima <= view.total).all(axis=1))
-        sure[[jobs[key].index for key in self._own]] = False
+        minima, own = jobs.min_resources[asked], largest * need[:, None]
+        sure = (minima <= most[queue]).all(axis=1) & (~complete | (own <= most[queue]).all(axis=1))
+        sure &= np.where(complete, self._shapes.hold(largest, need), (minima <= view.total).all(axis=1))
+        sure &= ~np.isin(asked, [jobs[key].index for key in self._own])
         return sure
 
     def _doubtful(self) -> Mask:
