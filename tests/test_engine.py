@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stromboli.api.decisions import EmitEvent, SetPodGroupStatus, SetPodUnscheduled
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment, NodeUsage
+from stromboli.framework.cluster.environment import Environment, NodeUsage
 from tests import builders
 
 

@@ -181,10 +181,10 @@ def test_each_of_the_package_has_tests_of_its_own(kind: str) -> None:
 #: what attempts change on jobs and groups, and where it is set: by statements, and when a session finds it
 OF_ATTEMPTS = {"allocated_hyper_node", "anchor", "nominated_hyper_node", "nominations_void"}
 SET_BY = {
-    "stromboli.framework.job",
-    "stromboli.framework.statement",
-    "stromboli.framework.topology",
-    "stromboli.framework.view",
+    "stromboli.framework.cluster.job",
+    "stromboli.framework.session.statement",
+    "stromboli.framework.cluster.topology",
+    "stromboli.framework.cluster.view",
 }
 
 

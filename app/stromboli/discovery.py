@@ -22,7 +22,7 @@ import stromboli.actions
 import stromboli.plugins
 from stromboli.api.errors import PolicyError
 from stromboli.framework.action import Action
-from stromboli.framework.plugin import Plugin
+from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.registry import Registry
 
 #: the base class of each group of entry points

@@ -10,20 +10,20 @@ from functools import partial
 from stromboli.api.decisions import Decision
 from stromboli.api.errors import StromboliError
 from stromboli.discovery import discover
-from stromboli.framework import closing, ignored
-from stromboli.framework.environment import OFFLINE, Environment
-from stromboli.framework.explain import why_job
-from stromboli.framework.failures import PluginFailure
-from stromboli.framework.handover import environment_after
-from stromboli.framework.muted import muted
-from stromboli.framework.node_questions import Watch
-from stromboli.framework.own_nodes import OwnNodesOnly
-from stromboli.framework.participants import Tiers
-from stromboli.framework.plugin import Plugin
-from stromboli.framework.pod_trace import PodTrace
+from stromboli.framework.cluster.environment import OFFLINE, Environment
+from stromboli.framework.cluster.reservation import PLACE_RESERVED
+from stromboli.framework.diagnosis import closing, ignored
+from stromboli.framework.diagnosis.explain import why_job
+from stromboli.framework.diagnosis.muted import muted
+from stromboli.framework.diagnosis.pod_trace import PodTrace
+from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.registry import Registry
-from stromboli.framework.reservation import PLACE_RESERVED
-from stromboli.framework.session import Session
+from stromboli.framework.runtime.failures import PluginFailure
+from stromboli.framework.runtime.node_questions import Watch
+from stromboli.framework.runtime.participants import Tiers
+from stromboli.framework.session.handover import environment_after
+from stromboli.framework.session.own_nodes import OwnNodesOnly
+from stromboli.framework.session.session import Session
 from stromboli.kube.attachments import with_attachments
 from stromboli.kube.dra.extended import with_device_resources
 from stromboli.placement.reservations import place_reserved

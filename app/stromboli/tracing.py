@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from stromboli.api.decisions import Bind, Evict
 from stromboli.api.version import version
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
 

@@ -15,10 +15,10 @@ from stromboli.api import crds
 from stromboli.api.decisions import Bind
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.environment import Environment, Sharding
-from stromboli.framework.handover import nominated_hyper_nodes
-from stromboli.framework.plugin import Plugin
+from stromboli.framework.cluster.environment import Environment, Sharding
+from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.registry import Registry
+from stromboli.framework.session.handover import nominated_hyper_nodes
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 from tests import builders

@@ -6,8 +6,8 @@ from typing import Any
 
 from stromboli.api.decisions import Evict
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.environment import OFFLINE, Environment
-from stromboli.framework.explain import all_reasons
+from stromboli.framework.cluster.environment import OFFLINE, Environment
+from stromboli.framework.diagnosis.explain import all_reasons
 from tests import builders
 from tests.actions.evictions import evicted, nominated, running, starving
 from tests.builders import NOON, gang, node, pod, pod_group, queue

@@ -8,8 +8,8 @@ import pytest
 
 from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.environment import OFFLINE, Admitted, Environment
-from stromboli.framework.explain import pending_reasons
+from stromboli.framework.cluster.environment import OFFLINE, Admitted, Environment
+from stromboli.framework.diagnosis.explain import pending_reasons
 from tests import builders
 from tests.builders import gang, node, pod, pod_group, queue
 from tests.plugins.queues import BOTH, admitted, asks, why

@@ -12,8 +12,8 @@ from stromboli.api.decisions import Bind, Evict
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
 from stromboli.explain.rehearsal import advance
-from stromboli.framework.environment import Environment
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.environment import Environment
+from stromboli.framework.session.session import Session
 from stromboli.state.cluster import ClusterState
 from tests import builders
 from tests.fuzz import tried

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stromboli.api.decisions import Evict
-from stromboli.framework.environment import Environment, NodeUsage
+from stromboli.framework.cluster.environment import Environment, NodeUsage
 from tests import builders
 from tests.builders import gang, node, pod, pod_group
 from tests.plugins import sessions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.cluster.environment import OFFLINE, Environment
 from tests import builders
 from tests.actions.evictions import evicted, running
 from tests.builders import NOON, gang, node, pod, pod_group, queue

@@ -12,8 +12,8 @@ from stromboli.api.decisions import SetPodUnscheduled
 from stromboli.api.quantity import parse
 from stromboli.api.reasons import Reason
 from stromboli.discovery import discover
-from stromboli.framework.explain import pending_reasons
-from stromboli.framework.session import Session
+from stromboli.framework.diagnosis.explain import pending_reasons
+from stromboli.framework.session.session import Session
 from stromboli.simulation.scenario import Scenario
 
 REGISTRY = discover()

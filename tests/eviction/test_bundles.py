@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stromboli.eviction.first_fit.gangs import Bundle, bundle_value, bundles, permitted
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from tests.builders import decide, node, pod, pod_group, policy, queue, state
 
 BOTH = pytest.mark.parametrize("compatibility", ["volcano", "strict"])

@@ -8,8 +8,8 @@ import pytest
 
 from stromboli.api.decisions import Bind, Evict
 from stromboli.engine import Engine, SessionResult, Successive
-from stromboli.framework.environment import Environment
-from stromboli.framework.explain import all_reasons
+from stromboli.framework.cluster.environment import Environment
+from stromboli.framework.diagnosis.explain import all_reasons
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 from tests.builders import NOON, node, pod, pod_group, queue, state

@@ -14,7 +14,7 @@ from stromboli.eviction import min_cost
 from stromboli.eviction.eligibility import HELD
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.prefilter import Prefilter
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from tests.builders import NOON, node, pod, pod_group, policy, queue, state
 from tests.expectations.test_preemption import CLASSES
 from tests.fuzz import tried

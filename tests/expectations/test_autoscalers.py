@@ -13,7 +13,7 @@ import pytest
 from stromboli.api.decisions import RequestNodes, SetPodUnscheduled
 from stromboli.engine import Engine, Successive
 from stromboli.explain.rehearsal import advance
-from stromboli.framework.environment import Admitted, Environment
+from stromboli.framework.cluster.environment import Admitted, Environment
 from stromboli.state.cluster import ClusterState
 from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.plugins.sessions import policy

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stromboli.api.pod_state import PodState
-from stromboli.framework.reservation import Place, Reservation
+from stromboli.framework.cluster.reservation import Place, Reservation
 from tests.expectations.test_histories import RACKS, SHARES, engine
 from tests.expectations.world import GPU, Job, World, evictions
 

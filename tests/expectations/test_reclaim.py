@@ -10,8 +10,8 @@ import pytest
 
 from stromboli.api.decisions import EmitEvent
 from stromboli.engine import Engine
-from stromboli.framework.churn import Churn
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.churn import Churn
+from stromboli.framework.cluster.environment import Environment
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.expectations.world import Job, World
 

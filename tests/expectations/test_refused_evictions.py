@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.engine import Engine
 from stromboli.explain.evictions import why_no_evictions
-from stromboli.framework.explain import pending_reasons
+from stromboli.framework.diagnosis.explain import pending_reasons
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.refusals import Refusal
 from tests.builders import NOON, gang, node, pod_group, queue, state

@@ -9,8 +9,8 @@ import pytest
 
 from stromboli.api import crds
 from stromboli.engine import Engine, SessionResult, Successive
-from stromboli.framework.environment import Environment
-from stromboli.framework.explain import all_reasons, why_job
+from stromboli.framework.cluster.environment import Environment
+from stromboli.framework.diagnosis.explain import all_reasons, why_job
 from stromboli.placement.exact import places
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.builders import NOON, gang, node, pod, pod_group, policy, queue, racks, state

@@ -16,7 +16,7 @@ from msgspec.structs import replace as with_fields
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Evict, Nominate, SetPodGroupStatus, SetPodUnscheduled, SetQueueStatus
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from tests import builders
 
 CLASSES = [

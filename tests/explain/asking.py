@@ -8,7 +8,7 @@ from stromboli.explain.queues import explain_queue
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.words import lines
-from stromboli.framework.environment import OFFLINE
+from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 from tests.builders import NOON

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from stromboli.explain.answers import Holding
-from stromboli.framework.explain import pending_reasons
+from stromboli.framework.diagnosis.explain import pending_reasons
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation import summary
 from stromboli.simulation.run import Run

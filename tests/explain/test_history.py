@@ -12,8 +12,8 @@ from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, Happening
 from stromboli.explain.history import with_history
 from stromboli.explain.rehearsal import Rehearsal
-from stromboli.framework.environment import OFFLINE
-from stromboli.framework.pod_trace import PodTrace
+from stromboli.framework.cluster.environment import OFFLINE
+from stromboli.framework.diagnosis.pod_trace import PodTrace
 from stromboli.state.cluster import ClusterState
 from tests.builders import NOON, gang, node, pod, pod_group, policy, queue, state
 from tests.cli.conftest import stromboli

@@ -8,9 +8,9 @@ from fastapi import FastAPI
 
 from stromboli.engine import Engine, Successive
 from stromboli.explain.rehearsal import AbandonedError, Rehearsal, TooManyStepsError
-from stromboli.framework.environment import OFFLINE, Environment
-from stromboli.framework.pod_trace import PodTrace
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.environment import OFFLINE, Environment
+from stromboli.framework.diagnosis.pod_trace import PodTrace
+from stromboli.framework.session.session import Session
 from stromboli.http.api import LiveCluster, Source, api_routes
 from stromboli.live.access import User
 from stromboli.simulation.scripted_extender import ScriptedExtender

@@ -7,7 +7,7 @@ import pytest
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
-from stromboli.framework.environment import OFFLINE
+from stromboli.framework.cluster.environment import OFFLINE
 from tests.builders import NOON, gang, node, pod_group, queue, state
 
 

@@ -9,7 +9,7 @@ import pytest
 from stromboli.engine import Engine
 from stromboli.explain.checkup import policy_findings
 from stromboli.explain.evictions import why_no_evictions
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from tests.builders import decide, gang, node, pod_group, policy, queue, state
 from tests.expectations.test_preemption import CLASSES
 

@@ -21,13 +21,13 @@ from stromboli.dashboard.routes import dashboard_routes
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
-from stromboli.framework.environment import OFFLINE
-from stromboli.framework.explain import pending_reasons
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.plugin import Filters, Plugin
+from stromboli.framework.cluster.environment import OFFLINE
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.diagnosis.explain import pending_reasons
+from stromboli.framework.plugin.base import Filters, Plugin
 from stromboli.framework.reasons import plugin_failed
 from stromboli.framework.registry import Registry
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.http.api import api_routes
 from stromboli.live.access import User
 from stromboli.policy.document import DEFAULT_POLICY

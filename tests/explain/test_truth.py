@@ -12,7 +12,7 @@ from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.words import lines
-from stromboli.framework.environment import OFFLINE
+from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 from tests.builders import NOON, gang, node, pod, pod_group, policy, queue, racks, state

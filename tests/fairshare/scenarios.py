@@ -18,7 +18,7 @@ import numpy as np
 from stromboli.api.decisions import Bind, Evict
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.environment import OFFLINE
+from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.plugins.fairshare.spec import ANNOTATION
 from stromboli.simulation.manifests import decode
 from stromboli.state.cluster import ClusterState

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stromboli.api.decisions import Bind, Evict
 from stromboli.engine import Engine
-from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.cluster.environment import OFFLINE, Environment
 from tests import builders
 from tests.fuzz import tried
 

@@ -11,7 +11,7 @@ from stromboli.api import crds
 from stromboli.api.errors import PolicyError
 from stromboli.api.reasons import Reason
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.explain import pending_reasons
+from stromboli.framework.diagnosis.explain import pending_reasons
 from stromboli.metrics.sessions import SessionCollector
 from stromboli.plugins.fairshare.spec import ANNOTATION
 from stromboli.simulation.outcome import explanation

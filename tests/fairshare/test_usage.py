@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stromboli.api.errors import PolicyError
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.plugins.fairshare.usage import Memory, UsageHistory
 from tests import builders
 

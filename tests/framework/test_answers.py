@@ -12,7 +12,7 @@ import pytest
 from stromboli.api.decisions import Bind
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.plugin import Plugin
+from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.registry import Registry
 from tests import builders
 

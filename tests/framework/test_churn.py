@@ -5,9 +5,9 @@ from __future__ import annotations
 from stromboli.api import objects
 from stromboli.api.decisions import Evict
 from stromboli.engine import Engine, Successive
-from stromboli.framework.churn import Churn, History
-from stromboli.framework.environment import Environment
-from stromboli.framework.reservation import Reservation
+from stromboli.framework.cluster.churn import Churn, History
+from stromboli.framework.cluster.environment import Environment
+from stromboli.framework.cluster.reservation import Reservation
 from stromboli.policy.evictions import EvictionSettings
 from tests import builders
 

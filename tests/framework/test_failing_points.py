@@ -14,9 +14,9 @@ from stromboli.explain.queues import explain_queue
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import what_if
-from stromboli.framework.environment import OFFLINE
-from stromboli.framework.explain import pending_reasons
-from stromboli.framework.plugin import POINTS, Plugin
+from stromboli.framework.cluster.environment import OFFLINE
+from stromboli.framework.diagnosis.explain import pending_reasons
+from stromboli.framework.plugin.base import POINTS, Plugin
 from stromboli.framework.registry import Registry
 from stromboli.state.cluster import ClusterState
 from tests import builders
@@ -64,7 +64,7 @@ def engine(point: str, body: str, when: str = "True") -> Engine:
     """With a plugin in front that has no opinion, and fails at a point where a condition holds."""
     names = [*inspect.signature(getattr(Plugin, point)).parameters, "None"]
     parameters, subject = ", ".join(names[:-1]), names[1]
-    lines = ["import numpy as np", "from stromboli.framework.plugin import Plugin", "class Odd(Plugin):"]
+    lines = ["import numpy as np", "from stromboli.framework.plugin.base import Plugin", "class Odd(Plugin):"]
     lines += ["    name = 'odd'", f"    def {point}({parameters}):", f"        subject = {subject}"]
     lines += [f"        if {when}:", f"            {body}", f"        return {NEUTRAL.get(point, 'None')}"]
     made: dict[str, Any] = {"__name__": "odd"}
@@ -82,8 +82,8 @@ def of(registry: Registry, first: str = "priority gang") -> Engine:
 #: no opinion, where that is not None
 NEUTRAL = {
     "job_missing": "0", "sub_job_missing": "0", "job_starving": "True", "allocatable": "(count, None)",
-    "job_enqueueable": "__import__('stromboli.framework.plugin').framework.plugin.Vote.Abstain",
-    "job_pipelined": "__import__('stromboli.framework.plugin').framework.plugin.Vote.Abstain",
+    "job_enqueueable": "__import__('stromboli.framework.plugin.base').framework.plugin.base.Vote.Abstain",
+    "job_pipelined": "__import__('stromboli.framework.plugin.base').framework.plugin.base.Vote.Abstain",
     "predicate": "[]", "bind_annotations": "{}", "bind_claims": "[]", "bind_volumes": "[]", "overused": "None",
     "identity": "0",
 }  # fmt: skip

@@ -9,11 +9,11 @@ import pytest
 
 from stromboli.cli.plugins import markdown
 from stromboli.discovery import discover
-from stromboli.framework.combination import Combination
-from stromboli.framework.combiners import COMBINERS
-from stromboli.framework.definition import public_methods
-from stromboli.framework.plugin import DECLARED, HINTS, POINTS, Plugin
-from stromboli.framework.points import Points
+from stromboli.framework.plugin.base import DECLARED, HINTS, POINTS, Plugin
+from stromboli.framework.plugin.combination import Combination
+from stromboli.framework.plugin.definition import public_methods
+from stromboli.framework.runtime.combiners import COMBINERS
+from stromboli.framework.runtime.points import Points
 from stromboli.plugins.binpack import Binpack
 from stromboli.plugins.cdp import Cdp
 from stromboli.plugins.drf import Drf

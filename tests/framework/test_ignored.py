@@ -5,7 +5,7 @@ from __future__ import annotations
 from stromboli.discovery import discover
 from stromboli.explain.checkup import queue_findings
 from stromboli.explain.queues import explain_queue
-from stromboli.framework.ignored import CONDITION, QUEUE_FIELDS, ignored_of_queue, told
+from stromboli.framework.diagnosis.ignored import CONDITION, QUEUE_FIELDS, ignored_of_queue, told
 from tests.builders import decide, node, policy, queue, state
 
 SET = {

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.plugin import Plugin
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.registry import Registry
-from stromboli.framework.view import View
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation.synthetic import write_statuses
 from tests.builders import NOON, node, pod, pod_group, policy, queue, state

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from stromboli.api.resources import CPU, MEMORY, Mask, Vector, fits
 from stromboli.engine import Engine
-from stromboli.framework import boards, ranking
-from stromboli.framework.kernel import Kernel
-from stromboli.framework.nodes import NodeLedger, NodeView
-from stromboli.framework.plugin import Filters, Plugin
-from stromboli.framework.points import Points
+from stromboli.framework.cluster.nodes import NodeLedger, NodeView
+from stromboli.framework.node_selection import boards, ranking
+from stromboli.framework.node_selection.kernel import Kernel
+from stromboli.framework.plugin.base import Filters, Plugin
+from stromboli.framework.runtime.points import Points
 from stromboli.policy.model import PluginOption
 from stromboli.simulation import synthetic
 from stromboli.state.cluster import ClusterState

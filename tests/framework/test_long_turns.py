@@ -9,9 +9,9 @@ import pytest
 
 from stromboli.api import crds
 from stromboli.engine import Engine, SessionResult, Successive
-from stromboli.framework.environment import Environment
-from stromboli.framework.explain import pending_reasons
-from stromboli.framework.long_turns import A_SECOND, LONGEST, SAVED, LongTurns
+from stromboli.framework.cluster.environment import Environment
+from stromboli.framework.diagnosis.explain import pending_reasons
+from stromboli.framework.session.long_turns import A_SECOND, LONGEST, SAVED, LongTurns
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 from tests import builders

@@ -19,7 +19,7 @@ from stromboli.api.decisions import Bind, Evict
 from stromboli.api.pod_state import ALLOCATED_STATES, ON_NODE_STATES, PodState
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.plugin import Plugin, Vote
+from stromboli.framework.plugin.base import Plugin, Vote
 from stromboli.framework.registry import Registry
 from tests import builders
 

@@ -10,13 +10,13 @@ from stromboli.api.decisions import Bind
 from stromboli.api.pod_state import PodState
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.job import Job
-from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Plugin
-from stromboli.framework.questions import Questions
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.plugin.report import Report
 from stromboli.framework.registry import Registry
-from stromboli.framework.report import Report
-from stromboli.framework.view import View
+from stromboli.framework.runtime.questions import Questions
 from stromboli.state.pods import PodRecord
 from tests import builders
 

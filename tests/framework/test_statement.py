@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stromboli.framework.job import NOWHERE, SubJob
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
+from stromboli.framework.cluster.job import NOWHERE, SubJob
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from tests import builders
 
 

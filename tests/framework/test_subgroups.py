@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stromboli.engine import SessionResult
-from stromboli.framework.job import SubJob
+from stromboli.framework.cluster.job import SubJob
 from tests import builders
 
 POLICY = builders.policy("priority gang", "predicates")

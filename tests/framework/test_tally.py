@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.pod_state import ALLOCATED_STATES, STATES, PodState
-from stromboli.framework.membership import Membership
+from stromboli.framework.cluster.membership import Membership
 from stromboli.simulation.synthetic import Shape, cluster
 from stromboli.state.cluster import ClusterState
 from stromboli.state.snapshot import Snapshot

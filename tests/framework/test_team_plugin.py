@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stromboli.framework import Filters, NodeView, Plugin, PodRecord, Queue, Reads, Vector
-from stromboli.framework.definition import PluginDefinitionError
+from stromboli.framework.plugin.definition import PluginDefinitionError
 from stromboli.framework.reasons import plugin_failed
 from stromboli.plugin_kit import decide
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api import crds
-from stromboli.framework.job import NOWHERE, Job
-from stromboli.framework.topology import NO_TIER, TOP_NAME, Topology, topology
+from stromboli.framework.cluster.job import NOWHERE, Job
+from stromboli.framework.cluster.topology import NO_TIER, TOP_NAME, Topology, topology
 from tests import builders
 from tests.fuzz import tried
 

@@ -14,11 +14,11 @@ from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import advance
-from stromboli.framework.environment import Admitted, Environment
-from stromboli.framework.explain import pending_reasons
-from stromboli.framework.job import Job
+from stromboli.framework.cluster.environment import Admitted, Environment
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.diagnosis.explain import pending_reasons
 from stromboli.framework.registry import Registry
-from stromboli.framework.turns import Beyond, Turns
+from stromboli.framework.session.turns import Beyond, Turns
 from stromboli.plugins.drf import Drf
 from stromboli.state.cluster import ClusterState
 from tests import builders

@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import Any
 
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.journal import Journal, RecordedSessions, Report, Tape, read, replay
 from stromboli.journal.wire import Entry
 from stromboli.state.cluster import ClusterState, object_key

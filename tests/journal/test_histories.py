@@ -12,7 +12,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from stromboli.engine import SessionResult
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.state.snapshot import Snapshot
 from tests.expectations.test_histories import HISTORIES, Histories
 from tests.expectations.world import World

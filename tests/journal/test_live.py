@@ -12,8 +12,8 @@ import pytest
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.extender import Standing
-from stromboli.framework.churn import Churn
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.churn import Churn
+from stromboli.framework.cluster.environment import Environment
 from stromboli.http.api import LiveCluster, api_routes
 from stromboli.http.server import Probes, make_app
 from stromboli.journal import Folder, Journal, RecordedSessions, Tape, read, replay, segments

@@ -21,9 +21,9 @@ from stromboli.api.objects import (
     ResourceRequirements,
 )
 from stromboli.engine import Engine
-from stromboli.framework.churn import Churn, History
-from stromboli.framework.environment import OFFLINE, Admission, Admitted, Environment, NodeUsage, Sharding
-from stromboli.framework.reservation import Place, Reservation
+from stromboli.framework.cluster.churn import Churn, History
+from stromboli.framework.cluster.environment import OFFLINE, Admission, Admitted, Environment, NodeUsage, Sharding
+from stromboli.framework.cluster.reservation import Place, Reservation
 from stromboli.journal import Folder, wire
 from stromboli.journal.outcome import Outcome, Waiting
 from stromboli.journal.plain import NotPlainError, plain, value_of

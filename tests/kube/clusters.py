@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stromboli.api import crds
 from stromboli.engine import Engine
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.simulation.manifests import decode
 from tests import builders
 from tests.kube.oracle import World

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.framework.nodes import part_requested
+from stromboli.framework.cluster.nodes import part_requested
 from stromboli.kube import allocation
 from tests.fuzz import tried
 from tests.kube import oracle

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.engine import Engine
-from stromboli.framework.plugin import Plugin
+from stromboli.framework.plugin.base import Plugin
 from stromboli.plugin_kit.surroundings import registry_with
 from stromboli.simulation.manifests import decode
 from stromboli.state.pods import PodRecord

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.state.cluster import ClusterState, object_key
 from tests import builders
 from tests.fuzz import tried

@@ -9,8 +9,8 @@ import pytest
 
 from stromboli.api import objects
 from stromboli.api.decisions import Bind
-from stromboli.framework.explain import pending_reasons
-from stromboli.framework.session import Session
+from stromboli.framework.diagnosis.explain import pending_reasons
+from stromboli.framework.session.session import Session
 from tests import builders
 
 DRIVER = "gpu.example.com"

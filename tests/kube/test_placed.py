@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.pod_state import ON_NODE_STATES, PodState
-from stromboli.framework.operation import Kind, Operation
+from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.kube.placed import PlacedPods
 from tests.fuzz import tried
 

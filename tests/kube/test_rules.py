@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.plugins.nodeorder import NodeOrder
 from stromboli.plugins.predicates import Predicates
 from stromboli.state.pods import PodRecord

@@ -7,7 +7,7 @@ from typing import Any
 
 from stromboli.api import objects
 from stromboli.api.decisions import Bind, Evict
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 from tests import builders
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.live import Service
 from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import Recorder, StartService, until

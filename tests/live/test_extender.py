@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from stromboli.engine import Engine, Successive
 from stromboli.extender import Published, extender
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.http.extender import LiveSessions
 from stromboli.http.server import Probes, make_app
 from stromboli.live import Service

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from stromboli.framework.environment import ExtenderError
+from stromboli.framework.cluster.environment import ExtenderError
 from stromboli.live.extender_transport import HttpExtenderTransport
 
 

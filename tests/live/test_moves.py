@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import OFFLINE
+from stromboli.framework.cluster.environment import OFFLINE
 from tests import builders
 from tests.live.cluster import Cluster
 from tests.live.conftest import StartService, until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.framework.environment import NodeUsage
+from stromboli.framework.cluster.environment import NodeUsage
 from stromboli.live import node_load
 from stromboli.policy.model import Policy
 from tests.e2e.prometheus import Prometheus

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from tests.live.cluster import SCHEDULING, Cluster
 from tests.live.conftest import StartService, until
 from tests.live.test_workloads import define

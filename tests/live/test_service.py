@@ -12,7 +12,7 @@ from stromboli.api.decisions import EmitEvent, Nominate
 from stromboli.api.pod_state import PodState
 from stromboli.devserver import Options
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.live import Service
 from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import Recorder, StartService, until

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.live.podgroups import PodGroupMaker
 from tests.cli.conftest import stromboli
 from tests.live.cluster import SCHEDULING, Cluster

@@ -27,7 +27,7 @@ from stromboli.api.crds import PodGroup, dumped
 from stromboli.api.decisions import Bind, SetPodGroupStatus, SetPodUnscheduled
 from stromboli.discovery import discover
 from stromboli.engine import Engine
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.journal import Journal, RecordedSessions, Tape
 from stromboli.journal.writer import largest_segment
 from stromboli.simulation import synthetic

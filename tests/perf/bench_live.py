@@ -36,7 +36,7 @@ from rich.table import Table
 from stromboli.api.decisions import Bind
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.live import Service as LiveService
 from stromboli.live import Settings
 from stromboli.live.binder import Binder

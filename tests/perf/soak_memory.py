@@ -15,7 +15,7 @@ from typing import Any
 
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.state.cluster import ClusterState
 from tests.builders import NOON, node, pod, pod_group, queue, state
 

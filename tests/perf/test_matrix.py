@@ -17,7 +17,7 @@ from stromboli.bench import FEATURES, Cluster, Trial, measure
 from stromboli.cli import make_app
 from stromboli.discovery import discover
 from stromboli.engine import Engine
-from stromboli.framework.explain import why_job
+from stromboli.framework.diagnosis.explain import why_job
 from tests.perf.test_work import RANGES, check
 
 _EVICTING = {"preempt", "reclaim", "gangpreempt", "gangreclaim"}

@@ -14,7 +14,7 @@ import yaml
 
 from stromboli.cli.bench import measurements
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.simulation import synthetic
 from stromboli.simulation.synthetic import Shape
 from tests import builders

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stromboli.engine import SessionResult
-from stromboli.framework.explain import why_job
+from stromboli.framework.diagnosis.explain import why_job
 from tests.builders import decide, policy
 from tests.fuzz import tried
 from tests.placement.brute_force import possible

@@ -11,7 +11,7 @@ from stromboli.api.decisions import Evict
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU
 from stromboli.engine import SessionResult
-from stromboli.framework.explain import pending_reasons
+from stromboli.framework.diagnosis.explain import pending_reasons
 from tests.builders import gang, pod_group
 
 BOTH = pytest.mark.parametrize("compatibility", ["volcano", "strict"])

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from tests import builders
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from stromboli.api.errors import PolicyError
 from stromboli.engine import Engine
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.plugins.binpack import Binpack, BinpackArguments
 from tests import builders
 from tests.fuzz import tried

@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.objects import Metadata, PriorityClass
-from stromboli.framework.environment import Environment, ExtenderError
+from stromboli.framework.cluster.environment import Environment, ExtenderError
 from stromboli.plugins.extender import wire
 from stromboli.simulation.scripted_extender import ScriptedExtender
 from tests.builders import gang, node, pod, pod_group, queue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stromboli.api.decisions import SetPodGroupStatus
-from stromboli.framework.explain import pending_reasons
+from stromboli.framework.diagnosis.explain import pending_reasons
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
 
 POLICY = policy("priority gang", "predicates proportion nodeorder")

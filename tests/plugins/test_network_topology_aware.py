@@ -11,8 +11,8 @@ import yaml
 from stromboli.api import crds
 from stromboli.api.errors import PolicyError
 from stromboli.engine import Engine
-from stromboli.framework.job import NOWHERE, Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import NOWHERE, Job
+from stromboli.framework.session.session import Session
 from stromboli.plugins.network_topology_aware import NetworkTopologyAware
 from stromboli.state.cluster import ClusterState
 from tests import builders

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from stromboli.api import objects
 from stromboli.api.resources import Vector
 from stromboli.discovery import discover
-from stromboli.framework.nodes import NodeView
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
 from stromboli.framework.registry import Registry
-from stromboli.framework.session import Session
-from stromboli.framework.view import View
+from stromboli.framework.session.session import Session
 from stromboli.plugins.nodeorder import NodeOrder
 from stromboli.simulation.manifests import decode
 from stromboli.state.pods import PodRecord

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stromboli.framework.plugin import Passing
-from stromboli.framework.session import Session
+from stromboli.framework.plugin.base import Passing
+from stromboli.framework.session.session import Session
 from stromboli.kube import node_affinity
 from stromboli.plugins.predicates import Predicates
 from stromboli.state.pods import PodRecord

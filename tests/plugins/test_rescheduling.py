@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stromboli.framework.environment import Environment, NodeUsage
+from stromboli.framework.cluster.environment import Environment, NodeUsage
 from stromboli.plugins.rescheduling import Rescheduling
 from tests import builders
 from tests.builders import gang, node, pod, pod_group, queue

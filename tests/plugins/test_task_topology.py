@@ -13,7 +13,7 @@ import yaml
 from stromboli.api.resources import fits
 from stromboli.discovery import discover
 from stromboli.engine import Engine
-from stromboli.framework.operation import Operation
+from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.registry import Registry
 from stromboli.plugins.task_topology import Bucket, Roles, TaskTopology
 from tests import builders

@@ -11,7 +11,7 @@ from stromboli.api import crds, objects
 from stromboli.api.decisions import Evict
 from stromboli.api.errors import PolicyError
 from stromboli.engine import Engine, SessionResult, Successive
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from tests.builders import gang, node, pod, pod_group, queue, state
 from tests.builders import policy as tiers
 from tests.plugins.sessions import bound, decide, policy

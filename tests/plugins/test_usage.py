@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.framework.environment import Environment, NodeUsage
+from stromboli.framework.cluster.environment import Environment, NodeUsage
 from stromboli.plugins.usage import Usage
 from tests.builders import NOON, gang, node, pod, pod_group
 from tests.plugins.sessions import bound, decide, policy

@@ -11,8 +11,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stromboli.api.errors import PolicyError
-from stromboli.framework.participants import WITHOUT_SWITCH, switched
-from stromboli.framework.plugin import POINTS
+from stromboli.framework.plugin.base import POINTS
+from stromboli.framework.runtime.participants import WITHOUT_SWITCH, switched
 from stromboli.policy.document import DEFAULT_POLICY, ArgumentModels, load_policy
 from stromboli.policy.model import Policy
 from stromboli.policy.switches import SWITCH_OF_KEY, SWITCHES, WITHOUT_EFFECT

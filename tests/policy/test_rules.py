@@ -9,7 +9,7 @@ import pytest
 from stromboli.api.crds import PodGroupCondition
 from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.api.errors import PolicyError
-from stromboli.framework.explain import pending_reasons
+from stromboli.framework.diagnosis.explain import pending_reasons
 from stromboli.policy.rules import rules
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
 

@@ -180,7 +180,7 @@ def test_nothing_to_simulate_is_said() -> None:
 
 NODE = "kind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: 4, memory: 1Gi, pods: 10}}\n"
 GUEST = """\
-from stromboli.framework.plugin import Plugin
+from stromboli.framework.plugin.base import Plugin
 class Guest(Plugin):
     name = "guest"
     def open(self, session):

@@ -19,8 +19,8 @@ from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
-from stromboli.framework.environment import OFFLINE
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.environment import OFFLINE
+from stromboli.framework.session.session import Session
 from stromboli.http.api import api_routes
 from stromboli.http.server import listen
 from stromboli.state.cluster import ClusterState

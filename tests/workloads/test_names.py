@@ -11,7 +11,7 @@ from stromboli.engine import Engine, SessionResult
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.words import lines
-from stromboli.framework.environment import OFFLINE
+from stromboli.framework.cluster.environment import OFFLINE
 from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.plugins.sessions import decide, policy
 

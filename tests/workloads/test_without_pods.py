@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.engine import Engine, SessionResult, Successive
-from stromboli.framework.environment import Admitted, Environment
-from stromboli.framework.packing import may_fit
+from stromboli.framework.cluster.environment import Admitted, Environment
+from stromboli.framework.session.packing import may_fit
 from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.fuzz import tried
 from tests.plugins.queues import admitted, asks, refused

@@ -27,11 +27,11 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework import reasons
 from stromboli.framework.action import Action, ErrorCacheArguments
-from stromboli.framework.job import NOWHERE, Job, Queue
-from stromboli.framework.operation import Operation
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
-from stromboli.framework.turns import Turns
+from stromboli.framework.cluster.job import NOWHERE, Job, Queue
+from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
+from stromboli.framework.session.turns import Turns
 from stromboli.placement import domains
 from stromboli.placement.borrowing import borrow_leftover
 from stromboli.placement.exact.memory import IN_VAIN

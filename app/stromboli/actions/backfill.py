@@ -6,9 +6,9 @@ from functools import partial
 
 from stromboli.api.resources import PODS, TOLERANCE, Mask
 from stromboli.framework.action import Action, ErrorCacheArguments
-from stromboli.framework.explain import unplaceable
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.diagnosis.explain import unplaceable
+from stromboli.framework.session.session import Session
 from stromboli.placement.pending import stays_together
 from stromboli.state.pods import PodRecord
 

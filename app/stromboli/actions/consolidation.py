@@ -22,10 +22,10 @@ from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import starving
 from stromboli.eviction.relocation import MovePolicy, Relocation, kind
 from stromboli.framework.action import Action
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.plugin import Arguments
-from stromboli.framework.session import Session
-from stromboli.framework.topology import has_topology
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.topology import has_topology
+from stromboli.framework.plugin.base import Arguments
+from stromboli.framework.session.session import Session
 
 
 class ConsolidationArguments(Arguments):

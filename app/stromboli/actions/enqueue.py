@@ -14,8 +14,8 @@ from typing import Any
 from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.resources import Mask
 from stromboli.framework.action import Action
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.session.session import Session
 
 
 class Enqueue(Action):

@@ -24,8 +24,8 @@ from stromboli.eviction.ordering import Reversed
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import preempting, search_steps
 from stromboli.framework.action import Action
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 
 
 class GangPreempt(Action):

@@ -23,8 +23,8 @@ from stromboli.eviction.ordering import victim_queue_key
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import search_steps, starving
 from stromboli.framework.action import Action
-from stromboli.framework.job import Queue
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.session.session import Session
 
 
 class GangReclaim(Action):

@@ -24,9 +24,9 @@ from stromboli.eviction.pod_eviction import evict_within
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import preempting, search_steps
 from stromboli.framework.action import Action, ErrorCacheArguments
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.session import Session
-from stromboli.framework.topology import has_topology
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.topology import has_topology
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 

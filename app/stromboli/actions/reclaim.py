@@ -18,8 +18,8 @@ from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import search_steps, starving
 from stromboli.framework.action import Action, ErrorCacheArguments
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 

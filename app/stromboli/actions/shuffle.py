@@ -10,7 +10,7 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.eviction.eligibility import agrees
 from stromboli.framework.action import Action
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 

@@ -16,9 +16,9 @@ from stromboli.api.duration import Duration
 from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.eviction.eligibility import HELD, critical
 from stromboli.framework.action import Action
-from stromboli.framework.job import Job
-from stromboli.framework.plugin import Arguments
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.plugin.base import Arguments
+from stromboli.framework.session.session import Session
 
 
 class StaleGangEvictionArguments(Arguments):

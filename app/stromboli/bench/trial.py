@@ -17,7 +17,7 @@ from typing import Any
 from stromboli.api import crds, objects
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult, Successive
-from stromboli.framework.environment import Environment, NodeUsage
+from stromboli.framework.cluster.environment import Environment, NodeUsage
 from stromboli.simulation import synthetic
 from stromboli.simulation.manifests import decode
 from stromboli.state.cluster import ClusterState, object_key

@@ -30,7 +30,7 @@ from stromboli.cli.problems import NotFoundError
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
-from stromboli.framework.environment import Environment
+from stromboli.framework.cluster.environment import Environment
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.policy.rules import Compatibility
 from stromboli.simulation.admission import admit

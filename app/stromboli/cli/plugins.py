@@ -19,8 +19,8 @@ from stromboli.cli.references.tables import code, table
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.framework.action import Action
-from stromboli.framework.hints import FLAGS
-from stromboli.framework.plugin import DECLARED, HINTS, Plugin, extension_points
+from stromboli.framework.plugin.base import DECLARED, HINTS, Plugin, extension_points
+from stromboli.framework.plugin.hints import FLAGS
 from stromboli.framework.registry import Registry
 from stromboli.plugin_kit.package import write_package
 from stromboli.plugin_kit.trial import try_plugin

@@ -26,12 +26,12 @@ from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
 from stromboli.explain.log_lines import log_lines
 from stromboli.extender import Published
-from stromboli.framework.churn import Churn
-from stromboli.framework.environment import Admitted, Environment
-from stromboli.framework.failures import summaries
+from stromboli.framework.cluster.churn import Churn
+from stromboli.framework.cluster.environment import Admitted, Environment
 from stromboli.framework.reasons import error_told
 from stromboli.framework.registry import Registry
-from stromboli.framework.session import Session
+from stromboli.framework.runtime.failures import summaries
+from stromboli.framework.session.session import Session
 from stromboli.http.api import LiveCluster, api_routes
 from stromboli.http.extender import LiveSessions
 from stromboli.http.server import Probes, make_app, serve

@@ -20,7 +20,7 @@ from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
 from stromboli.engine import Engine
-from stromboli.framework.failures import summaries
+from stromboli.framework.runtime.failures import summaries
 from stromboli.policy.rules import Compatibility
 from stromboli.simulation import summary
 from stromboli.simulation.admission import admit, astray

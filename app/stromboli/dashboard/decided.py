@@ -12,7 +12,7 @@ from stromboli.api.decisions import Bind, Decision, EmitEvent, Evict, Nominate, 
 from stromboli.api.keys import namespace_of
 from stromboli.api.pod_state import PodState
 from stromboli.explain.overview import Moment
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 
 #: decisions that are kept: of a gang of eight about twenty
 _MOST = 20_000

@@ -13,7 +13,7 @@ from stromboli.api.resources import UNKNOWN
 from stromboli.dashboard.decided import DecidedSessions
 from stromboli.dashboard.nodes import in_units
 from stromboli.explain.overview import SessionRow, Shares
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 
 #: seconds between two samples of shares, and their number: half an hour of a busy cluster, and a day
 _RINGS = ((2.0, 900), (60.0, 1_440))

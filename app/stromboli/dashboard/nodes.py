@@ -10,7 +10,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask
 from stromboli.explain.jobs import places_of
 from stromboli.explain.overview import NodePage, Nodes
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 
 
 def in_units(column: int, amount: float) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from stromboli.explain.overview import PluginRow, PolicyInForce
-from stromboli.framework.failures import summaries
-from stromboli.framework.session import Session
+from stromboli.framework.runtime.failures import summaries
+from stromboli.framework.session.session import Session
 from stromboli.policy.switches import OFF_BY_DEFAULT
 
 _HIDDEN = "(hidden)"

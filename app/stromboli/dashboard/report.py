@@ -33,11 +33,11 @@ from stromboli.explain.overview import (
 from stromboli.explain.places import UNLIMITED
 from stromboli.explain.queues import in_tree
 from stromboli.fairness.queue_tree import QueueTree
-from stromboli.framework.explain import may_wait, waiting, why
-from stromboli.framework.ignored import ignored_of_queue
-from stromboli.framework.job import Job, Queue, lineage
-from stromboli.framework.report import QueueGauges
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job, Queue, lineage
+from stromboli.framework.diagnosis.explain import may_wait, waiting, why
+from stromboli.framework.diagnosis.ignored import ignored_of_queue
+from stromboli.framework.plugin.report import QueueGauges
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.workloads.names import workload_of
 

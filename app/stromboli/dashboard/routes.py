@@ -32,7 +32,7 @@ from stromboli.explain.overview import (
     Shares,
     Story,
 )
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.http.api import GROUP, Caller, Reviews, as_json, caller
 from stromboli.http.schema import answers
 

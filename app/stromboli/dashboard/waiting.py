@@ -13,8 +13,8 @@ from stromboli.api.crds import PodGroup
 from stromboli.api.reasons import Actionable
 from stromboli.explain.overview import Amounts, JobRow
 from stromboli.framework import reasons
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.workloads.names import workload_of
 

@@ -16,7 +16,7 @@ from stromboli.eviction.lazy_heap import LazyHeap
 from stromboli.eviction.node_candidates import NodeCandidates, PotentialVictim
 from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.pod_index import PodIndex
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 
 #: the place of a job among its units: it is asked before any of them
 _JOB = -1

@@ -9,10 +9,10 @@ from stromboli.eviction.cost_bounds import CostBounds
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.pod_index import PodIndex, Ranks, queue_ranks
-from stromboli.framework.job import Job, Queue
+from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.recent import Recent
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
 #: of how many kinds of pods it is kept what they were offered

@@ -11,8 +11,8 @@ from stromboli.api.resources import TOLERANCE, Rows, Vector, compared, copies_th
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.lazy_heap import LazyHeap
 from stromboli.eviction.ordering import NO_VICTIMS
-from stromboli.framework.nodes import Changes
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.nodes import Changes
+from stromboli.framework.session.session import Session
 
 #: the rank of what is never sufficient
 _NEVER = np.iinfo(np.intp).max

@@ -5,8 +5,8 @@ from __future__ import annotations
 from stromboli.api import crds
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask
-from stromboli.framework.jobs import Jobs
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.jobs import Jobs
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PREEMPTABLE, PodRecord
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
-from stromboli.framework.job import NOWHERE, Job
-from stromboli.framework.plugin import Arguments
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import NOWHERE, Job
+from stromboli.framework.plugin.base import Arguments
+from stromboli.framework.session.session import Session
 from stromboli.placement import domains
 from stromboli.placement.pending import PendingGroup, pending_job
 from stromboli.state.pods import PodRecord

@@ -17,10 +17,10 @@ from stromboli.eviction.ordering import Cost
 from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.units import Unit
-from stromboli.framework.job import Job
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.statement import Statement
-from stromboli.framework.topology import has_topology
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.topology import has_topology
+from stromboli.framework.plugin.operation import Kind, Operation
+from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains
 from stromboli.placement.pending import PendingGroup, in_turn
 from stromboli.state.pods import PodRecord

@@ -6,8 +6,8 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
 from stromboli.eviction.pod_index import PodIndex, Ranks
-from stromboli.framework.nodes import Changes
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.nodes import Changes
+from stromboli.framework.session.session import Session
 
 
 class HeldAmounts:

@@ -29,9 +29,9 @@ from stromboli.eviction.prefilter import Prefilter
 from stromboli.eviction.reprieve import Reprieve
 from stromboli.eviction.trial import Evicted, Trial, give_back, undo
 from stromboli.eviction.units import Unit
-from stromboli.framework.job import Job
-from stromboli.framework.nodes import Changes
-from stromboli.framework.statement import Statement
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.nodes import Changes
+from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
 #: what any place costs at least

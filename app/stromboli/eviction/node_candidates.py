@@ -22,9 +22,9 @@ from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, cop
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import Cost, began, unit_cost
 from stromboli.eviction.units import Surplus, Unit, whole_gang
-from stromboli.framework.job import Job
-from stromboli.framework.nodes import Changes
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.nodes import Changes
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 #: of units of one level all are considered, or none

@@ -12,8 +12,8 @@ import numpy as np
 
 from stromboli.api.resources import Rows, Vector
 from stromboli.eviction.units import Unit
-from stromboli.framework.job import Queue
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.session.session import Session
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import PodRecord
 

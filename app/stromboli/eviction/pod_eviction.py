@@ -8,8 +8,8 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.trial import take_back
-from stromboli.framework.job import Job
-from stromboli.framework.statement import Statement
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
 

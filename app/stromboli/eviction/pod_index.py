@@ -14,8 +14,8 @@ from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.eviction.eligibility import agreeing, preemptable
 from stromboli.eviction.ordering import Reversed, beginnings, distinct, priority_places, victim_queue_key
-from stromboli.framework.job import Queue
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 

@@ -7,8 +7,8 @@ from functools import partial
 from itertools import takewhile
 
 from stromboli.api.pod_state import PodState
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 #: how often a search for victims looks at each node

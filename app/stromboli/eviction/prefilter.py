@@ -7,7 +7,7 @@ import numpy as np
 from stromboli.api.pod_state import READY_STATES
 from stromboli.api.resources import TOLERANCE, Mask, Vector, compared
 from stromboli.eviction.pod_index import PodIndex
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 

@@ -20,12 +20,12 @@ from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import victim_key
 from stromboli.eviction.trial import give_back, join, take_back
 from stromboli.eviction.units import Surplus, whole_gang
-from stromboli.framework.job import Job
-from stromboli.framework.operation import Kind
-from stromboli.framework.reservation import Place
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
-from stromboli.framework.topology import has_topology
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.reservation import Place
+from stromboli.framework.cluster.topology import has_topology
+from stromboli.framework.plugin.operation import Kind
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from stromboli.placement.pending import in_turn
 from stromboli.state.pods import PodRecord
 

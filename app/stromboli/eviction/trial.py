@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from stromboli.api.resources import Vector, fits
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.units import Unit
-from stromboli.framework.job import Job
-from stromboli.framework.operation import Operation
-from stromboli.framework.statement import Statement
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
 #: a unit, and the statement on which it is evicted

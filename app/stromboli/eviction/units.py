@@ -9,8 +9,8 @@ import numpy as np
 
 from stromboli.api.pod_state import STATES
 from stromboli.eviction.eligibility import HELD, preemptable
-from stromboli.framework.job import Job, SubJob
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job, SubJob
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import EVICTED_TOGETHER, PodRecord
 
 #: by state, whether a pod can be evicted

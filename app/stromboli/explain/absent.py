@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.kube.quotas import PODS, amounts, common_name, hard_of, used_by
 
 

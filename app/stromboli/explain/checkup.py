@@ -14,9 +14,9 @@ from stromboli.api.validation import did_you_mean
 from stromboli.engine import Engine
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.explain.jobs import counted
-from stromboli.framework.ignored import ignored_of_queue
-from stromboli.framework.job import Queue
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.diagnosis.ignored import ignored_of_queue
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads.native import GROUP, outer_name
 

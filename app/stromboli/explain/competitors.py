@@ -12,9 +12,9 @@ from stromboli.api.resources import Mask, Vector
 from stromboli.explain.answers import Holding
 from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders
 from stromboli.fairness.queue_tree import QueueTree
-from stromboli.framework.explain import why_job
-from stromboli.framework.job import Job, Queue, lineage
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job, Queue, lineage
+from stromboli.framework.diagnosis.explain import why_job
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 

@@ -12,10 +12,10 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, copies_that_fit, told
 from stromboli.eviction.eligibility import HELD, agrees
-from stromboli.framework.explain import why_job
-from stromboli.framework.job import Job, Queue
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.diagnosis.explain import why_job
 from stromboli.framework.reasons import column_name
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.kube.budgets import budgets_of
 from stromboli.state.pods import PodRecord
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from stromboli.api import objects
 from stromboli.explain.answers import Answer, Happening, NodeScore
 from stromboli.explain.rehearsal import Change, Rehearsal, pod_of
-from stromboli.framework.pod_trace import Considered, PodTrace, Step
-from stromboli.framework.session import Session
+from stromboli.framework.diagnosis.pod_trace import Considered, PodTrace, Step
+from stromboli.framework.session.session import Session
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 

@@ -18,11 +18,11 @@ from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, why_no_evictions
 from stromboli.explain.places import Places, amounts, limited, places, would_fit
 from stromboli.framework import reasons
-from stromboli.framework.explain import why, why_job, why_moved, without_place
-from stromboli.framework.ignored import ignored_of_job
-from stromboli.framework.job import Job, Queue, lineage
+from stromboli.framework.cluster.job import Job, Queue, lineage
+from stromboli.framework.diagnosis.explain import why, why_job, why_moved, without_place
+from stromboli.framework.diagnosis.ignored import ignored_of_job
 from stromboli.framework.reasons import column_name
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.kube.pod_claims import claims_of
 from stromboli.kube.storage import storage_of
 from stromboli.state.pods import PodRecord, timestamp

@@ -14,9 +14,9 @@ from stromboli.api.decisions import Evict
 from stromboli.api.reasons import Stage
 from stromboli.api.resources import Vector, listed
 from stromboli.explain.places import amounts
-from stromboli.framework.job import Queue
-from stromboli.framework.report import QueueGauges
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.plugin.report import QueueGauges
+from stromboli.framework.session.session import Session
 
 #: victims that a line names
 _MOST = 20

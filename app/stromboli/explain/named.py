@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
-from stromboli.framework.session import Session
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
+from stromboli.framework.session.session import Session
 from stromboli.workloads.names import names_of
 
 

@@ -24,11 +24,11 @@ from stromboli.api.resources import (
 )
 from stromboli.explain.answers import Amounts, Holding, NodeCause
 from stromboli.explain.rooms import between, replaced, together
-from stromboli.framework.job import Job
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Relation
+from stromboli.framework.plugin.report import QueueGauges
 from stromboli.framework.reasons import insufficient, resource_name
-from stromboli.framework.relations import Apart, Balanced, Limited, Relation
-from stromboli.framework.report import QueueGauges
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 #: holders that are named

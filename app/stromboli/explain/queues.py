@@ -13,13 +13,13 @@ from stromboli.explain.competitors import in_jobs, jobs_below
 from stromboli.explain.places import amounts, limited, share
 from stromboli.explain.warnings import of_queue
 from stromboli.fairness.queue_tree import QueueTree
-from stromboli.framework.explain import may_wait, why_job
-from stromboli.framework.ignored import CONDITION as FIELD_IGNORED
-from stromboli.framework.ignored import ignored_of_queue
-from stromboli.framework.job import Queue, lineage
+from stromboli.framework.cluster.job import Queue, lineage
+from stromboli.framework.diagnosis.explain import may_wait, why_job
+from stromboli.framework.diagnosis.ignored import CONDITION as FIELD_IGNORED
+from stromboli.framework.diagnosis.ignored import ignored_of_queue
+from stromboli.framework.plugin.report import QueueGauges
 from stromboli.framework.reasons import queue_not_open
-from stromboli.framework.report import QueueGauges
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 
 #: rounds that are told, the last among them
 _MOST_ROUNDS = 6

@@ -15,9 +15,9 @@ from stromboli.api.decisions import Bind, Decision, Evict, LiftGate, Nominate, S
 from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment, ExtenderError
-from stromboli.framework.pod_trace import PodTrace
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.environment import Environment, ExtenderError
+from stromboli.framework.diagnosis.pod_trace import PodTrace
+from stromboli.framework.session.session import Session
 from stromboli.kube.dra.extended import special_prefix
 from stromboli.kube.dra.holdings import claim_keys
 from stromboli.kube.dra.reservation import is_special_of, released, reserved

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from stromboli.api.resources import Rows, Vector
-from stromboli.framework.relations import Apart, Balanced, Limited, Relation
-from stromboli.framework.session import Session
+from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Relation
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 

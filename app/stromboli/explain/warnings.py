@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stromboli.framework.ignored import CONDITION, ignored_of_job, ignored_of_queue, told
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.diagnosis.ignored import CONDITION, ignored_of_job, ignored_of_queue, told
+from stromboli.framework.session.session import Session
 
 
 def warnings(session: Session) -> dict[str, dict[str, str]]:

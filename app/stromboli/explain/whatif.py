@@ -15,9 +15,9 @@ from stromboli.api.resources import MEMORY, UNKNOWN, Vector, exact, told_quantit
 from stromboli.engine import Engine
 from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, Future, Rehearsal, pod_of
-from stromboli.framework.explain import pending_reasons
-from stromboli.framework.failures import summaries
-from stromboli.framework.session import Session
+from stromboli.framework.diagnosis.explain import pending_reasons
+from stromboli.framework.runtime.failures import summaries
+from stromboli.framework.session.session import Session
 from stromboli.state.cluster import ClusterState
 
 _EXTENDER = "the policy asks an HTTP extender, which is not asked here: jobs that need its answer wait"

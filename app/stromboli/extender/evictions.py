@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from stromboli.eviction.eligibility import agrees
 from stromboli.extender.published import Published
 from stromboli.extender.wire import MetaVictims, Victims
-from stromboli.framework.job import Job
+from stromboli.framework.cluster.job import Job
 from stromboli.state.pods import PodRecord
 
 #: seconds for which permitted victims count as evicted although they do not show as terminating

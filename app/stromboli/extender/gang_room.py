@@ -14,8 +14,8 @@ import numpy as np
 from stromboli.api.resources import PODS, Matrix, Rows, copies_that_fit, fits
 from stromboli.eviction.eligibility import HELD, agrees
 from stromboli.eviction.ordering import priorities
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 

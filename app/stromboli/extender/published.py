@@ -10,10 +10,10 @@ from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import fits
 from stromboli.extender.gang_room import fits_whole
-from stromboli.framework.explain import why
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
-from stromboli.framework.topology import has_topology
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.topology import has_topology
+from stromboli.framework.diagnosis.explain import why
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 #: states in which a pod has no node, or none that is available yet

@@ -14,10 +14,10 @@ from stromboli.api.reasons import Reason
 from stromboli.api.resources import TOLERANCE, Rows, Vector, compared, fits
 from stromboli.extender.gang_room import victims_on
 from stromboli.extender.published import Published
-from stromboli.framework.board import Board
-from stromboli.framework.nodes import Nodes
+from stromboli.framework.cluster.nodes import Nodes
+from stromboli.framework.node_selection.board import Board
 from stromboli.framework.reasons import resource_name
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 #: upper bound of kube-scheduler's extender scores

@@ -14,9 +14,9 @@ from stromboli.api.crds import Condition
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Vector, amounts
 from stromboli.fairness import shares
 from stromboli.fairness.limits import Excess
-from stromboli.framework.job import Queue
-from stromboli.framework.report import Report
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.report import Report
 
 
 def clip(guarantee: Matrix, own: Matrix, whole: Vector, asked: Matrix) -> tuple[Matrix, Mask]:

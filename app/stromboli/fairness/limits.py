@@ -11,9 +11,9 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, Vector, told
 from stromboli.fairness import shares
-from stromboli.framework.job import Job
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.view import View
 from stromboli.framework.reasons import column_name
-from stromboli.framework.view import View
 
 
 class Limit(Enum):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from stromboli.api.crds import Condition
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.framework.job import Queue
-from stromboli.framework.report import Report
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.plugin.report import Report
 
 ROOT = "root"
 _MISCONFIGURED = "QueueMisconfigured"

@@ -11,7 +11,7 @@ import numpy as np
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Rows
 from stromboli.fairness.obstacles import ROOT, detached
-from stromboli.framework.job import Queue
+from stromboli.framework.cluster.job import Queue
 
 T = TypeVar("T", bound="QueueTree")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from pydantic import ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
-from stromboli.framework.plugin import Arguments
+from stromboli.framework.plugin.base import Arguments
 
 
 class ResourceWeights(Arguments):

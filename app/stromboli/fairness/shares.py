@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Matrix, Vector
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.view import View
 
 #: API groups of whose jobs the controllers wait for admission before they make pods
 _WAIT_FOR_ADMISSION = ("batch.volcano.sh", "kubeflow.org")

@@ -7,14 +7,14 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.action import Action
-from stromboli.framework.job import Job, Queue, SubJob
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Anywhere, Arguments, Filters, Key, Passing, Plugin, Verdict, Vote
-from stromboli.framework.relations import Apart, Balanced, Limited, Near, Relation, Unclear
-from stromboli.framework.report import Report
-from stromboli.framework.session import Session
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job, Queue, SubJob
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Anywhere, Arguments, Filters, Key, Passing, Plugin, Verdict, Vote
+from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Near, Relation, Unclear
+from stromboli.framework.plugin.report import Report
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from stromboli.framework.plugin import Arguments
-from stromboli.framework.session import Session
+from stromboli.framework.plugin.base import Arguments
+from stromboli.framework.session.session import Session
 
 
 class ErrorCacheArguments(Arguments):

@@ -14,7 +14,7 @@ from stromboli.api.keys import namespace_of
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import UNKNOWN
 from stromboli.api.validation import nearest
-from stromboli.framework.job import Job, Queue
+from stromboli.framework.cluster.job import Job, Queue
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
 

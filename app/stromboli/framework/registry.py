@@ -9,7 +9,7 @@ from operator import or_
 from pydantic import BaseModel
 
 from stromboli.framework.action import Action
-from stromboli.framework.plugin import Plugin
+from stromboli.framework.plugin.base import Plugin
 from stromboli.state.reads import Reads
 
 

@@ -28,7 +28,7 @@ from stromboli.explain.redaction import namespaces, redacted
 from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.http.origin import demand_media_type, on_loopback
 from stromboli.http.schema import answers, file
 from stromboli.http.turns import Turns, while_asked

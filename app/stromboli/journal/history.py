@@ -15,7 +15,7 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.pod_state import PodState
-from stromboli.framework.environment import Environment, NodeUsage
+from stromboli.framework.cluster.environment import Environment, NodeUsage
 from stromboli.journal import wire
 from stromboli.journal.events import Event, Gone, Put, Reader
 from stromboli.journal.outcome import decisions

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from stromboli.api.decisions import Decision
 from stromboli.api.reasons import Reason
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.journal import wire
 from stromboli.journal.wire import JournalError
 

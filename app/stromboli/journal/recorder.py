@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stromboli.engine import Clock, Engine, SessionResult, Successive
-from stromboli.framework.environment import Environment, ExtenderError, ExtenderTransport
+from stromboli.framework.cluster.environment import Environment, ExtenderError, ExtenderTransport
 from stromboli.journal import wire
 from stromboli.journal.outcome import Outcome
 from stromboli.journal.redaction import Redaction

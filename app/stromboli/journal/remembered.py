@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stromboli.framework.churn import Churn
-from stromboli.framework.environment import Admitted, Environment, ExtenderTransport
+from stromboli.framework.cluster.churn import Churn
+from stromboli.framework.cluster.environment import Admitted, Environment, ExtenderTransport
 from stromboli.framework.registry import Registry
 from stromboli.journal import wire
 from stromboli.journal.plain import NotPlainError, plain, value_of

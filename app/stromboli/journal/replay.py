@@ -12,7 +12,7 @@ import msgspec
 from stromboli.api.errors import PolicyError
 from stromboli.api.validation import shown
 from stromboli.engine import Engine
-from stromboli.framework.environment import Environment, ExtenderError
+from stromboli.framework.cluster.environment import Environment, ExtenderError
 from stromboli.framework.registry import Registry
 from stromboli.journal import outcome, wire
 from stromboli.journal.outcome import Outcome, Waiting

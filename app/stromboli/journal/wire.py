@@ -19,9 +19,9 @@ from stromboli.api import objects
 from stromboli.api.crds import KubeModel
 from stromboli.api.errors import StromboliError
 from stromboli.api.reasons import Reason
-from stromboli.framework.churn import History
-from stromboli.framework.environment import Admission, NodeUsage, Sharding
-from stromboli.framework.reservation import Reservation
+from stromboli.framework.cluster.churn import History
+from stromboli.framework.cluster.environment import Admission, NodeUsage, Sharding
+from stromboli.framework.cluster.reservation import Reservation
 from stromboli.state.refusals import Refusal
 
 #: changes when a journal can no longer be read by those who read the one before

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from stromboli.api.version import version
 from stromboli.engine import Engine
-from stromboli.framework.environment import Environment, NodeUsage
+from stromboli.framework.cluster.environment import Environment, NodeUsage
 from stromboli.journal import redaction, wire
 from stromboli.journal.outcome import Outcome, Waiting
 from stromboli.journal.redaction import Redaction

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.nodes import read_only
+from stromboli.framework.cluster.nodes import read_only
 from stromboli.state.columns import Column
 from stromboli.state.nodes import NodeFacts
 

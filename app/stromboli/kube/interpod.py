@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.plugin import Filters, Passing
-from stromboli.framework.relations import Apart, Near, Relation
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Filters, Passing
+from stromboli.framework.plugin.relations import Apart, Near, Relation
 from stromboli.kube.domains import Domains, domains
 from stromboli.kube.placed import PlacedPods, Scope, Trait
 from stromboli.kube.terms import (

@@ -20,8 +20,8 @@ import numpy as np
 
 from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
 from stromboli.api.resources import Rows, Vector
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.state.classes import PodClass
 from stromboli.state.columns import Column
 from stromboli.state.pods import IntColumn, PodRecord

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.relations import Apart, same_node
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.relations import Apart, same_node
 from stromboli.kube.numbered import Numbered
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.classes import PodClass

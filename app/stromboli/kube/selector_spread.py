@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from stromboli.api.resources import Rows, Vector
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
 from stromboli.kube.domains import domains
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.pods import PodRecord

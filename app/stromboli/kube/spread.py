@@ -15,9 +15,9 @@ import numpy as np
 
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.plugin import Filters, Passing
-from stromboli.framework.relations import Balanced
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Filters, Passing
+from stromboli.framework.plugin.relations import Balanced
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.domains import Domains, domains
 from stromboli.kube.placed import PlacedPods

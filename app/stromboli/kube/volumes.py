@@ -16,8 +16,8 @@ import numpy as np
 from stromboli.api.decisions import VolumeUse
 from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows
-from stromboli.framework.nodes import read_only
-from stromboli.framework.plugin import Anywhere, Filters
+from stromboli.framework.cluster.nodes import read_only
+from stromboli.framework.plugin.base import Anywhere, Filters
 from stromboli.kube.csi_migration import migrated_terms
 from stromboli.kube.csi_nodes import CsiNodes
 from stromboli.kube.node_affinity import selected_nodes

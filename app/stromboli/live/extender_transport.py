@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from stromboli.framework.environment import ExtenderError
+from stromboli.framework.cluster.environment import ExtenderError
 
 #: limit on the size of an answer in bytes
 _LONGEST_ANSWER = 10 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from stromboli.framework.environment import NodeUsage
+from stromboli.framework.cluster.environment import NodeUsage
 from stromboli.live import prometheus
 from stromboli.policy.model import Policy
 

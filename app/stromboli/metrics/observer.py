@@ -17,7 +17,7 @@ from stromboli.api.crds import PodGroupPhase
 from stromboli.api.decisions import Decision, Evict, SetPodGroupStatus
 from stromboli.api.pod_state import PodState
 from stromboli.api.version import version
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.live.observer import Observer
 from stromboli.metrics.definitions import Decisions, Jobs, Service, Sessions, Watching
 from stromboli.metrics.sessions import SessionCollector

@@ -22,10 +22,10 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, MEMORY, PODS, ResourceAmounts, Vector
 from stromboli.api.resources import amounts as resource_amounts
 from stromboli.fairness.shares import dominant_share
-from stromboli.framework.explain import waiting
-from stromboli.framework.job import Queue
-from stromboli.framework.report import QueueGauges
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.diagnosis.explain import waiting
+from stromboli.framework.plugin.report import QueueGauges
+from stromboli.framework.session.session import Session
 from stromboli.metrics.definitions import Decisions, Jobs, Queues, Service, Sessions
 from stromboli.policy.model import Policy
 

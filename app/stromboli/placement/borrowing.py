@@ -16,8 +16,8 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE, Mask, fits
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.placement.pending import PendingJob, pending_job, placeable
 from stromboli.state.pods import PodRecord
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Rows, Vector, copies_that_fit
-from stromboli.framework.job import Job, SubJob
-from stromboli.framework.operation import Kind
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
+from stromboli.framework.cluster.job import Job, SubJob
+from stromboli.framework.plugin.operation import Kind
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
 

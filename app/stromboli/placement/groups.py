@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stromboli.api.resources import Mask
-from stromboli.framework import reasons, shard
-from stromboli.framework.explain import unplaceable
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
+from stromboli.framework import reasons
+from stromboli.framework.cluster import shard
+from stromboli.framework.diagnosis.explain import unplaceable
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from stromboli.placement.pending import PendingGroup
 from stromboli.placement.starting import may_start, startable
 from stromboli.state.pods import PodRecord

@@ -9,10 +9,10 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
-from stromboli.framework.job import Job, SubJob
-from stromboli.framework.kernel import Kernel
-from stromboli.framework.session import Session
-from stromboli.framework.topology import has_topology
+from stromboli.framework.cluster.job import Job, SubJob
+from stromboli.framework.cluster.topology import has_topology
+from stromboli.framework.node_selection.kernel import Kernel
+from stromboli.framework.session.session import Session
 from stromboli.placement import domains
 from stromboli.state.pods import PodRecord
 

@@ -13,8 +13,8 @@ import numpy as np
 from stromboli.api.decisions import LiftGate
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import PODS, Vector
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import QUEUE_GATE, PodRecord
 
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 
 from stromboli.api.resources import fits
-from stromboli.framework.job import NOWHERE, Job
-from stromboli.framework.reservation import Place, Reservation
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
-from stromboli.framework.topology import has_topology
+from stromboli.framework.cluster.job import NOWHERE, Job
+from stromboli.framework.cluster.reservation import Place, Reservation
+from stromboli.framework.cluster.topology import has_topology
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains
 from stromboli.placement.pending import in_turn
 from stromboli.placement.starting import may_start

@@ -20,10 +20,10 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Rows, Vector, copies_that_fit
-from stromboli.framework.job import NOWHERE, SubJob
-from stromboli.framework.operation import Kind
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
+from stromboli.framework.cluster.job import NOWHERE, SubJob
+from stromboli.framework.plugin.operation import Kind
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from stromboli.placement.domains import copies_on_nodes, gradients
 from stromboli.state.pods import PodRecord
 

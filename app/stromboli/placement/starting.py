@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.class_member import ClassMember
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.plugin import Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.plugin.class_member import ClassMember
 
 
 class Steadiness:

@@ -12,7 +12,7 @@ from stromboli.api.errors import InvalidObjectError
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.action import Action
-from stromboli.framework.plugin import Plugin
+from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.registry import Registry
 from stromboli.policy.rules import Compatibility
 from stromboli.simulation.admission import admit

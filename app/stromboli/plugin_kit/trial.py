@@ -19,13 +19,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework import checks
-from stromboli.framework.checks import AnswerError
-from stromboli.framework.environment import OFFLINE
-from stromboli.framework.hints import FLAGS
-from stromboli.framework.plugin import Plugin, extension_points
+from stromboli.framework.cluster.environment import OFFLINE
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin, extension_points
+from stromboli.framework.plugin.hints import FLAGS
 from stromboli.framework.registry import Registry
-from stromboli.framework.view import View
+from stromboli.framework.runtime import checks
+from stromboli.framework.runtime.checks import AnswerError
 from stromboli.plugin_kit.clusters import made_up
 from stromboli.plugin_kit.steadiness import Steadiness
 from stromboli.plugin_kit.surroundings import engine, policy_with, registry_with, state

@@ -11,7 +11,7 @@ from functools import partial
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from stromboli.framework.plugin import Plugin
+from stromboli.framework.plugin.base import Plugin
 
 _NAME = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.resources import CPU, MEMORY, Matrix, Vector
 from stromboli.fairness.resource_weights import ResourceWeights
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.plugin import Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin
 from stromboli.kube.allocation import highest, sum_of_rows
 from stromboli.state.pods import PodRecord
 

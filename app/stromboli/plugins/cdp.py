@@ -12,8 +12,8 @@ import numpy as np
 from stromboli.api import duration
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Rows
-from stromboli.framework.plugin import Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin
 from stromboli.state.pods import PodRecord, seconds
 from stromboli.state.reads import Reads
 

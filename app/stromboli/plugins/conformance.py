@@ -8,9 +8,9 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Rows
 from stromboli.eviction.eligibility import critical
-from stromboli.framework.job import Job
-from stromboli.framework.plugin import Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin
 from stromboli.state.pods import PodRecord
 
 

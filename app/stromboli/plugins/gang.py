@@ -11,10 +11,10 @@ from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, OncePerReason, Reason, Stage
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework import reasons
-from stromboli.framework.job import Job, SubJob
-from stromboli.framework.plugin import Plugin, Vote
-from stromboli.framework.report import Report
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job, SubJob
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin, Vote
+from stromboli.framework.plugin.report import Report
 from stromboli.state.pods import PodRecord
 
 _SCHEDULED = PodGroupCondition(type="Scheduled", status="True", reason="tasks in gang are ready to be scheduled")

@@ -19,12 +19,12 @@ from pydantic import BaseModel, Field
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
 from stromboli.fairness.resource_weights import ResourceWeights
-from stromboli.framework.job import NOWHERE, Job, SubJob
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Plugin
-from stromboli.framework.topology import has_topology
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import NOWHERE, Job, SubJob
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.topology import has_topology
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.plugin.operation import Operation
 from stromboli.state.pods import PodRecord
 
 _MAX_SCORE = 100

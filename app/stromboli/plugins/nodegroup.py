@@ -21,11 +21,11 @@ from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.objects import Quantity
 from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.resources import TOLERANCE, Mask, Vector
-from stromboli.framework.job import Queue, lineage
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Anywhere, Arguments, Filters, Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Queue, lineage
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Anywhere, Arguments, Filters, Plugin
+from stromboli.framework.plugin.operation import Operation
 from stromboli.state.pods import PodRecord
 
 _GROUP = "volcano.sh/nodegroup-name"

@@ -10,10 +10,10 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.resources import CPU, MEMORY, Matrix, Vector
-from stromboli.framework.nodes import Changes, Nodes, NodeView, part_requested
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.plugin import Arguments, Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.nodes import Changes, Nodes, NodeView, part_requested
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Plugin
+from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.kube import allocation, node_affinity, taints
 from stromboli.kube.images import image_locality
 from stromboli.kube.interpod import InterPod

@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Vector, told
 from stromboli.fairness import shares
-from stromboli.framework.job import Job
-from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.reasons import column_name
-from stromboli.framework.view import View
 
 _DEFAULT_FACTOR = 1.2
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.plugin import Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.kube.budgets import budgets_of
 from stromboli.state.pods import PodRecord
 

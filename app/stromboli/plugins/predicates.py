@@ -12,11 +12,11 @@ from pydantic import BaseModel, Field
 from stromboli.api import objects
 from stromboli.api.decisions import ClaimUse, VolumeUse
 from stromboli.api.resources import Mask, fits
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
-from stromboli.framework.relations import Relation, Unclear
-from stromboli.framework.view import View
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Filters, Passing, Plugin
+from stromboli.framework.plugin.operation import Kind, Operation
+from stromboli.framework.plugin.relations import Relation, Unclear
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.csi_nodes import csi_nodes
 from stromboli.kube.declared_features import declaring, required_features

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stromboli.api.resources import Mask, Matrix, Rows
-from stromboli.framework.job import Job, SubJob
-from stromboli.framework.plugin import Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job, SubJob
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin
 from stromboli.state.pods import PodRecord
 
 

@@ -17,11 +17,11 @@ from stromboli.api.resources import TOLERANCE, Mask, Matrix, ResourceAmounts, Ro
 from stromboli.fairness import division, guarantees, shares
 from stromboli.fairness.limits import Excess, Limit, overused, tried
 from stromboli.framework import reasons
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.plugin import Plugin, Verdict, Vote
-from stromboli.framework.report import Report
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin, Verdict, Vote
+from stromboli.framework.plugin.operation import Kind, Operation
+from stromboli.framework.plugin.report import Report
 from stromboli.state.pods import PodRecord
 
 

@@ -16,8 +16,8 @@ from stromboli.api import duration, resources
 from stromboli.api.duration import since
 from stromboli.api.requests import pod_level
 from stromboli.api.resources import CPU, MEMORY, Matrix, Rows, Vector
-from stromboli.framework.plugin import Arguments, Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Plugin
 from stromboli.state.pods import PodRecord
 
 _INTERVAL = 300.0

@@ -15,9 +15,9 @@ from pydantic import BaseModel, Field
 
 from stromboli.api import readers
 from stromboli.api.resources import CPU, MEMORY, Vector, compared
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.plugin import Arguments, Filters, Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Filters, Plugin
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 

@@ -18,9 +18,9 @@ from stromboli.api import quantity
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import in_bytes
-from stromboli.framework.job import Job
-from stromboli.framework.plugin import Plugin, Verdict, Vote
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin, Verdict, Vote
 from stromboli.kube import quotas
 from stromboli.kube.quotas import Amounts, Counted
 from stromboli.state.pods import PodRecord

@@ -16,9 +16,9 @@ from stromboli.api import duration
 from stromboli.api.crds import PodGroup
 from stromboli.api.duration import Duration
 from stromboli.api.resources import Vector
-from stromboli.framework.job import Job
-from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
 
 #: annotations of a PodGroup with its waiting time; the first valid one counts
 _WAITING_TIME = ("volcano.sh/sla-waiting-time", "sla-waiting-time")

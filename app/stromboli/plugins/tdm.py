@@ -29,10 +29,10 @@ from stromboli.api.duration import Duration, since
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.eviction.eligibility import preemptable
-from stromboli.framework.job import Job
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.plugin import Arguments, Filters, Plugin, Verdict, Vote
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Filters, Plugin, Verdict, Vote
 from stromboli.state.pods import PREEMPTABLE, PodRecord
 from stromboli.state.reads import Reads
 

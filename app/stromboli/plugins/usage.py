@@ -18,11 +18,11 @@ from stromboli.api import resources
 from stromboli.api.duration import since
 from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
-from stromboli.framework.environment import NodeUsage
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Arguments, Filters, Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.environment import NodeUsage
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Filters, Plugin
+from stromboli.framework.plugin.operation import Operation
 from stromboli.state.classes import PodClass
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord

@@ -20,7 +20,7 @@ from stromboli.api.validation import readable, shown
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
-from stromboli.framework.node_questions import CALL, Watch
+from stromboli.framework.runtime.node_questions import CALL, Watch
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, is_list, load_each, of_list
 from stromboli.state.cluster import ClusterState, object_key

@@ -18,7 +18,7 @@ from stromboli.api import crds, objects
 from stromboli.api.documents import read_either, read_value
 from stromboli.api.errors import DocumentError, InvalidObjectError
 from stromboli.api.validation import describe, did_you_mean, readable, shown
-from stromboli.framework.node_questions import CALL, Watch
+from stromboli.framework.runtime.node_questions import CALL, Watch
 from stromboli.simulation import refusals, schema, workloads
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
 from stromboli.state.cluster import object_key

@@ -12,10 +12,10 @@ from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, Vector
 from stromboli.explain.evictions import why_no_evictions
 from stromboli.explain.warnings import warnings
-from stromboli.framework.closing import pod_group_status
-from stromboli.framework.explain import all_reasons
-from stromboli.framework.report import QueueGauges
-from stromboli.framework.session import Session
+from stromboli.framework.diagnosis.closing import pod_group_status
+from stromboli.framework.diagnosis.explain import all_reasons
+from stromboli.framework.plugin.report import QueueGauges
+from stromboli.framework.session.session import Session
 from stromboli.simulation.run import Run
 
 #: infinity as the recorded gauges have it

@@ -13,9 +13,9 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.requests import counted
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import advance
-from stromboli.framework.environment import OFFLINE, Environment
-from stromboli.framework.failures import PluginFailure
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.environment import OFFLINE, Environment
+from stromboli.framework.runtime.failures import PluginFailure
+from stromboli.framework.session.session import Session
 from stromboli.simulation.manifests import in_order
 from stromboli.state.classes import pod_request
 from stromboli.state.cluster import ClusterState

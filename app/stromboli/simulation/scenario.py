@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import describe, did_you_mean, field_path, problem, readable, shown
 from stromboli.engine import Engine
-from stromboli.framework.environment import Environment, NodeUsage, Sharding
+from stromboli.framework.cluster.environment import Environment, NodeUsage, Sharding
 from stromboli.framework.registry import Registry
 from stromboli.policy.rules import Compatibility
 from stromboli.simulation.manifests import decode

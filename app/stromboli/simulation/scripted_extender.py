@@ -12,7 +12,7 @@ from stromboli.api import keys
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.patterns import compiled
 from stromboli.api.validation import field_path, problem
-from stromboli.framework.environment import ExtenderError
+from stromboli.framework.cluster.environment import ExtenderError
 
 _OK = 200
 _NOT_FOUND = 404

@@ -16,9 +16,9 @@ from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, PODS, Vector, told
 from stromboli.explain.evictions import why_no_evictions
 from stromboli.explain.warnings import warnings
-from stromboli.framework.explain import all_reasons
+from stromboli.framework.diagnosis.explain import all_reasons
 from stromboli.framework.reasons import column_name
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 from stromboli.simulation.run import Run
 
 _FOLDED = frozenset(("queue", "resource", "PodGroup", "nodes"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from stromboli.api.crd_schema import DEFINITIONS, Definition, custom_resource_definition, open_api_schema
 from stromboli.cli.references.tables import code, table
-from stromboli.framework.ignored import QUEUE_FIELDS
+from stromboli.framework.diagnosis.ignored import QUEUE_FIELDS
 
 _HEADER = """\
 # Custom resources

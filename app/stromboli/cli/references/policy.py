@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from stromboli.cli.plugins import arguments, summary
 from stromboli.cli.references.tables import code, table
 from stromboli.discovery import discover
-from stromboli.framework.participants import switched
+from stromboli.framework.runtime.participants import switched
 from stromboli.policy.document import KEYS, METRICS_KEYS
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.provisioning import ProvisioningSettings

@@ -19,11 +19,11 @@ from stromboli.api.resources import Mask, Vector, fits
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.units import Surplus
-from stromboli.framework import shard
-from stromboli.framework.job import NOWHERE, Job
-from stromboli.framework.operation import Operation
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
+from stromboli.framework.cluster import shard
+from stromboli.framework.cluster.job import NOWHERE, Job
+from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from stromboli.placement.pending import PendingGroup, in_turn
 from stromboli.state.pods import PodRecord
 

@@ -21,10 +21,10 @@ from stromboli.eviction.eligibility import agrees
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import began, victim_key
 from stromboli.eviction.trial import give_back, take_back
-from stromboli.framework.job import Job
-from stromboli.framework.operation import Operation
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
 #: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority

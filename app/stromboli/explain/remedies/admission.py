@@ -12,7 +12,7 @@ from stromboli.api.validation import nearest
 from stromboli.explain.rehearsal import pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import group_of, respec, set_group, set_queue
-from stromboli.framework.job import Queue, lineage
+from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 from stromboli.workloads.names import in_queue

@@ -10,8 +10,8 @@ from stromboli.api.resources import Vector
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, Remedy
 from stromboli.explain.rehearsal import Change, Future, Rehearsal
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 #: steps that may be taken to try changes, for answers within about two seconds, and those that a session itself counts

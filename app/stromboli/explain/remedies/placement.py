@@ -18,7 +18,7 @@ from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smallest
 from stromboli.explain.remedies.changes import respec
 from stromboli.explain.remedies.shares import limits
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
 from stromboli.kube.ports import host_ports
 from stromboli.kube.taints import REPELLING
 from stromboli.state.cluster import ClusterState

@@ -18,7 +18,7 @@ from stromboli.explain.named import job_called
 from stromboli.explain.rehearsal import Future, Rehearsal
 from stromboli.explain.remedies import admission, claims, gangs, others, placement, shares
 from stromboli.explain.remedies.case import Candidate, Case, taken
-from stromboli.framework.session import Session
+from stromboli.framework.session.session import Session
 
 #: reasons of pods that wait for others of their gang
 _OF_OTHERS = ("GangNotReady", "SameRoleFailed")

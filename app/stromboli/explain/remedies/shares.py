@@ -14,7 +14,7 @@ from stromboli.explain.evictions import RECLAIMING
 from stromboli.explain.places import amounts
 from stromboli.explain.remedies.case import Candidate, Case, smallest
 from stromboli.explain.remedies.changes import set_queue
-from stromboli.framework.job import lineage
+from stromboli.framework.cluster.job import lineage
 from stromboli.kube.quotas import PODS as PODS_OF_QUOTAS
 from stromboli.kube.quotas import asked_for, common_name, hard_of
 from stromboli.state.cluster import ClusterState

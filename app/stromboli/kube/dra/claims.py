@@ -20,9 +20,9 @@ import numpy as np
 from stromboli.api.decisions import ClaimUse
 from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows, fits
-from stromboli.framework.plugin import Anywhere, Filters, Passing
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Anywhere, Filters, Passing
 from stromboli.framework.recent import Recent
-from stromboli.framework.view import View
 from stromboli.kube.dra.allocation import allocation_of, on_node, reaching
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate
 from stromboli.kube.dra.answers import PASSED, TOO_FEW, Answers

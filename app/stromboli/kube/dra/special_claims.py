@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 import numpy as np
 
 from stromboli.api.resources import Mask
-from stromboli.framework.view import View
+from stromboli.framework.cluster.view import View
 from stromboli.kube.dra.extended import SpecialClaim, backing, has_plugin, special_claim
 from stromboli.state.pods import PodRecord
 

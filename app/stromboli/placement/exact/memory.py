@@ -17,8 +17,8 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
-from stromboli.framework.job import Job
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import Problem
 
 #: what sessions leave under this name: by key of the job the digest of its problems, and why it and its pods wait

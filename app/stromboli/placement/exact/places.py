@@ -15,10 +15,10 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.framework.job import Job
-from stromboli.framework.operation import Kind
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.plugin.operation import Kind
+from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from stromboli.placement.exact import bounds, memory
 from stromboli.placement.exact.conflicts import conflicts, numbered
 from stromboli.placement.exact.problem import QUEUE, Problem

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stromboli.api.resources import PODS, Mask, Matrix, Rows, fits
-from stromboli.framework.job import NOWHERE, Job, SubJob
-from stromboli.framework.relations import Apart, Balanced, Limited, Near, Relation, Unclear
-from stromboli.framework.session import Session
+from stromboli.framework.cluster.job import NOWHERE, Job, SubJob
+from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Near, Relation, Unclear
+from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import (
     QUEUE,
     TOPOLOGY,

@@ -11,7 +11,7 @@ from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
 from stromboli.fairness import shares
 from stromboli.fairness.guarantees import Pool
-from stromboli.framework.job import Queue
+from stromboli.framework.cluster.job import Queue
 from stromboli.kube.dra.quota import DeviceQuota
 
 

@@ -12,8 +12,8 @@ from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Vector
 from stromboli.fairness import guarantees, obstacles, shares
 from stromboli.fairness.obstacles import ROOT
 from stromboli.fairness.queue_tree import linked
-from stromboli.framework.job import Queue
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.cluster.view import View
 from stromboli.kube.dra.quota import ClaimedDevices, DeviceQuota
 from stromboli.plugins.capacity.account import Account
 from stromboli.state.nodes import NodeFacts

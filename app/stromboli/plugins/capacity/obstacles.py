@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.framework.job import Queue
+from stromboli.framework.cluster.job import Queue
 from stromboli.kube.dra.quota import Shortage
 
 

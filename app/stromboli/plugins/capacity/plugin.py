@@ -20,11 +20,11 @@ from stromboli.fairness import guarantees, obstacles, shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.fairness.obstacles import ROOT
 from stromboli.framework import reasons
-from stromboli.framework.job import Job, Queue, lineage
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
-from stromboli.framework.report import Report
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job, Queue, lineage
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
+from stromboli.framework.plugin.operation import Kind, Operation
+from stromboli.framework.plugin.report import Report
 from stromboli.kube.dra.quota import Amounts, ByClaim, ClaimedDevices, DeviceQuota
 from stromboli.plugins.capacity.account import (
     Account,

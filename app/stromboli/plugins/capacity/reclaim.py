@@ -9,8 +9,8 @@ import numpy as np
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Vector
 from stromboli.fairness import shares
 from stromboli.fairness.obstacles import ROOT
-from stromboli.framework.job import Job
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.view import View
 from stromboli.plugins.capacity.account import (
     Account,
     deserves_any,

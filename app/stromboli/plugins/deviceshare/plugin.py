@@ -12,11 +12,11 @@ from pydantic import BaseModel, Field, model_validator
 
 from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Filters, Passing, Plugin
+from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.framework.recent import Recent
-from stromboli.framework.view import View
 from stromboli.plugins.deviceshare.card_parts import CardParts
 from stromboli.plugins.deviceshare.cards import (
     Cards,

@@ -14,9 +14,9 @@ import numpy as np
 from stromboli.api import readers
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Matrix, Rows, Vector
 from stromboli.fairness import shares
-from stromboli.framework.job import Queue
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.cluster.view import View
 from stromboli.framework.recent import Recent
-from stromboli.framework.view import View
 
 #: shares that are kept, each for other resources that are used up
 _KEPT = 4

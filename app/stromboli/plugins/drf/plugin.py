@@ -10,10 +10,10 @@ import numpy as np
 
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Vector
 from stromboli.fairness import shares
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Key, Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Key, Plugin
+from stromboli.framework.plugin.operation import Operation
 from stromboli.plugins.drf.hierarchy import PlaceInTree, Tree
 from stromboli.state.pods import PodRecord
 

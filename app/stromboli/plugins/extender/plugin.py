@@ -17,13 +17,13 @@ from stromboli.api.duration import Duration
 from stromboli.api.objects import Container
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import Vector
-from stromboli.framework.environment import ExtenderError
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin, Verdict, Vote
-from stromboli.framework.report import Report
-from stromboli.framework.view import View
+from stromboli.framework.cluster.environment import ExtenderError
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Filters, Passing, Plugin, Verdict, Vote
+from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.plugin.report import Report
 from stromboli.plugins.extender import wire
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord

@@ -13,9 +13,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from stromboli.api.crds import dumped
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, MEMORY, Vector
-from stromboli.framework.environment import ExtenderError
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.view import View
+from stromboli.framework.cluster.environment import ExtenderError
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.view import View
 from stromboli.state.pods import PodRecord
 
 #: each state is a bit

@@ -12,8 +12,8 @@ from stromboli.api.resources import PODS, Mask, Matrix, Rows, Vector
 from stromboli.fairness import obstacles
 from stromboli.fairness.obstacles import ROOT
 from stromboli.fairness.queue_tree import linked
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.view import View
 from stromboli.plugins.fairshare.spec import Amounts
 from stromboli.plugins.fairshare.tree import DivisionTree
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from stromboli.api.duration import Duration
-from stromboli.framework.plugin import Arguments
+from stromboli.framework.plugin.base import Arguments
 from stromboli.plugins.fairshare.usage import Memory
 
 Seconds = Annotated[Duration, Field(gt=0)]

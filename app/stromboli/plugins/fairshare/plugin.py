@@ -17,11 +17,11 @@ from stromboli.fairness import shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.fairness.obstacles import ROOT, report_misconfigured
 from stromboli.framework import reasons
-from stromboli.framework.job import Job, Queue, lineage
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.plugin import Plugin, Verdict, Vote
-from stromboli.framework.report import Report
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job, Queue, lineage
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin, Verdict, Vote
+from stromboli.framework.plugin.operation import Kind, Operation
+from stromboli.framework.plugin.report import Report
 from stromboli.plugins.fairshare import capacity, division, order
 from stromboli.plugins.fairshare.accounts import Accounts, divisible
 from stromboli.plugins.fairshare.arguments import FairShareArguments

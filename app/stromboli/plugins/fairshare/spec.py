@@ -19,8 +19,8 @@ from stromboli.api.crds import PodGroup, Quantity
 from stromboli.api.resources import Mask, Matrix, ResourceAmounts, Vector
 from stromboli.api.validation import field_path, problem
 from stromboli.eviction.eligibility import agreeing
-from stromboli.framework.job import Queue
-from stromboli.framework.jobs import Jobs
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.cluster.jobs import Jobs
 from stromboli.state.pods import PREEMPTABLE
 
 ANNOTATION = "stromboli.io/fair-share"

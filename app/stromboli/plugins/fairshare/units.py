@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stromboli.api.resources import Vector
-from stromboli.framework.job import Job
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.view import View
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.plugins.fairshare.accounts import Accounts
 from stromboli.state.pods import PodRecord
 

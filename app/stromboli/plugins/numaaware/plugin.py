@@ -13,10 +13,10 @@ from stromboli.api.objects import Container
 from stromboli.api.pod_state import PodState
 from stromboli.api.requests import pod_level
 from stromboli.api.resources import Rows, Vector
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.operation import Kind, Operation
-from stromboli.framework.plugin import Arguments, Filters, Plugin
-from stromboli.framework.view import View
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Filters, Plugin
+from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.plugins.numaaware import topology
 from stromboli.plugins.numaaware.kinds import INDIFFERENT, REFUSED, UNCLEAR, Kinds, Wanted, kind_of
 from stromboli.plugins.numaaware.kinds import Kind as NodeKind

@@ -17,12 +17,12 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import MEMORY, TOLERANCE, Matrix, Rows, Vector, fits
-from stromboli.framework.job import Job
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Arguments, Key, Plugin
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Key, Plugin
+from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.recent import Recent
-from stromboli.framework.view import View
 from stromboli.plugins.task_topology.roles import Roles, names_roles, read_roles
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads

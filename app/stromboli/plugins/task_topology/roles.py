@@ -9,7 +9,7 @@ import numpy as np
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.resources import Mask
-from stromboli.framework.job import Job
+from stromboli.framework.cluster.job import Job
 
 _AFFINITY = "volcano.sh/task-topology-affinity"
 _ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"

@@ -1,0 +1,1 @@
+"""Why pods wait, and what statuses, Events and `why` say of it."""

@@ -1,0 +1,334 @@
+"""The end of a session: what PodGroups and queues show from now on, and a reason for every pod without a place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
+from stromboli.api.crds import Condition, PodGroup, PodGroupCondition, PodGroupStatus
+from stromboli.api.decisions import (
+    Decision,
+    EmitEvent,
+    Evict,
+    Nominate,
+    RequestNodes,
+    SetPodGroupStatus,
+    SetPodUnscheduled,
+    SetQueueStatus,
+)
+from stromboli.api.objects import refusal
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import OncePerReason
+from stromboli.api.resources import Dimensions, Mask, Vector
+from stromboli.framework import reasons
+from stromboli.framework.cluster.job import SCHEDULED_STATES, Job, Queue
+from stromboli.framework.cluster.jobs import Jobs
+from stromboli.framework.diagnosis.explain import Evictions, waiting
+from stromboli.framework.plugin.report import with_condition
+from stromboli.framework.session.session import Session
+from stromboli.state.pods import PodRecord
+
+# int: the members themselves are slow to get at before Python 3.12
+_RUNNING, _SUCCEEDED, _FAILED = int(PodState.Running), int(PodState.Succeeded), int(PodState.Failed)
+_READY = Condition(type="Ready", status="True", reason="Open", message="the queue takes new work")
+_OVERUSED = Condition(type="Overused", status="True", reason="Overused", message="the queue holds all that it deserves")
+#: the type of the condition about fields that have no effect
+_IGNORED = "FieldIgnored"
+#: under which name it is left to the next session why PodGroups without pods are not admitted, by key
+_TOLD = "told of jobs without pods"
+_WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
+
+
+def close(session: Session) -> None:
+    """Add the status decisions, only what differs from the snapshot, and say of each eviction why it was decided."""
+    if session.outcome.victims:
+        rules = Evictions(session)
+        session.decisions = [
+            replace(each, why=rules.why(session.outcome.victims[each.key], each.action, each.beneficiary))
+            if isinstance(each, Evict)
+            else each
+            for each in session.decisions
+        ]
+    for job in session.view.jobs.where(_may_differ(session.view.jobs)):
+        job.phase = phase(job)
+        if _differs(job):
+            minor = _is_minor(job)
+            session.decisions.append(SetPodGroupStatus(job.namespace, job.name, pod_group_status(job), minor))
+            session.decisions += () if minor else _news(job.pod_group, job.conditions)
+    session.decisions += _of_lost_groups(session)
+    session.decisions += _of_empty_groups(session)
+    session.decisions += _unscheduled(session)
+    quantities = _Quantities(session)
+    for name, held in session.view.by_queue(session.view.membership.allocated_now()).items():
+        session.decisions += _of_queue(session, session.view.queues[name], quantities.of(held))
+    session.decisions += _paused(session)
+    for row, node in _promised(session).items():
+        pod, name = session.view.record(row), session.view.nodes.name(node)
+        if pod.nominated_node != name:
+            session.decisions.append(Nominate(pod.namespace, pod.name, pod.uid, name))
+
+
+def _paused(session: Session) -> Iterator[EmitEvent]:
+    """An Event for each job that is not evicted for a queue any more, for a while."""
+    for key, queue in session.churn.tripped():
+        found = reasons.evictions_paused(key, queue, session.policy.evictions.most)
+        yield _event(session.view.jobs[key].pod_group, "Warning", found.reason, found.message)
+
+
+def _event(pod_group: PodGroup, type: str, reason: str, message: str) -> EmitEvent:
+    meta = pod_group.metadata
+    return EmitEvent(meta.namespace, meta.name, "PodGroup", meta.uid, type, reason, message)
+
+
+def _of_queue(session: Session, queue: Queue, amounts: dict[str, str]) -> Iterator[Decision]:
+    """What a queue shows, and an Event for each condition that changed; that it is used up is no news."""
+    status = queue.resource.status
+    conditions = queue_conditions(session, queue) if session.rules.conditions else status.conditions
+    if [c.shown for c in conditions] != [c.shown for c in status.conditions]:
+        yield SetQueueStatus(queue.name, amounts, conditions)
+        uid, before = queue.resource.metadata.uid, {c.type: c for c in status.conditions}
+        for now in conditions:
+            was = before.get(now.type)
+            is_news = now.shown != (was.shown if was else _READY.shown)
+            if now.type != "Overused" and is_news:
+                good = (now.status == "True") == (now.type == "Ready")
+                message = now.message or "it is over"
+                yield EmitEvent("", queue.name, "Queue", uid, "Normal" if good else "Warning", now.reason, message)
+    elif amounts != dict(status.allocated):
+        yield SetQueueStatus(queue.name, amounts)
+
+
+def queue_conditions(session: Session, queue: Queue) -> list[Condition]:
+    """All conditions of a queue after a session: those that hold, and those that held before and are over."""
+    reported = session.report.queue_conditions.get(queue.name, {})
+    found: dict[str, Condition] = {"Ready": _READY if queue.open or not queue.state else _not_ready(queue)}
+    broken = reported.get("Misconfigured")
+    if broken is not None and broken.status == "True":
+        found["Ready"] = Condition(type="Ready", status="False", reason=broken.reason, message=broken.message)
+    found |= reported
+    if session.report.queue(queue.name).gets_nothing_more:
+        found.setdefault("Overused", _OVERUSED)
+    over = [c.type for c in queue.resource.status.conditions if c.type not in found]
+    return [*found.values(), *(Condition(type=type, status="False", reason=f"Not{type}") for type in over)]
+
+
+def _not_ready(queue: Queue) -> Condition:
+    why = reasons.queue_not_open(queue)
+    return Condition(type="Ready", status="False", reason=queue.state or why.reason, message=why.message)
+
+
+def _of_lost_groups(session: Session) -> Iterator[Decision]:
+    """What PodGroups show whose queue does not exist: they are in no session."""
+    view = session.view
+    if not view.lost or not session.rules.conditions:
+        return
+    pending = {record.job for record in view.records(np.flatnonzero(view.pods.state == PodState.Pending))}
+    for pod_group in view.lost:
+        status = pod_group.status
+        if pod_group.key not in pending and status.phase not in ("", "Pending", "Inqueue"):
+            continue
+        why = reasons.queue_not_found(pod_group.spec.queue, view.queues)
+        conditions = with_condition(status.conditions, reasons.unschedulable(session.rules, why))
+        if conditions is not status.conditions:
+            meta, shown = pod_group.metadata, status.model_copy(update={"conditions": conditions})
+            yield SetPodGroupStatus(meta.namespace, meta.name, shown)
+            yield from _news(pod_group, conditions)
+
+
+def _of_empty_groups(session: Session) -> Iterator[EmitEvent]:
+    """An Event for each new reason why a PodGroup without pods is not admitted, under Volcano's rules.
+
+    Volcano's clients wait for it, and there is no condition in which the reason would stand.
+    """
+    view, jobs = session.view, session.view.jobs
+    if session.rules.conditions:
+        return
+    before: Mapping[str, str] = view.environment.left.get(_TOLD, {})
+    told: dict[str, str] = {}
+    empty = np.flatnonzero(jobs.in_phase("", "Pending") & jobs.membership.empty)
+    for key in jobs.keys_of(empty):
+        why = view.trace.jobs.get(key)
+        if why is None:
+            # It had no turn.
+            told |= {key: before[key]} if key in before else {}
+            continue
+        told[key] = why.reason
+        if before.get(key) != why.reason:
+            yield _event(jobs[key].pod_group, "Warning", "Unschedulable", why.told)
+    if told or before:
+        session.actions_left[_TOLD] = told
+
+
+def _news(pod_group: PodGroup, conditions: list[PodGroupCondition]) -> Iterator[EmitEvent]:
+    """An Event for each new reason why a PodGroup does not run, and when there is none any more; and for what of its
+    spec has no effect.
+
+    Its reason is the condition's type, for which clients of Volcano wait; the message begins with the word of ours.
+    """
+    before = next((c for c in pod_group.status.conditions if c.type == "Unschedulable"), None)
+    now = next((c for c in conditions if c.type == "Unschedulable"), None)
+    was = before is not None and before.status == "True"
+    past = f" Before: {_word(before)}." if before is not None and was else ""
+    if now is not None and now.status == "True":
+        if before is None or not was or _word(before) != _word(now):
+            yield _event(pod_group, "Warning", now.type, f"{now.message}{past}")
+    elif now is not None and was:
+        yield _event(pod_group, "Normal", "Schedulable", f"nothing is in the way any more.{past}")
+    ignored = next((c for c in conditions if c.type == _IGNORED and c.status == "True"), None)
+    if ignored is not None and all(c.shown != ignored.shown for c in pod_group.status.conditions):
+        yield _event(pod_group, "Warning", ignored.type, ignored.message)
+
+
+def _word(condition: PodGroupCondition) -> str:
+    """The word of the reason, whatever Volcano's is."""
+    return condition.message.partition(":")[0] or condition.reason
+
+
+def _unscheduled(session: Session) -> Iterator[SetPodUnscheduled | RequestNodes]:
+    """Why each pod waits, where it does not say so yet; those with scheduling gates say so themselves.
+
+    Where the policy has nodes asked for, they are for whole gangs.
+    """
+    told, asks = OncePerReason(lambda reason: reason.told), bool(session.policy.provisioning.class_name)
+    gangs: defaultdict[str, list[PodRecord]] = defaultdict(list)
+    for pod, reason, scalable in waiting(session, shown=True):
+        if pod.pod_class.gated:
+            continue
+        message = told[reason]
+        word = "Unschedulable" if scalable else reason.reason
+        if scalable and asks and _is_gang(session, pod.job):
+            word = "NodesRequested"
+            gangs[pod.job].append(pod)
+        said = refusal(pod.conditions)
+        if said is None or said.message != message or said.reason != word:
+            minor = said is not None and said.reason == word and _begins(said.message, reason.reason)
+            yield SetPodUnscheduled(pod.namespace, pod.name, pod.uid, word, message, minor)
+
+    for key, pods in gangs.items():
+        yield _nodes_for(session, session.view.jobs[key], pods)
+
+
+def _is_gang(session: Session, key: str) -> bool:
+    job = session.view.jobs.get(key)
+    return job is not None and job.min_available > 1
+
+
+def _nodes_for(session: Session, job: Job, waiting: list[PodRecord]) -> RequestNodes:
+    """The request for the nodes of those pods that a gang cannot start without."""
+    settings = session.policy.provisioning
+    needed = waiting[: max(1, job.min_available - job.ready_count)]
+    kinds: dict[int, tuple[str, int]] = {}
+    for pod in needed:
+        name, count = kinds.get(pod.pod_class.id, (pod.name, 0))
+        kinds[pod.pod_class.id] = name, count + 1
+    return RequestNodes(
+        job.namespace,
+        job.name,
+        job.pod_group.metadata.uid,
+        settings.class_name,
+        settings.parameters,
+        tuple(kinds.values()),
+        settings.retry,
+    )
+
+
+def _begins(message: str | None, word: str) -> bool:
+    return bool(message) and str(message).startswith(f"{word}:")
+
+
+def _promised(session: Session) -> dict[int, int]:
+    """The node of each pod for which others are evicted; under Volcano's rules also of those that gave it back."""
+    promised = dict(session.outcome.promised)
+    if not session.rules.evict_only_what_helps:
+        for row, placement in session.ledger.tried.items():
+            if placement.after_eviction and session.view.pods.state[row] in _WAITING:
+                promised[row] = placement.nodes[0]
+    return promised
+
+
+def phase(job: Job) -> str:
+    """The phase of a PodGroup after a session."""
+    if job.unschedulable and job.counts[_RUNNING]:
+        return "Unknown"
+    if job.phase == "Completed" and not job.size:
+        # Its pods were deleted, and none is to come for all that is known.
+        return job.phase
+    done, scheduled = job.counts[_SUCCEEDED] + job.counts[_FAILED], job.scheduled_count
+    if scheduled >= job.min_available:
+        return "Completed" if scheduled == done else "Running"
+    return "Inqueue" if job.phase == "Inqueue" else "Pending"
+
+
+def _may_differ(jobs: Jobs) -> Mask:
+    """Which jobs show something else than their PodGroups even if no decision changes them: what `phase` and
+    `_has_moved` find, for all at once.
+    """
+    done = jobs.count(PodState.Succeeded, PodState.Failed)
+    scheduled = jobs.count(*SCHEDULED_STATES)
+    has_begun, is_done = scheduled >= jobs.min_available, scheduled == done
+    settled = np.where(
+        has_begun,
+        np.where(is_done, jobs.in_phase("Completed"), jobs.in_phase("Running")),
+        jobs.in_phase("Inqueue", "Pending") | (jobs.in_phase("Completed") & jobs.membership.empty),
+    )
+    shown = np.array([jobs.count(state) for state in (PodState.Running, PodState.Succeeded, PodState.Failed)])
+    moved: Mask = ~settled | (shown != jobs.numbers[1:]).any(axis=0)
+    return moved
+
+
+def pod_group_status(job: Job) -> PodGroupStatus:
+    """The status of a PodGroup after a session."""
+    return PodGroupStatus(
+        phase=job.phase,
+        conditions=job.conditions,
+        running=job.counts[_RUNNING],
+        succeeded=job.counts[_SUCCEEDED],
+        failed=job.counts[_FAILED],
+    )
+
+
+def _differs(job: Job) -> bool:
+    """Whether the status of a job is worth writing: times and transition ids alone are not."""
+    if _has_moved(job):
+        return True
+    old = job.pod_group.status
+    if job.conditions is old.conditions:
+        return False
+    return [condition.shown for condition in job.conditions] != [condition.shown for condition in old.conditions]
+
+
+def _has_moved(job: Job) -> bool:
+    """Whether the phase of a job or a number of its pods is another than its PodGroup shows."""
+    old, counts = job.pod_group.status, job.counts
+    if job.phase != old.phase or counts[_RUNNING] != old.running:
+        return True
+    return bool(counts[_SUCCEEDED] != old.succeeded or counts[_FAILED] != old.failed)
+
+
+def _is_minor(job: Job) -> bool:
+    """Whether a status that differs does so in the messages of conditions only, and not in the words at their front."""
+    if _has_moved(job):
+        return False
+    old = job.pod_group.status
+    return [(c.type, c.status, c.reason, _word(c)) for c in job.conditions] == [
+        (c.type, c.status, c.reason, _word(c)) for c in old.conditions
+    ]
+
+
+class _Quantities:
+    """Amounts of the session's dimensions as Kubernetes resource lists; many queues hold the same."""
+
+    def __init__(self, session: Session) -> None:
+        self._dimensions = Dimensions()
+        self._dimensions.names = list(session.view.dimensions)
+        self._known: dict[bytes, dict[str, str]] = {}
+
+    def of(self, amounts: Vector) -> dict[str, str]:
+        key = amounts.tobytes()
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._dimensions.quantities(amounts)
+        return found

@@ -1,0 +1,189 @@
+"""Fields of queues and PodGroups, what reads them, and which of those that are set the session's policy leaves unread.
+
+`QUEUE_FIELDS` is the one table: the condition `FieldIgnored`, answers, `doctor` and the page about custom resources are
+written from it. What a policy reads is what its plugins declare in `queue_fields`, with its actions and rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic.alias_generators import to_snake
+
+from stromboli.api.crds import Condition, PodGroupCondition
+from stromboli.api.resources import Mask
+from stromboli.api.validation import did_you_mean
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.topology import has_topology, says_topology
+from stromboli.framework.session.session import Session
+
+CONDITION = "FieldIgnored"
+_OVER = PodGroupCondition(type=CONDITION, status="False", reason="PolicyHeedsIt")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueField:
+    """A field of a queue's spec that only some policies read."""
+
+    #: as it is written in the spec
+    name: str
+    #: whether it says something
+    is_set: Callable[[Queue], bool]
+    #: the plugins that read it
+    plugins: tuple[str, ...] = ()
+    #: the actions that read it
+    actions: tuple[str, ...] = ()
+    #: the rule that has to be strict for it to be read
+    rule: str = ""
+    #: the plugins of those that read it with `enableHierarchy` only
+    hierarchical: tuple[str, ...] = ()
+
+    @property
+    def readers(self) -> str:
+        """What reads it, in words: `the plugins capacity and fairshare`."""
+        names = [f"{name} (with enableHierarchy)" if name in self.hierarchical else name for name in self.plugins]
+        parts = [
+            _named("plugin", names),
+            _named("action", self.actions),
+            f"the rule {self.rule} (strict)" if self.rule else "",
+        ]
+        return " and ".join(filter(None, parts))
+
+
+QUEUE_FIELDS = (
+    QueueField("weight", lambda queue: queue.spec.weight not in (0, 1), ("proportion", "fairshare")),
+    QueueField("capability", lambda queue: bool(queue.spec.capability), ("proportion", "capacity", "fairshare")),
+    QueueField("deserved", lambda queue: bool(queue.spec.deserved), ("capacity", "fairshare")),
+    QueueField("guarantee", lambda queue: bool(queue.spec.guarantee.resource), ("proportion", "capacity")),
+    QueueField(
+        "parent",
+        lambda queue: queue.parent not in ("", "root"),
+        ("capacity", "fairshare"),
+        hierarchical=("capacity",),
+    ),
+    QueueField("priority", lambda queue: bool(queue.spec.priority), ("proportion", "capacity", "fairshare")),
+    QueueField(
+        "reclaimable",
+        lambda queue: queue.spec.reclaimable is False and queue.name != "root",
+        actions=("reclaim", "gangreclaim"),
+    ),
+    QueueField(
+        "affinity",
+        lambda queue: bool(queue.spec.affinity.node_group_affinity or queue.spec.affinity.node_group_anti_affinity),
+        ("nodegroup",),
+    ),
+    QueueField("dequeueStrategy", lambda queue: queue.spec.dequeue_strategy != "traverse", rule="fifo"),
+)
+#: what the fields are called in Python, by their names in the spec
+_ATTRIBUTES = {field.name: to_snake(field.name) for field in QUEUE_FIELDS}
+#: why `spec.networkTopology` of a PodGroup has no effect
+_NO_TOPOLOGY = {"networkTopology": "has no effect under this policy: it is read by the plugin network-topology-aware"}
+
+
+def tell(session: Session) -> None:
+    """Report a condition for each PodGroup and Queue of which the session's policy leaves something unread."""
+    if not session.rules.ignored_fields:
+        return
+    known = session.view.jobs
+    ignoring = known.of(_without_class(session) | _topology_unread(session))
+    jobs = known.where(known.holds(CONDITION, lambda group: _is_told(group.status.conditions)))
+    for job in [job for job in jobs if _is_told(job.conditions)]:
+        session.report.condition(job, _OVER)
+    for job in ignoring:
+        ignored = ignored_of_job(session, job)
+        reason = "NotInPolicy" if "networkTopology" in ignored else "NoPriorityClass"
+        said = PodGroupCondition(type=CONDITION, status="True", reason=reason, message=told(ignored))
+        session.report.condition(job, said)
+    unread = _unread_fields(session)
+    for queue in session.view.queues.values():
+        if ignored := _set_of(queue, unread):
+            message = told(ignored)
+            queue_said = Condition(type=CONDITION, status="True", reason="NotInPolicy", message=message)
+            session.report.queue_condition(queue.name, queue_said)
+
+
+def ignored_of_queue(session: Session, queue: Queue) -> dict[str, str]:
+    """The fields of a queue's spec that are set and that nothing in the policy reads, each with what would."""
+    return _set_of(queue, _unread_fields(session))
+
+
+def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
+    """The fields of a PodGroup's spec that have no effect, each with why: also a priority class that does not exist."""
+    ignored = dict(_NO_TOPOLOGY) if has_topology(job) and not _reads_topology(session) else {}
+    name = job.pod_group.spec.priority_class_name
+    if _is_missing(session, name):
+        ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}{_or(session, name)}"
+    return ignored
+
+
+def told(ignored: dict[str, str]) -> str:
+    """Ignored fields in a sentence: `spec.deserved has no effect under this policy: ...`."""
+    return "; ".join(f"spec.{field} {why}" for field, why in ignored.items())
+
+
+def fields_read(session: Session) -> Collection[str]:
+    """The names of the fields of queues that the policy's plugins, actions and rules read."""
+    plugins = session.points.plugins
+    trees = {plugin.name for plugin in plugins if plugin.hierarchy}
+    read = set[str]().union(*(plugin.queue_fields for plugin in plugins))
+    for field in QUEUE_FIELDS:
+        by_action = any(name in session.policy.actions for name in field.actions)
+        if by_action or not trees.isdisjoint(field.hierarchical) or (field.rule and getattr(session.rules, field.rule)):
+            read.add(field.name)
+    return read
+
+
+def _unread_fields(session: Session) -> list[tuple[str, QueueField]]:
+    """The fields that nothing in the policy reads, with their names in Python."""
+    read = fields_read(session)
+    return [(_ATTRIBUTES[field.name], field) for field in QUEUE_FIELDS if field.name not in read]
+
+
+def _set_of(queue: Queue, fields: Iterable[tuple[str, QueueField]]) -> dict[str, str]:
+    """Which of some fields, with their names in Python, are set, each with what would read it."""
+    # What a manifest leaves out is not set, and most of a thousand queues say little.
+    given = queue.spec.model_fields_set
+    return {
+        field.name: f"has no effect under this policy: it is read by {field.readers}"
+        for name, field in fields
+        if name in given and field.is_set(queue)
+    }
+
+
+def _reads_topology(session: Session) -> bool:
+    return bool(session.points.all["hyper_node_gradient"])
+
+
+def _topology_unread(session: Session) -> Mask:
+    """Which jobs ask for a topology that nothing in the policy reads, shape (jobs,)."""
+    known = session.view.jobs
+    return known.holds("topology", says_topology) & (not _reads_topology(session))
+
+
+def _without_class(session: Session) -> Mask:
+    """Which jobs name a priority class that does not exist, shape (jobs,)."""
+    values, numbers = session.view.jobs.said("priority class", lambda group: group.spec.priority_class_name)
+    missing: Mask = np.array([_is_missing(session, name) for name in values], np.bool_)[numbers]
+    return missing
+
+
+def _or(session: Session, name: str) -> str:
+    return did_you_mean(name, session.view.snapshot.priority_classes)
+
+
+def _is_missing(session: Session, name: str) -> bool:
+    """Whether there is no priority class of a name; Kubernetes' own need no object."""
+    classes = session.view.snapshot.priority_classes
+    return bool(name) and name not in classes and not name.startswith("system-")
+
+
+def _is_told(conditions: Iterable[PodGroupCondition]) -> bool:
+    return any(said.type == CONDITION and said.status == "True" for said in conditions)
+
+
+def _named(noun: str, names: Collection[str]) -> str:
+    """`the plugin a`, `the plugins a, b and c`; empty without any."""
+    *others, last = names or [""]
+    return f"the {noun}{'s' if others else ''} {', '.join(others)}{' and ' if others else ''}{last}" if last else ""

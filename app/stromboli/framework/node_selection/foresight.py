@@ -1,0 +1,71 @@
+"""Choices for pods of a class that come one at a time, made for several pods ahead.
+
+They are what one pod at a time would get as long as nothing else happens than that each choice is taken. So a choice is
+given out only while the last one was taken and no other node changed; else it is dropped, with those behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stromboli.api.resources import Vector
+from stromboli.framework.cluster.nodes import Nodes
+
+#: so many choices must have been taken with nothing in between before more than one is made ahead, and how many are
+#: made at most: what is dropped was made in vain
+_AFTER, _MOST = 8, 256
+
+
+class Foresight:
+    """The choices that were made for one class."""
+
+    __slots__ = ("_amounts", "_left", "_logged", "_made", "_node", "_nodes", "_request", "_scoring", "_taken")
+
+    def __init__(self, nodes: Nodes, request: Vector, scoring: tuple[float, float], chosen: int) -> None:
+        """The node `chosen` is given out just now."""
+        self._nodes = nodes
+        self._request, self._scoring = request, scoring
+        #: choices that were taken before these, with nothing in between
+        self._taken = 0
+        self._give_out([chosen])
+
+    def next(self) -> int | None:
+        """The next choice; None when there is none, or when something else happened."""
+        if self._left and self._came_true():
+            return self._take()
+        return None
+
+    def choose(self, ahead: Callable[[int], list[int] | None], one: Callable[[], list[int]]) -> int | None:
+        """Make new choices and give out the first; None when there is no node.
+
+        `one` chooses for one pod; `ahead` for up to so many, None where it is not known what they do to scores.
+        """
+        self._taken = self._taken + self._made if self._came_true() else 0
+        chosen = ahead(min(self._taken, _MOST)) if self._taken >= _AFTER else None
+        if chosen is None:
+            chosen = one()
+        return self._give_out(chosen) if chosen else None
+
+    def _give_out(self, chosen: list[int]) -> int:
+        self._made = len(chosen)
+        #: the next at the end
+        self._left = chosen[::-1]
+        return self._take()
+
+    def _take(self) -> int:
+        nodes = self._nodes
+        self._node = node = self._left.pop()
+        #: how long the log of changes is when the choice is taken
+        self._logged = len(nodes.log) + 1
+        if self._left:
+            idle, scoring = (nodes.idle[:, node] - self._request).tolist(), nodes.scoring[:, node].tolist()
+            #: what the node has when the pod is there
+            self._amounts = idle, [have + more for have, more in zip(scoring, self._scoring, strict=True)]
+        return node
+
+    def _came_true(self) -> bool:
+        """Whether the last choice was taken, and nothing else happened."""
+        nodes, node = self._nodes, self._node
+        if len(nodes.log) != self._logged or nodes.log[-1] != node:
+            return False
+        return not self._left or self._amounts == (nodes.idle[:, node].tolist(), nodes.scoring[:, node].tolist())

@@ -1,0 +1,1 @@
+"""The plugin API: extension points, hints, and what plugins are told and report."""

@@ -1,0 +1,157 @@
+"""What a plugin says about its own answers, so that a session keeps them instead of asking again.
+
+Hints are for speed and change no decision. Some warn: answers are kept for all pods of a class, and a plugin whose
+answers depend on more has to say so (`identity`, `varies`, `varies_on_node`, `one_by_one`, `neighbourhoods`). The
+others permit something, and a plugin that leaves them alone is asked more often.
+
+A hint that permits something describes methods that its class has. A subclass that overrides one of those loses the
+hint, unless it gives it anew; a subclass that does not keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import ClassVar
+
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
+from stromboli.framework.cluster.job import SubJob
+from stromboli.framework.plugin.combination import Combination, combines
+from stromboli.state.pods import PodRecord
+
+
+class Hints:
+    """The hints that a plugin may give. Methods left alone are never called."""
+
+    #: whether what it says about a victim never follows from candidates that come after it; then it may be asked about
+    #: the first of them only
+    in_turn: ClassVar[bool] = False
+    #: whether what it says about a victim follows from the victim, and from the queue and the priorities of the pod
+    #: that wants its place and of its job: then it is not asked again in a session
+    steady: ClassVar[bool] = False
+    #: whether its `preemptable` has an opinion whatever the candidates: then plugins of lower tiers that do not protect
+    #: pods have no say in preemption
+    always_decides: ClassVar[bool] = False
+
+    # -- warnings: what answers depend on beyond the pod's class and its node's amounts ----------------------------
+
+    @combines(Combination.Alike)
+    def identity(self, pod: PodRecord) -> Hashable:
+        """What else than its class a pod's predicates and scores depend on, such as its queue.
+
+        Pods with different answers share nothing, and predicates and scores are shown the pod itself: what they read
+        of it has to follow from its class and this answer.
+        """
+        raise NotImplementedError
+
+    @combines(Combination.AnyPlugin)
+    def varies(self, pod: PodRecord) -> bool:
+        """Whether predicates or scores of this pod depend on where other pods are placed, beyond amounts.
+
+        Such pods are placed one at a time, with all nodes asked anew for each.
+        """
+        raise NotImplementedError
+
+    @combines(Combination.AnyPlugin)
+    def varies_on_node(self, pod: PodRecord) -> bool:
+        """Whether they do, but what is said of a node only depends on pods that are placed there, or were.
+
+        Such pods are placed one at a time, too, and only nodes where something changed are asked about again.
+        `batch_node_order` may depend on more, since it is asked each time. Pods of a class share what was answered when
+        they agree in `identity`, labels, namespace and job.
+        """
+        raise NotImplementedError
+
+    @combines(Combination.AnyPlugin, switch="node_order", of_class=True)
+    def one_by_one(self, pod: PodRecord) -> bool:
+        """Whether a placement changes its node's score beyond what the node's amounts say; other nodes keep theirs.
+
+        Such pods are placed one at a time.
+        """
+        raise NotImplementedError
+
+    @combines(Combination.Each, switch="node_order", of_class=True)
+    def neighbourhoods(self, pod: PodRecord) -> Rows | None:
+        """The number of each node's neighbourhood, shape (nodes,); None when placements change no score.
+
+        For scores of `batch_node_order` that favour the neighbours of what was just placed: each placement raises them
+        in its neighbourhood relative to all others, alike for all nodes in it.
+        """
+        raise NotImplementedError
+
+    # -- permissions: what need not be asked -----------------------------------------------------------------------
+
+    @combines(Combination.AllPlugins, switch="node_order", of_class=True, about=("node_order",))
+    def by_amounts(self, pod: PodRecord) -> bool:
+        """Whether `node_order` says the same of all nodes that have the same amounts, whatever else tells them apart.
+
+        What is known of one node is then said of others, while no pod was evicted or promised a place. Asked once for
+        a class.
+        """
+        raise NotImplementedError
+
+    @combines(Combination.Columns, switch="job_order", about=("job_order",))
+    def job_orders(self) -> Vector | Rows | None:
+        """What `job_order` answers for all jobs as things stand, by index, shape (jobs,), where that is a number.
+
+        Spares asking about each of thousands that wait, most of which have no turn in the session; None when they are
+        to be asked about.
+        """
+        raise NotImplementedError
+
+    @combines(Combination.SumOfAll, switch="hyper_node_order", about=("hyper_node_order",))
+    def hyper_node_order_with(self, sub_job: SubJob, hyper_nodes: Rows, requested: Matrix) -> Vector | None:
+        """What `hyper_node_order` would say of each if it was the only one and pods had got places there.
+
+        `requested` is what these pods request, shape (dimensions, HyperNodes). None when that cannot be said; when a
+        plugin scores HyperNodes and leaves this alone, jobs with sub groups are tried in all of them.
+        """
+        raise NotImplementedError
+
+    @combines(Combination.VictimsAtMost, about=("preemptable",))
+    def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask | None:
+        """The jobs, by index, shape (jobs,), of whose pods `preemptable` names any at all for a pod as things stand.
+
+        Of each resource every pod of a job that holds a node requests at least what `smallest` tells, shape (jobs,
+        dimensions). Evictions for the pod's job add none. Spares asking about the pods of the other jobs; None when all
+        may be asked about.
+        """
+        raise NotImplementedError
+
+    @combines(Combination.VictimsAtMost, about=("reclaimable",))
+    def reclaimable_queues(self, pod: PodRecord, least: Matrix, smallest: Matrix, largest: Matrix) -> Mask | None:
+        """The queues, by index, shape (queues,), of whose pods `reclaimable` names any at all for a pod.
+
+        `least` is what every pod of a queue requests at least; `smallest` and `largest` are the smallest and largest
+        requests of those pods that ask for some of a resource, infinite and 0 where none does; each has shape (queues,
+        dimensions). Spares asking about the pods of the other queues; None when all may be asked about.
+        """
+        raise NotImplementedError
+
+    @combines(Combination.VictimsAtMost, about=("preemptable", "reclaimable"))
+    def evictable_pods(self, rows: Rows) -> Mask | None:
+        """Which of the pods in some rows may be evicted as things stand, for any beneficiary, shape (rows,).
+
+        Asked where a plugin `protects`: its `preemptable` and `reclaimable` name none of the others. Evictions add
+        none. Spares asking about the others; None when all may be asked about.
+        """
+        raise NotImplementedError
+
+
+#: the hints that are no methods
+FLAGS = ("in_turn", "steady", "always_decides")
+
+
+def holds(plugin: type, hint: str, *about: str) -> bool:
+    """Whether a hint of a class describes the methods `about` as they are: none was overridden below the hint."""
+    given = _owner(plugin, hint)
+    return all(given <= _owner(plugin, method) or _has_no(method, plugin.__mro__[given]) for method in about)
+
+
+def _owner(plugin: type, name: str) -> int:
+    """The place of the class that defines something, among a class and its bases; 0 is the class itself."""
+    return next(place for place, owner in enumerate(plugin.__mro__) if name in vars(owner))
+
+
+def _has_no(method: str, plugin: type) -> bool:
+    """Whether a class leaves an extension point alone; a hint of it is for subclasses that do not."""
+    return hasattr(getattr(plugin, method), "declaration")

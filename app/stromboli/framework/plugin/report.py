@@ -1,0 +1,99 @@
+"""What plugins report when a session closes: gauges and conditions of queues, and conditions of PodGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stromboli.api.crds import Condition, PodGroupCondition
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import PODS, TOLERANCE, Vector
+from stromboli.framework.cluster.job import Job
+
+
+@dataclass(slots=True)
+class QueueGauges:
+    """What is exported of a queue; what no plugin set is not exported."""
+
+    share: float | None = None
+    weight: int | None = None
+    overused: bool | None = None
+    #: deserved, allocated, request, capacity, real_capacity, inqueue: vectors of shape (dimensions,)
+    amounts: dict[str, Vector] = field(default_factory=dict)
+    #: the plugin that divides, and what the queue may hold at most whatever it deserves; explained, not exported
+    plugin: str = ""
+    limit: Vector | None = None
+    #: what of its guarantee is kept for it; explained, not exported
+    kept: Vector | None = None
+    #: how the share was found: its amount after each step
+    steps: Callable[[], list[tuple[str, Vector]]] | None = None
+
+    @property
+    def gets_nothing_more(self) -> bool:
+        """Whether it is overused, also where no action had to ask."""
+        if self.overused is not None:
+            return self.overused
+        held, deserved = self.amounts.get("allocated"), self.amounts.get("deserved")
+        if held is None or deserved is None or not held.any():
+            return False
+        return bool((deserved < held + TOLERANCE).all())
+
+    @property
+    def names_extended(self) -> bool:
+        """Whether any amount has more than cpu and memory."""
+        return any(vector[PODS:].any() for vector in self.amounts.values())
+
+    def export_last(self, amount: str) -> None:
+        """Move an amount to the end: it was set once more."""
+        self.amounts[amount] = self.amounts.pop(amount)
+
+
+class Report:
+    """What plugins report, and what they are told of the session for it."""
+
+    __slots__ = ("diagnose", "gauges", "queue_conditions")
+
+    def __init__(self) -> None:
+        #: why a job does not run, as everything else tells it; None where no session is explained
+        self.diagnose: Callable[[Job], Reason | None] | None = None
+        #: by name of the queue
+        self.gauges: dict[str, QueueGauges] = {}
+        #: by name of the queue and type of the condition; a condition that no plugin reports is over
+        self.queue_conditions: dict[str, dict[str, Condition]] = {}
+
+    def queue(self, name: str) -> QueueGauges:
+        """The gauges of a queue, to be set."""
+        found = self.gauges.get(name)
+        if found is None:
+            found = self.gauges[name] = QueueGauges()
+        return found
+
+    def queue_condition(self, name: str, condition: Condition) -> None:
+        """A condition that a queue has from now on, until a session does not report it; of each type the last counts.
+
+        The message holds no number that changes by itself: every change of it is written.
+        """
+        self.queue_conditions.setdefault(name, {})[condition.type] = condition
+
+    def condition(self, job: Job, condition: PodGroupCondition) -> None:
+        """A condition that a PodGroup has from now on; one that says what the one of its type says changes nothing."""
+        job.conditions = with_condition(job.conditions, condition)
+
+    def why(self, job: Job) -> Reason | None:
+        """The reason of the first stage that blocks a job, which its condition should tell."""
+        return None if self.diagnose is None else self.diagnose(job)
+
+    def unschedulable(self, job: Job, condition: PodGroupCondition) -> None:
+        """A job cannot run now; the condition says why."""
+        job.unschedulable = True
+        self.condition(job, condition)
+
+
+def with_condition(conditions: list[PodGroupCondition], condition: PodGroupCondition) -> list[PodGroupCondition]:
+    """Conditions with another one in the place of that of its type; the same list when that one says the same."""
+    for index, old in enumerate(conditions):
+        if old.type == condition.type:
+            if old is condition or old.shown == condition.shown:
+                return conditions
+            return [*conditions[:index], condition, *conditions[index + 1 :]]
+    return [*conditions, condition]

@@ -1,0 +1,74 @@
+"""How a plugin is asked at one extension point.
+
+Most methods are called as they are. A method whose answers the pods of a class share is called through
+`SharedAnswer`, and a function that is no bound method, such as a static one, through `PlainFunction`: whatever is
+called at a point knows its plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from stromboli.framework.plugin.base import DECLARED, Plugin
+from stromboli.framework.plugin.class_member import ClassMember
+from stromboli.state.pods import PodRecord
+
+Method = Callable[..., Any]
+
+
+def asked(plugin: Plugin, point: str) -> Method:
+    """What is called to ask a plugin at a point; `plugin_of` has the plugin."""
+    method: Method = getattr(plugin, point)
+    sees_pods_whole = plugin.reads.whole or "identity" in plugin.taking_part
+    if DECLARED[point].of_class and not sees_pods_whole:
+        return SharedAnswer(plugin, point, method)
+    return method if getattr(method, "__self__", None) is plugin else PlainFunction(plugin, point, method)
+
+
+def plugin_of(method: Method) -> Plugin:
+    """The plugin that is asked."""
+    return cast(Plugin, method.__self__)  # type: ignore[attr-defined]
+
+
+class PlainFunction:
+    """A function of a plugin that is not bound to it."""
+
+    def __init__(self, plugin: Plugin, point: str, function: Method) -> None:
+        self.__self__ = plugin
+        self.__name__ = point
+        self._function = function
+
+    def __call__(self, *subject: Any) -> Any:
+        return self._function(*subject)
+
+
+class SharedAnswer:
+    """A method whose answer about a pod is used for every pod of the class.
+
+    So it is shown a `ClassMember` in the pod's place, which has what these pods have in common and raises an error for
+    anything else. A pod of which the plugin says that it varies shares nothing, and is shown itself.
+    """
+
+    def __init__(self, plugin: Plugin, point: str, method: Method) -> None:
+        self.__self__ = plugin
+        self.__name__ = point
+        self._method = method
+        self._varies = [getattr(plugin, hint) for hint in ("varies", "varies_on_node") if hint in plugin.taking_part]
+        #: by number of the class
+        self._members: dict[int, ClassMember] = {}
+
+    def __call__(self, pod: PodRecord, *rest: Any) -> Any:
+        if self._varies and self._shares_nothing(pod):
+            return self._method(pod, *rest)
+        member = self._members.get(pod.pod_class.id)
+        if member is None:
+            member = self._members[pod.pod_class.id] = ClassMember(pod, self.__self__)
+        return self._method(member, *rest)
+
+    def _shares_nothing(self, pod: PodRecord) -> bool:
+        """Whether the pod varies, or the plugin fails to say: that failure is told where the hint itself is asked."""
+        try:
+            return any(varies(pod) for varies in self._varies)
+        except Exception:
+            return True

@@ -1,0 +1,116 @@
+"""Plugins that fail: what each failure costs, and what is kept of it.
+
+What only prefers (orders, scores, victims) is left out: that point of that plugin, for the rest of the session. What
+lets pods pass (filters and gates) holds the pods, the job or the queue that it was asked about, and no others. While
+actions run, an exception tells what has to begin anew; after them questions are answered without the plugin.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stromboli.framework import reasons
+from stromboli.framework.cluster.job import Job, SubJob
+from stromboli.state.pods import PodRecord
+
+#: failures that are kept of one point of one plugin
+_MOST = 20
+
+
+class PluginLeftError(Exception):
+    """A plugin, or a point of it, was left out: what was tried by its answers is taken back and begun anew."""
+
+
+class JobHeldError(Exception):
+    """A plugin failed when it was asked about a job, which has to be set aside."""
+
+    def __init__(self, job: str, plugin: str, error: BaseException) -> None:
+        super().__init__(job)
+        self.job = job
+        self.plugin = plugin
+        self.error = error
+
+
+class TurnCutError(Exception):
+    """A turn would take more steps than it may."""
+
+
+#: errors that pass through a plugin's code to their handler
+PASSED_ON = (KeyboardInterrupt, PluginLeftError, JobHeldError, TurnCutError)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFailure:
+    """An error that a plugin raised, or a wrong answer that it gave."""
+
+    plugin: str
+    #: the key of the job that is held for it; else the extension point, or the action in which it arose
+    where: str
+    error: BaseException
+    #: the extension point; empty where that is not known
+    point: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells failures apart."""
+        return self.plugin, self.point, self.where
+
+
+class Failures:
+    """The failures of one session: each once, and of a point that fails for many jobs the first ones."""
+
+    def __init__(self) -> None:
+        self.found: list[PluginFailure] = []
+        self._known: set[tuple[str, str, str]] = set()
+        self._count: Counter[tuple[str, str]] = Counter()
+
+    def add(self, plugin: str, point: str, where: str, error: BaseException) -> None:
+        """Keep a failure. Raises the error when it interrupts the process."""
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        failure = PluginFailure(plugin, where, error, point)
+        if failure.key in self._known or self._count[plugin, point] >= _MOST:
+            return
+        self._known.add(failure.key)
+        self._count[plugin, point] += 1
+        self.found.append(failure)
+
+
+def asked_about(subject: Sequence[Any]) -> str:
+    """The key of the job that a question is about; empty where it is about none."""
+    for each in subject:
+        found = _job_of(each)
+        if found:
+            return found
+    return ""
+
+
+def _job_of(subject: Any) -> str:
+    if isinstance(subject, Job):
+        return subject.key
+    if isinstance(subject, SubJob):
+        return subject.job.key
+    if isinstance(subject, PodRecord):
+        return subject.job
+    if isinstance(subject, list | tuple) and subject and isinstance(subject[0], PodRecord):
+        return subject[0].job
+    return ""
+
+
+def summaries(failures: Sequence[PluginFailure]) -> dict[tuple[str, str], str]:
+    """A line for each point of each plugin that failed, with the first error and the jobs that are held for it."""
+    by_point: dict[tuple[str, str], list[PluginFailure]] = {}
+    for failure in failures:
+        by_point.setdefault((failure.plugin, failure.point or failure.where), []).append(failure)
+    return {each: _summary(each[1], found) for each, found in by_point.items()}
+
+
+def _summary(point: str, failures: Sequence[PluginFailure]) -> str:
+    first = failures[0]
+    jobs = sorted(failure.where for failure in failures if "/" in failure.where)
+    more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
+    held = f"; PodGroup {jobs[0]}{more} waits for it" if jobs else ""
+    return f"plugin {first.plugin} failed in {point}: {reasons.error_told(first.error)}{held}"

@@ -1,0 +1,155 @@
+"""Which plugins take part in which extension point, and what it costs when one fails there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, TypeAlias, TypeVar
+
+from stromboli.api.reasons import Reason
+from stromboli.framework import reasons
+from stromboli.framework.plugin.base import DECLARED, POINTS, Plugin
+from stromboli.framework.plugin.combination import Combination
+from stromboli.framework.runtime.asked import Method, asked, plugin_of
+from stromboli.framework.runtime.failures import PASSED_ON, Failures, JobHeldError, PluginLeftError, asked_about
+from stromboli.policy.model import PluginOption
+
+T = TypeVar("T")
+
+#: the plugins of a session with how the policy uses them, tier by tier
+Tiers: TypeAlias = Sequence[Sequence[tuple[Plugin, PluginOption]]]
+
+#: points that no switch turns off
+WITHOUT_SWITCH = frozenset(point for point, declared in DECLARED.items() if not declared.switch)
+#: points that say which pods may be evicted
+_VICTIMS = frozenset(point for point, declared in DECLARED.items() if declared.combination is Combination.Victims) | {
+    "evictable"
+}
+
+
+def switched(switch: str) -> list[str]:
+    """The extension points that a switch of the policy file turns off, in the order of `Plugin`."""
+    return [name for name in POINTS if DECLARED[name].switch == switch]
+
+
+@cache
+def _switched_on(points: frozenset[str], disabled: frozenset[str]) -> frozenset[str]:
+    """Those of a plugin's points that no disabled switch turns off."""
+    return frozenset(point for point in points if DECLARED[point].switch not in disabled)
+
+
+class ByPoint(dict[str, T]):
+    """Something for each extension point, made when it is first asked for."""
+
+    def __init__(self, make: Callable[[str], T]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, point: str) -> T:
+        self[point] = made = self._make(point)
+        return made
+
+
+class Participants:
+    """The methods that take part in each extension point, tier by tier, without those that failed."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._tiers = tiers
+        self._chains = ByPoint(self._find_tiers)
+        #: the methods of each point in order
+        self.all = ByPoint(self._in_order)
+        self.failures = Failures()
+        #: whether no action runs any more: then nothing is begun anew, and questions are answered as far as may be
+        self.closed = False
+        #: called when what was worked out by answers is void
+        self.when_left: Callable[[], None] = lambda: None
+        #: the plugins with the points that they take part in, found when a point is first asked
+        self._taking_part: list[list[tuple[Plugin, PluginOption, frozenset[str]]]] = []
+        #: points of plugins that are asked nothing more
+        self._left: set[tuple[Plugin, str]] = set()
+        #: points at which no pod is a victim, since a plugin that protects pods cannot say which
+        self.protected: set[str] = set()
+        #: points and jobs that are held for them
+        self._held: set[tuple[str, str]] = set()
+
+    # -- who takes part --------------------------------------------------------------------------------------------
+
+    def __contains__(self, plugin: Plugin) -> bool:
+        return any(p is plugin for tier in self._tiers for p, _ in tier)
+
+    @property
+    def plugins(self) -> list[Plugin]:
+        """All plugins that take part."""
+        return [plugin for tier in self._tiers for plugin, _ in tier]
+
+    def of_tiers(self, point: str) -> list[list[tuple[Plugin, PluginOption]]]:
+        """The plugins that take part in a point, tier by tier; tiers without any are left out."""
+        if not self._taking_part:
+            self._taking_part = [
+                [(p, option, self._points_of(p, option)) for p, option in tier] for tier in self._tiers
+            ]
+        found = [[(p, option) for p, option, points in tier if point in points] for tier in self._taking_part]
+        return [tier for tier in found if tier]
+
+    def _points_of(self, plugin: Plugin, option: PluginOption) -> frozenset[str]:
+        points = _switched_on(plugin.taking_part, option.disabled)
+        if plugin.silent:
+            points -= plugin.silent
+        return points - {point for p, point in self._left if p is plugin} if self._left else points
+
+    def tiers(self, point: str) -> tuple[tuple[Method, ...], ...]:
+        """The methods of a point, tier by tier; tiers without any are left out."""
+        return self._chains[point]
+
+    def _find_tiers(self, point: str) -> tuple[tuple[Method, ...], ...]:
+        return tuple(tuple(asked(p, point) for p, _ in tier) for tier in self.of_tiers(point))
+
+    def _in_order(self, point: str) -> tuple[Method, ...]:
+        return tuple(method for tier in self.tiers(point) for method in tier)
+
+    def forget(self) -> None:
+        """Find out anew who takes part in what."""
+        self._taking_part.clear()
+        self._chains.clear()
+        self.all.clear()
+
+    # -- failures --------------------------------------------------------------------------------------------------
+
+    def disable(self, plugin: Plugin) -> None:
+        """Ask a plugin nothing any more."""
+        self._tiers = [[(p, option) for p, option in tier if p is not plugin] for tier in self._tiers]
+        self.forget()
+
+    def leave_out(self, point: str, method: Method, error: BaseException) -> None:
+        """Ask a plugin nothing more at the point of a method that failed. Raises PluginLeftError while actions run."""
+        if isinstance(error, PASSED_ON):
+            raise error
+        plugin = plugin_of(method)
+        self.failures.add(plugin.name, point, point, error)
+        self._left.add((plugin, point))
+        if plugin.protects and point in _VICTIMS:
+            self.protected.add(point)
+        self.forget()
+        self.when_left()
+        if not self.closed:
+            raise PluginLeftError from error
+
+    def tell(self, point: str, method: Method, error: BaseException, subject: Sequence[Any] = ()) -> str:
+        """Keep the failure of a method that was asked about something; the name of its plugin."""
+        if isinstance(error, PASSED_ON):
+            raise error
+        plugin = plugin_of(method).name
+        self.failures.add(plugin, point, asked_about(subject) or point, error)
+        return plugin
+
+    def refusal(self, point: str, method: Method, error: BaseException, subject: Sequence[Any]) -> Reason:
+        """The no of a gate that failed, for what it was asked about."""
+        return reasons.plugin_failed(self.tell(point, method, error, subject), error)
+
+    def hold(self, point: str, method: Method, error: BaseException, subject: Sequence[Any]) -> None:
+        """Have the job set aside that a method was asked about in vain. Raises JobHeldError, once for each."""
+        plugin, job = self.tell(point, method, error, subject), asked_about(subject)
+        held = point, job
+        if not self.closed and job and held not in self._held:
+            self._held.add(held)
+            raise JobHeldError(job, plugin, error) from error

@@ -1,0 +1,210 @@
+"""Victims: which plugins have a say about them, and which candidates may be evicted by what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from stromboli.api.resources import Mask
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.plugin.hints import holds
+from stromboli.framework.runtime import checks
+from stromboli.framework.runtime.asked import Method, asked, plugin_of
+from stromboli.framework.runtime.participants import Participants
+from stromboli.state.pods import PodRecord
+
+#: for whom victims are looked for
+Beneficiary: TypeAlias = PodRecord | Job
+
+
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """The plugins that have a say about victims where vetoes are final."""
+
+    #: those that protect pods from any eviction, of all tiers
+    protecting: tuple[Method, ...]
+    #: all others, tier by tier; last those about shares that the policy does not ask to decide
+    deciding: tuple[tuple[Method, ...], ...]
+
+
+class VictimQuestions:
+    """Asks about victims in one session."""
+
+    def __init__(self, participants: Participants) -> None:
+        self._participants = participants
+        self._voices: dict[str, Voices] = {}
+
+    def forget(self) -> None:
+        """Other plugins take part from here on."""
+        self._voices.clear()
+
+    # -- which may be evicted ------------------------------------------------------------------------------------
+
+    def allowed(
+        self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord], *, veto: bool
+    ) -> list[PodRecord]:
+        """The candidates that may be evicted, in their order; none when no plugin has an opinion.
+
+        With `veto` plugins that protect pods are heard in every tier, and of the others the first tier with an opinion
+        decides. Without, the first tier that leaves any candidate decides, and within a tier an empty intersection is
+        forgotten. Where a plugin that protects pods failed, there are none.
+        """
+        if point in self._participants.protected:
+            return []
+        if veto:
+            return self._agreed(point, beneficiary, candidates)
+        allowed = self._decided(point, beneficiary, candidates)
+        return [pod for pod in candidates if pod.row in allowed]
+
+    def _agreed(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """The candidates that all protecting plugins leave, and the first tier with an opinion allows."""
+        voices, left, has_opinion = self.voices(point), list(candidates), False
+        for tier in (voices.protecting, *voices.deciding):
+            decided = False
+            for method in tier:
+                rows = self._named(point, method, beneficiary, left) if left else set()
+                if rows is not None:
+                    left, decided = [pod for pod in left if pod.row in rows], True
+            has_opinion = has_opinion or decided
+            if decided and tier is not voices.protecting:
+                break
+        return left if has_opinion else []
+
+    def _decided(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> set[int]:
+        """Rows as Volcano finds them: what a tier vetoes, the next one may allow."""
+        for tier in self._participants.tiers(point):
+            allowed: set[int] = set()
+            for method in tier:
+                rows = self._named(point, method, beneficiary, candidates)
+                if rows is None:
+                    continue
+                if not rows:
+                    allowed = set()
+                    break
+                allowed = allowed & rows if allowed else rows
+            if allowed:
+                return allowed
+        return set()
+
+    def intersection(self, point: str, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """The candidates to whose eviction no plugin objects."""
+        if point in self._participants.protected:
+            return []
+        for method in self._participants.all[point]:
+            rows = self._named(point, method, candidates)
+            candidates = candidates if rows is None else [pod for pod in candidates if pod.row in rows]
+        return list(candidates)
+
+    def first_tier_union(self, point: str, running: Sequence[PodRecord]) -> list[PodRecord]:
+        """What the plugins of the first tier that names any pods want to see evicted."""
+        for tier in self._participants.tiers(point):
+            named: set[int] = set()
+            for method in tier:
+                named |= self._named(point, method, running) or set()
+            if named:
+                return [pod for pod in running if pod.row in named]
+        return []
+
+    def at_most(self, hint: str, point: str, size: int, *subject: Any) -> list[Mask]:
+        """Masks of what `point` may name at most, as a hint has it, where vetoes are final, each of shape (size,).
+
+        Only plugins whose word is final are asked: those that protect pods, or those of the first tier that decides.
+        """
+        voices = self.voices(point)
+        tiers = (voices.protecting,) if hint == "evictable_pods" else voices.deciding[:1]
+        plugins = [plugin_of(method) for tier in tiers for method in tier]
+        found = []
+        for method in self._participants.all[hint]:
+            if plugin_of(method) in plugins:
+                try:
+                    mask = checks.mask(method, method(*subject), size)
+                except BaseException as error:
+                    self._participants.leave_out(hint, method, error)
+                    continue
+                if mask is not None:
+                    found.append(mask)
+        return found
+
+    def counted(self, point: str, *subject: Any) -> Iterator[tuple[str, int | None]]:
+        """Each plugin that has an opinion about victims, and how many it names; None for one that fails."""
+        for method in self._participants.all[point]:
+            plugin = plugin_of(method).name
+            try:
+                rows = checks.pods(method, method(*subject))
+            except BaseException as error:
+                self._participants.tell(point, method, error)
+                yield plugin, None
+                continue
+            if rows is not None:
+                yield plugin, len(rows)
+
+    def _named(self, point: str, method: Method, *subject: Any) -> set[int] | None:
+        """The rows of the pods that a plugin names; None for no opinion, and where it fails after all actions."""
+        try:
+            return checks.pods(method, method(*subject))
+        except BaseException as error:
+            self._participants.leave_out(point, method, error)
+        return None
+
+    # -- which plugins are heard ---------------------------------------------------------------------------------
+
+    def voices(self, point: str) -> Voices:
+        """The plugins that have a say where vetoes are final."""
+        voices = self._voices.get(point)
+        if voices is None:
+            voices = self._voices[point] = self._find_voices(point)
+        return voices
+
+    def _find_voices(self, point: str) -> Voices:
+        protecting: list[Method] = []
+        deciding: list[tuple[Method, ...]] = []
+        by_share: list[Method] = []
+        for tier in self._participants.of_tiers(point):
+            here: list[Method] = []
+            for plugin, option in tier:
+                if plugin.protects:
+                    protecting.append(asked(plugin, point))
+                elif plugin.by_share and point == "preemptable" and point not in option.enabled:
+                    by_share.append(asked(plugin, point))
+                else:
+                    here.append(asked(plugin, point))
+            deciding += [tuple(here)] if here else []
+        deciding += [tuple(by_share)] if by_share else []
+        return Voices(tuple(protecting), tuple(deciding))
+
+    def in_turn(self, point: str) -> bool:
+        """Whether all plugins that have a say judge candidates one after the other."""
+        return all(_hints("in_turn", plugin_of(method), point) for method in self._participants.all[point])
+
+    def steady(self, point: str) -> bool:
+        """Whether all plugins that are heard, where vetoes are final, are `steady`."""
+        voices = self.voices(point)
+        for tier in (voices.protecting, *voices.deciding):
+            plugins = list(map(plugin_of, tier))
+            if not all(_hints("steady", plugin, point) for plugin in plugins):
+                return False
+            if tier is not voices.protecting and _always_decides(plugins, point):
+                return True
+        return True
+
+    def by_share(self, point: str) -> bool:
+        """Whether a plugin about shares is heard."""
+        for tier in self.voices(point).deciding:
+            plugins = list(map(plugin_of, tier))
+            if any(plugin.by_share for plugin in plugins):
+                return True
+            if _always_decides(plugins, point):
+                return False
+        return False
+
+
+def _always_decides(plugins: Sequence[Plugin], point: str) -> bool:
+    """Whether a plugin of a tier has an opinion whatever the pods, so that no lower tier is asked."""
+    return point == "preemptable" and any(_hints("always_decides", plugin, point) for plugin in plugins)
+
+
+def _hints(flag: str, plugin: Plugin, point: str) -> bool:
+    """Whether a plugin gives a hint about its answers at a point."""
+    return bool(getattr(plugin, flag)) and holds(type(plugin), flag, point)

@@ -1,0 +1,1 @@
+"""One session: jobs take turns, statements try operations, and what is committed becomes decisions."""

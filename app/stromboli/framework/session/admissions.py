@@ -1,0 +1,63 @@
+"""Which jobs lay claim to their minResources: those that were admitted, by this service and as they are now.
+
+A user who may write a PodGroup can write its phase, too, where it has no status subresource, as Volcano's has none. So
+a phase is believed as far as an earlier session gave it; a job that only says it was admitted lays claim to nothing
+beyond what its pods hold, until `enqueue` admits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stromboli.api.crds import PodGroup
+from stromboli.framework.cluster.environment import Admission, Admitted
+from stromboli.framework.cluster.view import View
+
+_ADMITTED = ("Inqueue", "Running", "Unknown")
+#: seconds for which an admitted job without pods lays claim to what they will need
+_PATIENCE = 60.0
+#: under which name it is left to the next session since when jobs have had no pods
+EMPTY = "jobs without pods"
+
+
+class Admissions:
+    """The jobs of a session that were admitted; those without minResources lay claim to nothing anyway."""
+
+    def __init__(self, view: View, before: Admitted) -> None:
+        """Tells the jobs whether they lay claim to their minResources, by what earlier sessions admitted."""
+        self._jobs = jobs = view.jobs
+        self._as_they_are, self._numbers = jobs.said("admission", _as_it_is)
+        self._claims = before.among(self._as_they_are)[self._numbers] | ~jobs.has_min_resources
+        #: since when admitted jobs have had no pods, by key
+        self.empty_since: dict[str, float] = {}
+        self._give_up(view)
+        jobs.set_claims(self._claims)
+
+    def _give_up(self, view: View) -> None:
+        """Take their claims from admitted jobs that have had no pods for long, until pods come."""
+        jobs = self._jobs
+        before: Mapping[str, float] = view.environment.left.get(EMPTY, {})
+        empty = jobs.has_min_resources & jobs.in_phase("Inqueue") & jobs.membership.empty
+        for index in np.flatnonzero(empty).tolist():
+            key = jobs.key(index)
+            if self._claims[index] or key in before:
+                since = self.empty_since[key] = before.get(key, view.time())
+                if view.time() - since >= _PATIENCE:
+                    self._claims[index] = False
+                    jobs.given_up[index] = True
+
+    def after_session(self) -> Admitted:
+        """What the next session has to know."""
+        jobs = self._jobs
+        admitted = self._claims & jobs.in_phase(*_ADMITTED)
+        for job in jobs.made:
+            admitted[job.index] = job.claims and job.phase in _ADMITTED
+        mask = np.zeros(len(self._as_they_are), np.bool_)
+        mask[self._numbers[admitted & jobs.has_min_resources]] = True
+        return Admitted(self._as_they_are, mask)
+
+
+def _as_it_is(group: PodGroup) -> Admission:
+    return Admission(group.key, group.metadata.uid, group.queue, tuple((group.spec.min_resources or {}).items()))

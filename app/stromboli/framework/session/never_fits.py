@@ -1,0 +1,369 @@
+"""What could not run even on the empty cluster: a pod larger than any node, a gang larger than all of them, or one that
+its queue may never hold.
+
+Such jobs are not admitted and lay claim to nothing. Every session judges anew, so larger nodes or another capability
+are all it takes. What is found is certain: only amounts are compared, and a gang whose pods might be packed is let
+through.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from msgspec.structs import replace
+
+from stromboli.api.pod_state import READY_STATES, PodState
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, copies_that_fit, fits, told
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.view import View
+from stromboli.framework.reasons import resource_name
+from stromboli.framework.session.packing import may_fit
+from stromboli.state.pods import PodRecord
+
+#: phases in which a job waits, or may have to wait again
+_WAITING = ("", "Pending", "Inqueue", "Running", "Unknown")
+#: states of pods of which a job that has one is no longer judged
+_BEGUN = (PodState.Pipelined, *READY_STATES)
+#: more kinds of pods than that are not compared with each other
+_MANY_KINDS = 64
+#: kinds of nodes on which gangs are tried in columns
+_COMMON = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judgement:
+    """What can never run."""
+
+    #: by key of the job
+    reasons: dict[str, Reason]
+    #: by row, of pods that other jobs have
+    pods: dict[int, Reason]
+    #: what pods request that hold a place or could get one, shape (jobs, dimensions)
+    requested: Matrix
+    #: the jobs that have reasons, shape (jobs,)
+    jobs: Mask
+
+
+def judge(
+    view: View,
+    ceiling: Callable[[Queue], Vector | None],
+    own: Mapping[str, tuple[Vector, str]] = MappingProxyType({}),
+    *,
+    gangs: bool = True,
+) -> Judgement:
+    """Find the jobs that can never run; `ceiling` gives the most that a queue may ever hold, shape (dimensions,).
+
+    `own` has the most that single jobs may, by key, with words for who starts with more.
+
+    Without `gangs` each pod of a job may run alone.
+    """
+    if not len(view.nodes):
+        return Judgement({}, {}, view.job_requested, np.zeros(len(view.jobs), np.bool_))
+    return _Judge(view, ceiling, own, gangs=gangs).judge()
+
+
+def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[str, int] | None = None) -> Reason:
+    """The reason of a pod that fits on none of some nodes, be they empty; `whole` is what they can allocate."""
+    request, largest = view.request(pod), whole.max(axis=1)
+    lacking = np.flatnonzero(request > largest).tolist()
+    names = [resource_name(view.dimensions, pod, column) for column in lacking]
+    detail = "; ".join(
+        f"{name}: asks for {told(name, request[column])}, the largest node has {told(name, largest[column])}"
+        for name, column in zip(names, lacking, strict=True)
+    )
+    message = f"no node is large enough in {', '.join(names)}" if names else "no node is large enough"
+    return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, nodes or {}, scalable=True)
+
+
+class _Shapes:
+    """The kinds of nodes that there are, empty."""
+
+    def __init__(self, view: View) -> None:
+        allocatable, derived = view.nodes.allocatable, view.snapshot.derived
+        known = derived.get(_Shapes)
+        if not (isinstance(known, tuple) and np.array_equal(known[0], allocatable)):
+            known = derived[_Shapes] = (allocatable, *_kinds(allocatable))
+        #: shape (dimensions, kinds)
+        self.amounts: Matrix = known[1]
+        self._counts: Rows = known[2]
+
+    def holds(self, requests: Matrix) -> Mask:
+        """Which requests, shape (requests, dimensions), fit on some node."""
+        held = np.zeros(len(requests), np.bool_)
+        for shape in np.unique(self.amounts.argmax(axis=1)):
+            held |= (requests < self.amounts[:, shape] + TOLERANCE).all(axis=1)
+        for row in np.flatnonzero(~held):
+            held[row] = fits(requests[row], self.amounts).any()
+        return held
+
+    def hold(self, requests: Matrix, numbers: Rows) -> Mask:
+        """Which requests, shape (requests, dimensions), surely fit so many times on nodes of a common kind."""
+        held = np.zeros(len(requests), np.bool_)
+        for shape in np.argsort(-self._counts, kind="stable")[:_COMMON].tolist():
+            of_shape = self.amounts[:, shape]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                copies = np.where(requests > 0, of_shape // requests, np.inf).min(axis=1, initial=np.inf)
+            held |= copies * self._counts[shape] >= numbers
+        return held
+
+    def pack(self, requests: Matrix, numbers: Rows) -> bool:
+        """Whether so many pods with each request, shape (requests, dimensions), may fit side by side."""
+        return may_fit(requests, numbers, self.amounts, self._counts)
+
+    def copies(self, request: Vector) -> float:
+        """How many pods of one request fit on all nodes together."""
+        return float(np.maximum(copies_that_fit(request, self.amounts), 0) @ self._counts)
+
+
+def _kinds(amounts: Matrix) -> tuple[Matrix, Rows]:
+    """The distinct columns, in order of appearance, and how often each is there.
+
+    Columns are compared as bytes: sorting them costs the more, the more dimensions there are.
+    """
+    counts = Counter(row.tobytes() for row in np.ascontiguousarray(amounts.T))
+    kinds = np.frombuffer(b"".join(counts), amounts.dtype).reshape(len(counts), len(amounts)).T
+    return kinds, np.fromiter(counts.values(), np.intp, len(counts))
+
+
+class _Judge:
+    def __init__(
+        self,
+        view: View,
+        ceiling: Callable[[Queue], Vector | None],
+        own: Mapping[str, tuple[Vector, str]],
+        *,
+        gangs: bool,
+    ) -> None:
+        self._view = view
+        self._own = own
+        self._gangs = gangs
+        self._shapes = _Shapes(view)
+        self._pending, self._job_of = view.membership.all_pending()
+        self._rows = self._pending.rows
+        #: class of each pending pod, job by job, and whether a class fits on some node
+        self._class = view.pods.pod_class[self._rows].astype(np.intp)
+        self._requests = view.snapshot.requests[:, : len(view.dimensions)]
+        self._fits = np.ones(len(self._requests), np.bool_)
+        used = np.unique(self._class)
+        self._fits[used] = self._shapes.holds(self._requests[used])
+        self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.has_jobs}
+        self._copies: dict[int, float] = {}
+        self._too_large: dict[int, Reason] = {}
+        least = np.maximum(view.jobs.min_available, 1)
+        #: how many pods each job starts with, shape (jobs,)
+        self._need: Rows = least if gangs else np.ones_like(least)
+        #: gangs of equal pods that could run: class, number and queue, and the job if it has a bound of its own
+        self._possible: set[tuple[int, int, str, str]] = set()
+
+    def judge(self) -> Judgement:
+        jobs, never = self._view.jobs, ~self._fits[self._class]
+        found = self._judge_jobs(never)
+        aside = np.zeros(len(jobs), np.bool_)
+        indices = np.array(sorted(found), np.intp)
+        aside[indices] = True
+        reasons = {key: found[at] for at, key in zip(indices.tolist(), jobs.keys_of(indices), strict=True)}
+        others = np.flatnonzero(never & ~aside[self._job_of]).tolist()
+        pods = {int(self._rows[at]): self._larger_than_any_node(at) for at in others}
+        return Judgement(reasons, pods, self._requested(never | aside[self._job_of]), aside)
+
+    def _judge_jobs(self, never: Mask) -> dict[int, Reason]:
+        """Why jobs can never run, by index; `never` are the pending pods that fit on no node."""
+        doubtful = self._doubtful()
+        if not doubtful.any():
+            return {}
+        lacking, firsts = self._lacking(doubtful, never)
+        found = {index: self._larger_than_any_node(at) for index, at in firsts.items()}
+        asked = np.flatnonzero(doubtful & ~lacking)
+        for job in map(self._view.jobs.at, asked[~self._surely_fits(asked)].tolist()):
+            why = self._why(job, *self._pending.span(job.index))
+            if why is not None:
+                found[job.index] = why
+        return found
+
+    def _lacking(self, doubtful: Mask, never: Mask) -> tuple[Mask, dict[int, int]]:
+        """The jobs that have their pods, and with those that fit on some node fewer than they start with.
+
+        `never` are the pending pods that do not fit. Also the first of them, by index of the job.
+        """
+        size = len(doubtful)
+        waiting, large = (np.bincount(rows, minlength=size) for rows in (self._job_of, self._job_of[never]))
+        lacking: Mask = doubtful & (waiting >= self._need) & (waiting - large < self._need)
+        at = np.flatnonzero(never)
+        jobs, first = np.unique(self._job_of[at], return_index=True)
+        known = dict(zip(jobs.tolist(), at[first].tolist(), strict=True))
+        return lacking, {index: known[index] for index in np.flatnonzero(lacking).tolist()}
+
+    def _surely_fits(self, asked: Rows) -> Mask:
+        """Of which of some jobs no look at their pods is needed: as many of the largest of each resource fit."""
+        view, jobs = self._view, self._view.jobs
+        begins = np.flatnonzero(np.diff(self._job_of, prepend=-1))
+        largest = np.zeros((len(jobs), len(view.dimensions)))
+        if len(begins):
+            largest[self._job_of[begins]] = np.maximum.reduceat(self._requests[self._class], begins)
+        largest, need, queue = largest[asked], self._need[asked], jobs.queue[asked]
+        complete = np.bincount(self._job_of, minlength=len(jobs))[asked] >= need
+        ceilings = [self._ceilings.get(name) for name in view.queues]
+        most = np.full((len(ceilings), len(view.dimensions)), np.inf)
+        for row, ceiling in enumerate(ceilings):
+            if ceiling is not None:
+                most[row] = ceiling
+        minima, own = jobs.min_resources[asked], largest * need[:, None]
+        sure = (minima <= most[queue]).all(axis=1) & (~complete | (own <= most[queue]).all(axis=1))
+        sure &= np.where(complete, self._shapes.hold(largest, need), (minima <= view.total).all(axis=1))
+        sure &= ~np.isin(asked, [jobs[key].index for key in self._own])
+        return sure
+
+    def _doubtful(self) -> Mask:
+        """The jobs that wait and may be too large: gangs, those with limits, and lone pods without a node for them."""
+        jobs = self._view.jobs
+        doubtful: Mask = jobs.in_phase(*_WAITING) & (jobs.count(*_BEGUN) == 0)
+        waiting = np.flatnonzero(doubtful)
+        limited = np.array([self._ceilings.get(name) is not None for name in self._view.queues], np.bool_)
+        large = np.zeros(len(jobs), np.bool_)
+        large[[jobs[key].index for key in self._own]] = True
+        large[self._job_of[~self._fits[self._class]]] = True
+        gangs, minima = jobs.min_available[waiting] > 1, jobs.has_min_resources[waiting]
+        doubtful[waiting] = large[waiting] | gangs | minima | limited[jobs.queue[waiting]]
+        return doubtful
+
+    def _requested(self, never: Mask) -> Matrix:
+        """What jobs hold and may get, without those pods that never can, shape (pending pods,)."""
+        never = never & ~self._view.shut[self._job_of]
+        if not never.any():
+            return self._view.job_requested
+        requested = self._view.job_requested.copy()
+        np.subtract.at(requested, self._job_of[never], self._requests[self._class[never]])
+        return requested
+
+    # -- one job -----------------------------------------------------------------------------------------------------
+
+    def _why(self, job: Job, start: int, end: int) -> Reason | None:
+        """Why a job that holds nothing can never run; its pending pods are those from `start` to `end`."""
+        need = max(1, job.min_available) if self._gangs else 1
+        if end - start < need:
+            # The pods are still to come, so that nodes would stand idle: all that is known is what they start with.
+            why = self._beyond_queue(job, job.min_resources) or self._beyond_cluster(job, job.min_resources)
+            return replace(why, scalable=False) if why is not None else None
+        classes = self._class[start:end]
+        first = int(classes[0])
+        if end - start > 1 and (classes != first).any():
+            return self._beyond_queue(job, job.min_resources) or self._why_mixed(job, start, classes, need)
+        gang = (first, need, job.queue.name, job.key if job.key in self._own else "")
+        if gang not in self._possible:
+            # A queue's limit comes first: no node helps against it.
+            why = self._beyond_queue(job, need * self._requests[first])
+            if why is None and not self._fits[first]:
+                why = self._larger_than_any_node(start)
+            why = why or self._beyond_room(job, need, self._room(first))
+            if why is not None:
+                return why
+            self._possible.add(gang)
+        return self._beyond_queue(job, job.min_resources)
+
+    def _why_mixed(self, job: Job, start: int, classes: Rows, need: int) -> Reason | None:
+        fitting = self._fits[classes]
+        if fitting.sum() < need:
+            return self._larger_than_any_node(start + int(np.argmin(fitting)))
+        kinds, counts = np.unique(classes[fitting], return_counts=True)
+        bounded = self._ceilings[job.queue.name] is not None or job.key in self._own
+        if not bounded and self._shapes.copies(self._requests[kinds].max(axis=0)) >= need:
+            return None
+        least = self._least_amount(kinds, counts, need)
+        return (
+            self._beyond_queue(job, least)
+            or self._beyond_room(job, need, self._most_of(kinds, counts, need))
+            or self._beyond_cluster(job, least)
+            or self._beyond_nodes(job, kinds, counts, need)
+        )
+
+    def _beyond_nodes(self, job: Job, kinds: Rows, counts: Rows, need: int) -> Reason | None:
+        """Why pods that are all needed do not fit side by side though their sum does."""
+        if counts.sum() != need or self._shapes.pack(self._requests[kinds], counts):
+            return None
+        message = f"PodGroup {job.key} starts with {need} pods together, which the empty nodes cannot hold side by side"
+        detail = "all nodes together have as much as they ask for, and no way to divide them among the nodes is left"
+        return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
+
+    def _larger_than_any_node(self, at: int) -> Reason:
+        pod_class = int(self._class[at])
+        if pod_class not in self._too_large:
+            pod = self._view.record(int(self._rows[at]))
+            self._too_large[pod_class] = larger_than_any_node(self._view, pod, self._shapes.amounts)
+        return self._too_large[pod_class]
+
+    def _beyond_room(self, job: Job, need: int, room: float) -> Reason | None:
+        if room >= need:
+            return None
+        message = f"PodGroup {job.key} starts with {need} pods together, and even the empty cluster fits fewer"
+        detail = f"it fits {room:.0f} of them"
+        return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
+
+    def _beyond_cluster(self, job: Job, amount: Vector | None) -> Reason | None:
+        total = self._view.total
+        if amount is None or not (amount > total + TOLERANCE).any():
+            return None
+        columns = np.flatnonzero(amount > total + TOLERANCE).tolist()
+        message = f"PodGroup {job.key} starts with more than the whole cluster has in {self._names(columns)}"
+        detail = self._compared(columns, amount, "the cluster has", total)
+        return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
+
+    def _beyond_queue(self, job: Job, amount: Vector | None) -> Reason | None:
+        """Why a job may never hold what it starts with: its queue may not, or it itself."""
+        of_queue = self._ceilings[job.queue.name], f"starts with more than queue {job.queue.name} may ever hold"
+        for (most, words), who in ((of_queue, "the queue"), (self._own.get(job.key, (None, "")), "it")):
+            if amount is None or most is None:
+                continue
+            above = amount > most
+            if not self._view.counts_pods:
+                above[PODS] = False
+            if above.any():
+                columns = np.flatnonzero(above).tolist()
+                message = f"PodGroup {job.key} {words} in {self._names(columns)}"
+                detail = self._compared(columns, amount, f"{who} may have", most)
+                return Reason(Stage.QueueShare, "NeverFits", message, Actionable.User, detail)
+        return None
+
+    def _names(self, columns: list[int]) -> str:
+        return ", ".join(self._view.dimensions[column] for column in columns)
+
+    def _compared(self, columns: list[int], asked: Vector, verb: str, bound: Vector) -> str:
+        return "; ".join(
+            f"{name}: asks for {told(name, asked[c])}, {verb} {told(name, bound[c])}"
+            for c, name in ((c, self._view.dimensions[c]) for c in columns)
+        )
+
+    # -- bounds ------------------------------------------------------------------------------------------------------
+
+    def _room(self, pod_class: int) -> float:
+        found = self._copies.get(pod_class)
+        if found is None:
+            found = self._copies[pod_class] = self._shapes.copies(self._requests[pod_class])
+        return found
+
+    def _most_of(self, kinds: Rows, counts: Rows, need: int) -> float:
+        """How many pods of several kinds fit on all nodes together, at most."""
+        room = np.array([self._room(kind) for kind in kinds.tolist()])
+        most = float(np.minimum(room, counts).sum())
+        if len(kinds) > _MANY_KINDS:
+            return most
+        requests, size = self._requests[kinds], int(counts.sum())
+        for kind, request in enumerate(requests):
+            # Wherever this kind has no room, none that asks for as much or more of everything has.
+            as_large = int(counts[(requests >= request).all(axis=1)].sum())
+            most = min(most, size - as_large + float(room[kind]))
+        return most if most < need else float(need)
+
+    def _least_amount(self, kinds: Rows, counts: Rows, need: int) -> Vector:
+        """What so many pods of several kinds request, at least, whichever they are."""
+        requests = self._requests[kinds]
+        least = np.zeros(requests.shape[1])
+        for column, amounts in enumerate(requests.T):
+            order = np.argsort(amounts, kind="stable")
+            taken = np.diff(np.minimum(np.cumsum(counts[order]), need), prepend=0)
+            least[column] = amounts[order] @ taken
+        return least
