@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from stromboli.api.resources import Matrix, Rows, Vector, copies_that_fit
-from stromboli.framework.statement import Statement
+from stromboli.framework.session.statement import Statement
 
 
 class Reprieve:
