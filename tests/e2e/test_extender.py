@@ -60,8 +60,17 @@ def test_urgent_pods_cost_no_more_than_without_the_extender(advised: Cluster, na
     assert [cost.measure(advised, name, number, advised=True) for number in range(RUNS)] == [expected] * RUNS
 
 
-def test_pods_that_keep_the_default_scheduler_are_placed_by_queue_and_gang(advised: Cluster) -> None:
-    world = World(advised, "default")
+@pytest.fixture
+def empty(advised: Cluster, request: pytest.FixtureRequest) -> Iterator[World]:
+    """An empty namespace and no nodes."""
+    world = World(advised, request.node.name.replace("_", "-")[5:60])
+    world.begin()
+    yield world
+    cost.clear(world)
+
+
+def test_pods_that_keep_the_default_scheduler_are_placed_by_queue_and_gang(empty: World) -> None:
+    world = empty
     world.nodes(3, cpu="2")
     world.queue("small", capability={"cpu": "1"})
     eventually(lambda: world.get("/apis/scheduling.volcano.sh/v1beta1/queues/small").get("status", {}) != {})
@@ -77,6 +86,22 @@ def test_pods_that_keep_the_default_scheduler_are_placed_by_queue_and_gang(advis
     eventually(lambda: {"large-0", "large-1", "large-2", "large-3"} <= world.refused().keys())
     assert not any(name.startswith("large") for name in world.placed())
     assert len({"small-0", "small-1"} & world.placed().keys()) == 1
+
+
+def test_an_urgent_pod_of_a_queue_at_its_share_costs_one_of_that_queue(empty: World) -> None:
+    """Five nodes are full and one is empty, yet only a pod of its own queue makes way for it."""
+    world = empty
+    world.nodes(6, cpu="1")
+    world.queue("capped", capability={"cpu": "1"})
+    eventually(lambda: world.get("/apis/scheduling.volcano.sh/v1beta1/queues/capped").get("status", {}) != {})
+    for number in range(5):
+        notes = {cost.QUEUE: "capped" if number == 3 else "default"}
+        low = pod(f"low-{number}", scheduler=PROFILE, annotations=notes, priorityClassName="low")
+        world.pods([low | {"spec": low["spec"] | {"nodeName": f"node-{number}"}}])
+    notes = {cost.QUEUE: "capped"}
+    world.pods([pod("urgent", scheduler=PROFILE, annotations=notes, priorityClassName="urgent")])
+    eventually(lambda: "urgent" in world.placed())
+    assert {"low-0", "low-1", "low-2", "low-4"} == world.placed().keys() - {"urgent"}
 
 
 def test_a_replica_that_waits_does_not_answer(world: World, start: Start) -> None:

@@ -11,7 +11,7 @@ import pytest
 from stromboli.api import objects
 from stromboli.extender import Published
 from tests import builders
-from tests.extender.questions import ask, client, published
+from tests.extender.questions import ask, by_name, client, published
 
 POLICY = builders.policy(
     "priority gang conformance pdb", "predicates proportion nodeorder", actions="enqueue, allocate"
@@ -212,3 +212,85 @@ async def test_no_session_is_no_answer() -> None:
     async with client(None) as http:
         answer = await http.post("/preempt", content=question(builders.pod("a", "a"), EACH))
     assert answer.status_code == 503
+
+
+async def resolvable(seen: Published, pod: objects.Pod) -> list[str]:
+    """The full nodes for which kube-scheduler looks for victims; all others are out of the question."""
+    names = [*NODES, "n3", "n4", "brand-new"]
+    answer = await ask(seen, "filter", by_name(pod, names))
+    assert answer["NodeNames"] == []
+    assert answer["FailedAndUnresolvableNodes"].keys() | answer.get("FailedNodes", {}).keys() == set(names)
+    return list(answer.get("FailedNodes", ()))
+
+
+def at_its_share(
+    *, least: int = 1, capability: str = "1", spare: int = 0, status: str = "Open", policy: str = POLICY, **urgent: Any
+) -> tuple[Published, objects.Pod]:
+    """Three nodes full of pods of `default`, one on n3 of a queue that may have no more, and n4 that is empty."""
+    pod = builders.pod("other", "other", **{"priority": 1_000, **urgent})
+    capped = builders.queue("capped", state=status, capability={"cpu": capability})
+    own = [
+        builders.pod_group("own", least, queue="capped", phase="Running"),
+        builders.pod("own", "own", node="n3", priority=1),
+        *(builders.pod(f"own-{i}", "own", node="full", priority=1) for i in range(least - 1)),
+    ]
+    nodes = [builders.node(name, cpu=cpu) for name, cpu in (("n3", str(1 + spare)), ("n4", "1"), ("full", "9"))]
+    seen, _ = scene(*nodes, capped, own, builders.pod_group("other", 1, queue="capped"), pod, policy=policy)
+    return seen, pod
+
+
+CAPACITY = builders.policy("priority gang", "predicates capacity", actions="enqueue, allocate")
+
+
+@pytest.mark.parametrize("policy", [POLICY, CAPACITY])
+async def test_victims_are_looked_for_where_a_queue_at_its_share_has_its_own(policy: str) -> None:
+    seen, pod = at_its_share(policy=policy)
+    assert await resolvable(seen, pod) == ["n3"]
+    # What /filter promises /preempt keeps.
+    assert await allowed(seen, pod, {**EACH, "n3": ["own"]}) == ["n3"]
+
+
+async def test_room_on_a_node_is_no_share_of_a_queue() -> None:
+    """n3 has room for both, yet only in stead of its own pod the queue gets another."""
+    seen, pod = at_its_share(spare=1)
+    assert await resolvable(seen, pod) == ["n3"]
+
+
+@pytest.mark.parametrize(
+    "why_not",
+    [
+        {"priority": 1},
+        {"preemptionPolicy": "Never"},
+        {"nodeSelector": {"kubernetes.io/hostname": "n0"}},
+        {"cpu": "2"},
+        {"schedulingGates": [{"name": "example.com/wait"}]},
+        # Its victim is one of a gang that starts with three.
+        {"least": 3, "capability": "3"},
+        {"status": "Closed"},
+    ],
+)
+async def test_victims_are_looked_for_nowhere_where_none_would_go(why_not: dict[str, Any]) -> None:
+    assert await resolvable(*at_its_share(**why_not)) == []
+
+
+async def test_a_pod_that_is_not_admitted_may_have_as_much_as_its_victims_free() -> None:
+    """A full cluster admits nothing; what victims free is what the job starts with."""
+    pod = builders.pod("other", "other", priority=1_000)
+    group = builders.pod_group("other", 1, phase="Pending", minResources={"cpu": "1"})
+    policy = builders.policy("priority gang", "overcommit predicates proportion", actions="enqueue, allocate")
+    seen, _ = scene(*(builders.node(name, cpu="0") for name in ("n3", "n4")), group, pod, policy=policy)
+    job = seen.job(seen.pod("default/other", "uid-other") or pytest.fail("not seen"))
+    assert job is not None
+    assert job.pending_phase
+    assert await resolvable(seen, pod) == list(NODES)
+    assert await allowed(seen, pod, EACH) == list(NODES)
+
+
+@pytest.mark.parametrize(("size", "nodes"), [(3, list(NODES)), (4, [])])
+async def test_victims_are_looked_for_where_a_whole_gang_would_fit(size: int, nodes: list[str]) -> None:
+    pods, more = gang(size)
+    seen, _ = scene(*more)
+    for pod in pods:
+        answer = await ask(seen, "filter", by_name(pod, list(NODES)))
+        assert answer["NodeNames"] == []
+        assert list(answer.get("FailedNodes", ())) == nodes

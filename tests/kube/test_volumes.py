@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from stromboli.api import objects
 from stromboli.api.decisions import Bind, Evict
 from stromboli.framework.session.session import Session
@@ -361,3 +363,56 @@ def test_a_zonal_disk_is_where_the_driver_that_took_it_over_says_that_the_zone_i
     )  # fmt: skip
     # n0 has a driver for which it is in zone b; n1 is in zone b and n2 in zone a by their own labels.
     assert nodes_for(session, "p") == [2]
+
+
+BLOB = {"azureDisk": {"diskName": "d", "diskURI": "https://a.blob.core.windows.net/c/d.vhd", "kind": "Shared"}}
+MANAGED = {"azureDisk": {"diskName": "d", "diskURI": "/subscriptions/s/disks/d", "kind": "Managed"}}
+ODD_EBS = {"awsElasticBlockStore": {"volumeID": "aws://a/disk"}}
+UNHANDLED = pytest.mark.parametrize("disk", [BLOB, ODD_EBS], ids=["blob", "ebs"])
+
+
+def disk_limits(name: str, count: int | None) -> dict[str, Any]:
+    """The CSINode of a node that takes so many disks of Azure and of others; None for no limits."""
+    amounts = {} if count is None else {"allocatable": {"count": count}}
+    drivers = [{"name": driver, **amounts} for driver in ("disk.csi.azure.com", "csi.example.com")]
+    return {"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": drivers}}
+
+
+@UNHANDLED
+def test_a_disk_that_no_driver_handles_goes_where_no_driver_is(disk: dict[str, Any]) -> None:
+    """kube-scheduler fails to count it wherever there is a CSINode, whatever the limits."""
+    session = opened(disk_limits("n0", 9), disk_limits("n1", None), inline("p", **disk), inline("q", **MANAGED))
+    assert nodes_for(session, "p") == [2]
+    assert causes(session, "p") == ["node(s) whose CSI driver cannot handle an inline volume of the pod"]
+    assert nodes_for(session, "q") == [0, 1, 2]
+
+
+@UNHANDLED
+def test_where_it_lies_no_other_volumes_can_be_counted(disk: dict[str, Any]) -> None:
+    data = claim("data", volume="v"), volume("v", csi={"driver": "csi.example.com", "volumeHandle": "v"})
+    session = opened(
+        *(disk_limits("n0", 9), disk_limits("n1", None), *data),
+        *(inline(f"odd-{number}", f"n{number}", **disk) for number in range(3)),
+        *(pod("p", "data"), inline("q", **MANAGED), inline("r", iscsi=ISCSI), inline("moved", **disk)),
+    )
+    assert nodes_for(session, "p") == nodes_for(session, "q") == [1, 2]
+    assert nodes_for(session, "r") == [0, 1, 2]
+
+
+def test_a_disk_that_is_placed_in_the_session_counts_at_once() -> None:
+    session = opened(disk_limits("n0", 9), inline("p", **BLOB), inline("q", **MANAGED))
+    assert nodes_for(session, "q") == [0, 1, 2]
+    statement = place(session, "p", 0)
+    assert nodes_for(session, "q") == [1, 2]
+    statement.discard()
+    assert nodes_for(session, "q") == [0, 1, 2]
+
+
+def test_a_claimed_blob_counts_for_no_limit_and_is_unreachable_where_its_plugin_migrated() -> None:
+    claimed = claim("data", volume="v"), volume("v", **BLOB)
+    migrated = csi_node("n1", 1, "kubernetes.io/azure-disk")
+    session = opened(disk_limits("n0", 0), migrated, *claimed, pod("p", "data"))
+    assert nodes_for(session, "p") == [0, 2]
+    assert causes(session, "p") == ["node(s) didn't match PersistentVolume's node affinity"]
+    managed = claim("data", volume="v"), volume("v", **MANAGED)
+    assert nodes_for(opened(disk_limits("n0", 0), migrated, *managed, pod("p", "data")), "p") == [1, 2]

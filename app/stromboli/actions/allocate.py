@@ -28,6 +28,7 @@ from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework import reasons
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.cluster.job import NOWHERE, Job, Queue
+from stromboli.framework.cluster.lifted_gates import waits_for_queue
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
@@ -38,7 +39,7 @@ from stromboli.placement.exact.memory import IN_VAIN
 from stromboli.placement.exact.places import place_in_any_order, waits_in_vain
 from stromboli.placement.groups import place_as_nominated, place_group
 from stromboli.placement.pending import PendingGroup, PendingJob, competing, pending_job
-from stromboli.placement.queue_gates import lift_gates, waits_for_queue
+from stromboli.placement.queue_gates import lift_gates
 from stromboli.placement.score_prediction import Turn, predict_scores
 
 _PENDING = int(PodState.Pending)

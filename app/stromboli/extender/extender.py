@@ -5,8 +5,8 @@ does not report the outcome.
 
 When a pod is refused, kube-scheduler preempts at once. So no refusal may rest on outdated knowledge: while a session is
 about to consider a change, or kube-scheduler has seen a pod end before we have, the answer waits. A refused node comes
-with a reason. Nodes in `FailedNodes` only lack resources, which evictions may free; all others are in
-`FailedAndUnresolvableNodes`.
+with a reason. Nodes in `FailedNodes` only lack what evictions on them may free, resources or the queue's share; all
+others are in `FailedAndUnresolvableNodes`.
 """
 
 from __future__ import annotations

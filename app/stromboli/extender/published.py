@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 
 from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import fits
-from stromboli.extender.gang_room import fits_whole
-from stromboli.framework.cluster.job import Job
+from stromboli.api.resources import Mask, Matrix, Rows, fits
+from stromboli.extender.gang_room import fits_whole, victims_on
+from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.diagnosis.explain import why
 from stromboli.framework.session.session import Session
@@ -18,6 +19,35 @@ from stromboli.state.pods import PodRecord
 
 #: states in which a pod has no node, or none that is available yet
 _WITHOUT_PLACE = frozenset((PodState.Pending, PodState.Allocated, PodState.Pipelined))
+
+
+class _Freed:
+    """What victims free, by node; those of one node where no nodes are given."""
+
+    def __init__(self, session: Session, victims: Sequence[PodRecord], nodes: Rows | None = None) -> None:
+        self._session = session
+        self._victims = victims
+        self.nodes = 1 if nodes is None else len(nodes)
+        self._rows = np.array([victim.row for victim in victims], np.intp)
+        self._on = np.zeros(len(victims), np.intp)
+        if nodes is not None:
+            column = np.full(len(session.view.nodes), -1, np.intp)
+            column[nodes] = np.arange(len(nodes))
+            self._on = column[session.view.pods.node[self._rows]]
+
+    def of_all(self) -> Matrix:
+        """The amounts of all victims, shape (dimensions, nodes)."""
+        return self._sum(np.ones(len(self._victims), np.bool_))
+
+    def of_queue(self, queue: Queue) -> Matrix:
+        """The amounts of victims in a queue, shape (dimensions, nodes)."""
+        jobs = map(self._session.view.jobs.get, (victim.job for victim in self._victims))
+        return self._sum(np.array([job is not None and job.queue is queue for job in jobs], np.bool_))
+
+    def _sum(self, which: Mask) -> Matrix:
+        out = np.zeros((self.nodes, len(self._session.view.dimensions)))
+        np.add.at(out, self._on[which], self._session.view.requests(self._rows[which]))
+        return out.T
 
 
 class Published:
@@ -87,23 +117,37 @@ class Published:
             return False
         return session.ask.job_valid(job) is None and self.room_for_gang(pod)
 
+    def rows(self, names: Sequence[str]) -> Rows:
+        """The rows of nodes, -1 for those that the session did not know."""
+        return np.fromiter(map(self.session.view.nodes.facts.index.get, names, repeat(-1)), np.intp, len(names))
+
+    def clearable(self, pod: PodRecord, nodes: Rows) -> Mask:
+        """On which nodes, given by row, evictions of less important pods would let a pod in, shape (nodes,): then they
+        would have room for it that it may use, and now they have not."""
+        view, out = self.session.view, np.zeros(len(nodes), np.bool_)
+        known = np.flatnonzero(nodes >= 0)
+        if not len(known) or pod.pod_class.spec.preemption_policy == "Never" or not self.may_evict(pod):
+            return out
+        request, idle = view.request(pod), view.nodes.idle[:, nodes[known]]
+        freed = _Freed(self.session, victims_on(self.session, pod, nodes[known]), nodes[known])
+        now = fits(request, idle, view.nodes.always) & self.affords(pod, ())
+        then = fits(request, idle + freed.of_all(), view.nodes.always) & self._affords(pod, freed)
+        out[known] = then & ~now & self.session.kernel.feasible(pod)[nodes[known]]
+        return out
+
     def affords(self, pod: PodRecord, victims: Sequence[PodRecord]) -> bool:
-        """Whether a pod may use freed resources: it is admitted or about to be, and its queue can allocate it."""
-        session, job = self.session, self.job(pod)
+        """Whether a pod may use what victims on one node free."""
+        return bool(self._affords(pod, _Freed(self.session, victims))[0])
+
+    def _affords(self, pod: PodRecord, freed: _Freed) -> Mask:
+        """On which nodes a pod may use what is freed: it is admitted or about to be, and its queue can allocate it."""
+        job, request = self.job(pod), self.session.view.request(pod)
         if job is None:
-            return False
-        view, request = session.view, session.view.request(pod)
-        given, of_queue = np.zeros(len(view.dimensions)), np.zeros(len(view.dimensions))
-        for victim in victims:
-            given += view.request(victim)
-            other = view.jobs.get(victim.job)
-            if other is not None and other.queue is job.queue:
-                of_queue += view.request(victim)
-        if job.pending_phase and not fits(request, given):
-            return False
-        if fits(request, of_queue):
-            return True
-        return session.ask.overused(job.queue) is None and session.ask.allocatable(job.queue, pod)[0] > 0
+            return np.zeros(freed.nodes, np.bool_)
+        may: Mask = fits(request, freed.of_queue(job.queue))
+        if not may.all() and self.session.ask.overused(job.queue) is None:
+            may |= self.session.ask.allocatable(job.queue, pod)[0] > 0
+        return may & fits(request, freed.of_all()) if job.pending_phase else may
 
     def objection(self, pod: PodRecord) -> Reason | None:
         """Why no node is available to a pod now; None if it only lacks a node with enough resources."""

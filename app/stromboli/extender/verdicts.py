@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress, repeat
+from itertools import compress
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import TOLERANCE, Rows, Vector, compared, fits
-from stromboli.extender.gang_room import victims_on
+from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared
 from stromboli.extender.published import Published
 from stromboli.framework.cluster.nodes import Nodes
 from stromboli.framework.node_selection.board import Board
 from stromboli.framework.reasons import resource_name
-from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 #: upper bound of kube-scheduler's extender scores
@@ -74,9 +72,15 @@ class Refused:
     """No node is available to the pod, for one reason."""
 
     reason: Reason
+    #: which nodes, by name, evictions may make available nevertheless; None for none
+    clearable: Callable[[Sequence[str]], Mask] | None = None
 
     def judge(self, names: Sequence[str]) -> Judgement:
-        return Judgement(np.zeros(len(names), np.int16), [Cause(f"{self.reason.reason}: {self.reason.message}")])
+        message = f"{self.reason.reason}: {self.reason.message}"
+        codes = np.zeros(len(names), np.int16)
+        if self.clearable is not None:
+            codes[self.clearable(names)] = 1
+        return Judgement(codes, [Cause(message), Cause(message, resolvable=True)])
 
     def scores(self, names: Sequence[str]) -> list[int]:
         return [0] * len(names)
@@ -101,14 +105,15 @@ class Placed:
 class Choice:
     """The pod may use any node that passes its predicates and has room."""
 
-    def __init__(self, session: Session, pod: PodRecord) -> None:
-        self._session = session
+    def __init__(self, published: Published, pod: PodRecord) -> None:
+        self._published = published
+        self._session = session = published.session
         self._pod = pod
         self._board = session.kernel.board(pod)
         self._room = _has_room(self._board)
 
     def judge(self, names: Sequence[str]) -> Judgement:
-        session, n, rows = self._session, len(self._session.view.nodes), self._rows(names)
+        session, n, rows = self._session, len(self._session.view.nodes), self._published.rows(names)
         causes = [Cause("NodeNotKnown: no session has seen this node yet")]
         #: one more entry than nodes, since unknown nodes have index -1
         codes = np.zeros(n + 1, np.int16)
@@ -122,7 +127,7 @@ class Choice:
         # Only for the nodes in question, which may be few.
         asked = rows[full[rows]]
         lacking = _first_lacking(board, session.view.nodes, asked)
-        clearable = self._clearable(asked)
+        clearable = self._published.clearable(self._pod, asked)
         for column in np.flatnonzero(np.bincount(lacking)).tolist():
             name = resource_name(session.view.dimensions, self._pod, column)
             for resolvable in (True, False):
@@ -132,20 +137,8 @@ class Choice:
                     causes.append(Cause(f"Unschedulable: Insufficient {name}", resolvable))
         return Judgement(codes[rows], causes)
 
-    def _clearable(self, nodes: Rows) -> npt.NDArray[np.bool_]:
-        """Whether the pod would fit on each node without less important pods that may be evicted, (nodes,)."""
-        session, pod = self._session, self._pod
-        if not len(nodes) or pod.pod_class.spec.preemption_policy == "Never":
-            return np.zeros(len(nodes), np.bool_)
-        view, column = session.view, np.full(len(session.view.nodes), -1, np.intp)
-        column[nodes] = np.arange(len(nodes))
-        room = view.nodes.idle[:, nodes].copy()
-        for victim in victims_on(session, pod, nodes):
-            room[:, column[view.pods.node[victim.row]]] += view.request(victim)
-        return fits(self._board.request, room, view.nodes.always)
-
     def scores(self, names: Sequence[str]) -> list[int]:
-        board, rows = self._board, self._rows(names)
+        board, rows = self._board, self._published.rows(names)
         total = np.full(len(self._session.view.nodes) + 1, np.nan)
         total[board.rows[self._room]] = board.scores[self._room]
         known = np.flatnonzero(~np.isnan(total[rows]))
@@ -157,10 +150,6 @@ class Choice:
         scores: list[int] = out.tolist()
         return scores
 
-    def _rows(self, names: Sequence[str]) -> Rows:
-        index = self._session.view.nodes.facts.index
-        return np.fromiter(map(index.get, names, repeat(-1)), np.intp, len(names))
-
 
 def verdict(published: Published, pod: PodRecord) -> Verdict:
     """The verdict of the last session about a pod."""
@@ -168,7 +157,9 @@ def verdict(published: Published, pod: PodRecord) -> Verdict:
     if node is not None:
         return Placed(node)
     objection = published.objection(pod)
-    return Choice(published.session, pod) if objection is None else Refused(objection)
+    if objection is None:
+        return Choice(published, pod)
+    return Refused(objection, lambda names: published.clearable(pod, published.rows(names)))
 
 
 def _has_room(board: Board) -> npt.NDArray[np.bool_]:

@@ -42,6 +42,8 @@ class Excess:
     tried: Vector | None = None
     #: what terminating pods hold beyond that; negative where promised pods do not hold it yet
     terminating: Vector | None = None
+    #: what is kept for pods whose queue gate was lifted
+    kept: Vector | None = None
     #: whether all beyond the limit is used by other queues or guaranteed to them
     for_others: bool = False
     #: the most that it may hold when it is alone; None where that is not known
@@ -99,6 +101,8 @@ class Excess:
             out += f" ({told(name, self.elastic[column])} elastic)"
         if self.terminating is not None and self.terminating[column] > 0:
             out += f", terminating pods {told(name, self.terminating[column])} more"
+        if self.kept is not None and self.kept[column] > 0:
+            out += f", keeps {told(name, self.kept[column])} more for pods whose scheduling gate was lifted"
         if self.claimed is not None and self.claimed[column] > 0:
             out += f", {told(name, self.claimed[column])} more claimed by admitted jobs"
         return out

@@ -37,6 +37,8 @@ _TOPOLOGIES = {
     _GCE: "topology.gke.io/zone",
 }
 _UNSPECIFIED = "UNSPECIFIED"
+#: the kind of disks that Azure's driver handles; the API server has `Shared` where none is named
+_MANAGED = "managed"
 _AWS_URL = re.compile(r"aws://[^/]*/+(vol-[^/]*)/*")
 
 
@@ -48,6 +50,12 @@ def driver_of(provisioner: str) -> str:
 def migrated(disks: Disks, labels: Mapping[str, str] | None = None) -> Volume | None:
     """The driver's handle of a disk; None if the disk is not migrated. `labels` are those of its volume."""
     return next((volume for volume in _known_as(disks, labels or {}) if volume[1]), None)
+
+
+def unmigrated(disks: Disks, labels: Mapping[str, str] | None = None) -> str:
+    """The in-tree plugin of a disk that the driver of this plugin cannot handle; empty where there is none."""
+    driver = next((driver for driver, handle in _known_as(disks, labels or {}) if not handle), "")
+    return next((plugin for plugin, of in _DRIVERS.items() if of == driver), "")
 
 
 def migrated_terms(
@@ -83,7 +91,8 @@ def _known_as(disks: Disks, labels: Mapping[str, str]) -> Iterator[Volume]:
     if (aws := disks.aws_elastic_block_store) is not None:
         yield _AWS, _aws_id(aws.volume_id)
     if (azure := disks.azure_disk) is not None:
-        yield _AZURE, azure.disk_uri
+        managed = (azure.kind or _MANAGED).lower() == _MANAGED
+        yield _AZURE, azure.disk_uri if managed else ""
     if (cinder := disks.cinder) is not None:
         yield _CINDER, cinder.volume_id
     if (portworx := disks.portworx_volume) is not None:

@@ -57,6 +57,10 @@ class CsiNodes:
             known = self._known = facts, self._of_nodes(facts)
         return known[1]
 
+    def present(self, facts: NodeFacts) -> Mask:
+        """The nodes that have a CSINode, shape (nodes,)."""
+        return np.array([record.name in self._drivers for record in facts.records], np.bool_)
+
     def migrated(self, plugin: str, facts: NodeFacts) -> Mask:
         """The nodes whose driver has taken over an in-tree plugin's volumes, shape (nodes,)."""
         known = self._migrated.get(plugin)

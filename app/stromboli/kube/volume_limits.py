@@ -15,14 +15,18 @@ from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin.base import Anywhere, Filters, Passing
 from stromboli.framework.plugin.relations import Limited, Relation, Unclear
 from stromboli.kube.attached import volume_attachments
-from stromboli.kube.csi_migration import Volume, driver_of, migrated
+from stromboli.kube.csi_migration import Volume, driver_of, migrated, unmigrated
 from stromboli.kube.csi_nodes import csi_nodes
 from stromboli.kube.mounted import MountedVolumes, mounted_volumes
 from stromboli.kube.placed import PlacedPods
 from stromboli.kube.pod_claims import missing_claim
 from stromboli.kube.storage import PersistentVolumeClaim, Storage
+from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
+
+_NO_HANDLE = "node(s) whose CSI driver cannot handle an inline volume of the pod"
+_UNCOUNTED = "node(s) whose volumes cannot be counted for an inline volume that no CSI driver handles"
 
 
 class VolumeLimits:
@@ -40,10 +44,15 @@ class VolumeLimits:
         if missing is not None:
             yield Anywhere(missing), np.zeros(len(self._snapshot.nodes.facts), np.bool_)
             return
+        if unmigrated_disks(pod.pod_class):
+            yield _NO_HANDLE, ~csi_nodes(self._snapshot).present(self._snapshot.nodes.facts)
         for driver, installed in self._attached().required(pod):
             yield f"node(s) did not have the CSI driver {driver}", installed
         if self.concerns(pod):
             yield Passing("node(s) exceed max volume count"), self._attached().room_for(pod)
+            unknown = self._placed.traits(unmigrated_disks).by_value.get(True)
+            if unknown is not None:
+                yield Passing(_UNCOUNTED), self._attached().countable(unknown)
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
         """What the limits mean for some pods together; nothing of volumes that pods share or nodes hold."""
@@ -121,6 +130,16 @@ class _Attached:
             out &= (new == 0) | (self._used[driver] + new <= self._limits[driver])
         return out
 
+    def countable(self, unknown: int) -> Mask:
+        """The nodes without limits, or without pods whose disks have the trait `unmigrated_disks`, by its number."""
+        weights = np.array([unknown]), np.ones(1)
+        users = self._placed.with_traits(unmigrated_disks, True, lambda: weights)
+        out = np.ones(self._nodes, np.bool_) if users is None else users == 0
+        unlimited = np.ones(self._nodes, np.bool_)
+        for most in self._limits.values():
+            unlimited &= ~np.isfinite(most)
+        return out | unlimited
+
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
         """The numbers of each driver that some pods take, of volumes that no other pod has."""
         self._catch_up()
@@ -170,6 +189,11 @@ class _Attached:
         if volume not in self._held:
             self._held[volume] = frozenset(self._held_node[self._held_volume == volume].tolist())
         return self._held[volume]
+
+
+def unmigrated_disks(pod_class: PodClass) -> bool | None:
+    """Whether pods of a class have disks that the driver of their plugin cannot handle; None if not."""
+    return any(map(unmigrated, pod_class.disks)) or None
 
 
 def _distinct(volume: Rows, node: Rows, nodes: int) -> Rows:

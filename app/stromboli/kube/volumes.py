@@ -18,7 +18,7 @@ from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.cluster.nodes import read_only
 from stromboli.framework.plugin.base import Anywhere, Filters
-from stromboli.kube.csi_migration import migrated_terms
+from stromboli.kube.csi_migration import migrated_terms, unmigrated
 from stromboli.kube.csi_nodes import CsiNodes
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.kube.pod_claims import claim_obstacle, claims_of
@@ -207,7 +207,10 @@ class VolumeBinding:
         affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
         found = np.ones(len(self._facts), np.bool_) if affinity is None else selected_nodes(affinity, self._facts)
         terms = (affinity.node_selector_terms if affinity else None) or []
-        migrated = migrated_terms(volume.spec, volume.metadata.labels or {}, terms)
+        labels = volume.metadata.labels or {}
+        if unknown := unmigrated(volume.spec, labels):
+            return found & ~self._csi_nodes().migrated(unknown, self._facts)
+        migrated = migrated_terms(volume.spec, labels, terms)
         if migrated is None:
             return found
         plugin, terms = migrated

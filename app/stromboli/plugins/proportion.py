@@ -89,7 +89,9 @@ class Proportion(Plugin):
         row = self._row[queue.name]
         request = self._view.request(pod)
         held, limit = self._allocated[row], self._deserved[row]
-        room = shares.copies_within(limit, held, request, count, self._pods)
+        kept_for = self._view.lifted_gates.beside(pod, count).get(queue.name)
+        taken = held if kept_for is None else held + kept_for
+        room = shares.copies_within(limit, taken, request, count, self._pods)
         pool = self._pools[row] if self._pools and room else None
         kept = room if pool is None else pool.copies(request, room)
         if kept == count:
@@ -97,8 +99,8 @@ class Proportion(Plugin):
         got = tried(self._view, self._view.jobs[pod.job])
         if pool is not None and kept < room:
             return kept, pool.excess(queue.name, held, request, kept + 1, got).reason(self._view, Limit.Capability)
-        columns = shares.exceeded(held + (room + 1) * request, limit, request, self._pods)
-        excess = Excess(queue.name, held, request, limit, columns, tried=got, most=self._limit[row])
+        columns = shares.exceeded(taken + (room + 1) * request, limit, request, self._pods)
+        excess = Excess(queue.name, held, request, limit, columns, tried=got, kept=kept_for, most=self._limit[row])
         return room, excess.reason(self._view, Limit.Deserved)
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
@@ -137,9 +139,12 @@ class Proportion(Plugin):
             return reasons.queue_not_open(queue)
         row, request = self._row[queue.name], self._view.requested(pods)
         held = self._allocated[row]
-        columns = shares.exceeded(held + request, self._limit[row], request, self._pods)
+        kept = self._view.lifted_gates.beside(pods[0], len(pods)).get(queue.name)
+        taken = held if kept is None else held + kept
+        columns = shares.exceeded(taken + request, self._limit[row], request, self._pods)
         if columns:
-            return Excess(queue.name, held, request, self._limit[row], columns).reason(self._view, Limit.Capability)
+            excess = Excess(queue.name, held, request, self._limit[row], columns, kept=kept)
+            return excess.reason(self._view, Limit.Capability)
         if self._pools and not self._pools[row].copies(request, 1):
             return self._pools[row].excess(queue.name, held, request).reason(self._view, Limit.Capability)
         deserved = self._deserved[row]

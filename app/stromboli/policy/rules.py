@@ -172,7 +172,7 @@ class Rules:
     queue_gates: bool = _rule(
         "the scheduling gate `scheduling.volcano.sh/queue-allocation-gate` is not removed, as with Volcano's "
         "feature gate SchedulingGatesQueueAdmission at its default",
-        "it is removed once the queue can allocate the pod",
+        "it is removed once the queue can allocate the pod, which keeps that amount for it",
     )
     ready_nodes: bool = _rule(
         "a node whose condition Ready is not True accepts pods until it is tainted",

@@ -98,7 +98,7 @@ def run(
         out.cycles.append({"bound": bound, "evicted": evicted, "pipelined": pipelined})
         cycle += 1
         # A pod whose gate was lifted gets its place from the session after.
-        last = max(last, cycle + bool(result.session.outcome.lifted))
+        last = max(last, cycle + bool(result.session.view.lifted_gates.now))
         if cycle < last:
             advance(state, result.decisions, moment, nominating=nominating)
     assert out is not None

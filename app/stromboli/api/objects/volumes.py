@@ -40,6 +40,7 @@ class RBDImage(Record, frozen=True):
 
 class AzureDisk(Record, frozen=True):
     disk_uri: str = field(default="", name="diskURI")
+    kind: str | None = None
 
 
 class CinderDisk(Record, frozen=True):

@@ -19,6 +19,7 @@ from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.cluster.environment import Environment, ExtenderTransport
 from stromboli.framework.cluster.job import NO_ROWS, NOWHERE, Groups, Job, Queue, SubJob, lineage
 from stromboli.framework.cluster.jobs import Jobs
+from stromboli.framework.cluster.lifted_gates import LiftedGates
 from stromboli.framework.cluster.membership import Grouped, Membership
 from stromboli.framework.cluster.nodes import Nodes, read_only
 from stromboli.framework.cluster.shard import Shard
@@ -104,6 +105,8 @@ class View:
         self.shut: Mask = self.closed[self.jobs.queue]
         if self.shut.any():
             self.job_requested[self.shut] = self.job_allocated[self.shut]
+        #: pods for which their queues keep what they ask for, since their gates were lifted
+        self.lifted_gates = LiftedGates(snapshot, self.jobs, list(self.queues), self.requests, on=rules.queue_gates)
 
     @property
     def bounded(self) -> bool:

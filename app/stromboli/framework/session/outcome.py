@@ -26,8 +26,6 @@ class Outcome:
         self.ledger = ledger
         self._churn = churn
         self.decisions: list[Decision] = []
-        #: rows of the pods whose scheduling gate was lifted
-        self.lifted: set[int] = set()
         #: pods bound and evicted, by key -> node
         self.bound: dict[str, str] = {}
         self.evicted: dict[str, str] = {}

@@ -7,7 +7,7 @@ pod must fit its queue and every ancestor; flat queues are a tree of depth one w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -93,12 +93,14 @@ class Capacity(Plugin):
         if why is not None:
             return 0, why
         request = self._view.request(pod)
-        room = count
+        room, lifted = count, self._view.lifted_gates.beside(pod, count)
         for account in self._accounts[queue.name].path:
-            fit = shares.copies_within(account.limit, account.allocated, request, room, account.pods)
+            kept = self._kept(account, lifted) if lifted else None
+            taken = account.allocated if kept is None else account.allocated + kept
+            fit = shares.copies_within(account.limit, taken, request, room, account.pods)
             if fit < room:
                 room = fit
-                why = self._over(account, account.allocated + (fit + 1) * request, request, [pod])
+                why = self._over(account, taken + (fit + 1) * request, request, [pod], kept)
         if room and self._accounts[queue.name].pool is not None:
             room, why = self._within_guarantees(self._accounts[queue.name], pod, room, why)
         if room and self._opened.limits_devices and pod.pod_class.spec.resource_claims:
@@ -245,13 +247,26 @@ class Capacity(Plugin):
             return obstacles.not_a_leaf(queue)
         return None if queue.open else reasons.queue_not_open(queue)
 
-    def _over(self, account: Account, wanted: Vector, request: Vector, pods: Sequence[PodRecord]) -> Reason | None:
+    def _kept(self, account: Account, lifted: Mapping[str, Vector]) -> Vector:
+        """What is kept in a queue and below it, of what is kept for pods by queue."""
+        amounts = (kept for name, kept in lifted.items() if account in self._accounts[name].path)
+        kept: Vector = np.sum([self._view.vector(None), *amounts], axis=0)
+        return kept
+
+    def _over(
+        self,
+        account: Account,
+        wanted: Vector,
+        request: Vector,
+        pods: Sequence[PodRecord],
+        kept: Vector | None = None,
+    ) -> Reason | None:
         columns = shares.exceeded(wanted, account.limit, request, account.pods)
         if not columns:
             return None
         got = tried(self._view, self._view.jobs[pods[0].job])
         name, held, ends = account.queue.name, account.allocated, account.terminating
-        excess = Excess(name, held, request, account.limit, columns, tried=got, terminating=ends)
+        excess = Excess(name, held, request, account.limit, columns, tried=got, terminating=ends, kept=kept)
         return excess.reason(self._view, Limit.Capability)
 
     # -- accounts --------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -92,6 +92,15 @@ class Accounts:
     def leaf(self, job: Job) -> int:
         """The row of a job's queue."""
         return self.row[job.queue.name]
+
+    def kept(self, amounts: Mapping[str, Vector]) -> tuple[Matrix, Matrix] | None:
+        """What is kept in queues and below them, of amounts by queue; none of it for jobs that are never evicted."""
+        if not amounts:
+            return None
+        out = np.zeros_like(self.bounds.allocated)
+        for queue, amount in amounts.items():
+            out[self.bounds.path(self.row[queue])] += self.full(amount)
+        return out, np.zeros_like(out)
 
     def held_now(self) -> Matrix:
         """What queues hold of the resources that are divided, with what terminates and without what is only promised,

@@ -44,14 +44,14 @@ def over_capacity(
     requested: Vector,
     *,
     preemptible: bool,
-    terminating: tuple[Matrix, Matrix] | None = None,
+    more: tuple[Matrix, Matrix] | None = None,
 ) -> Violation | None:
     """The first limit, then the first quota, that stands against what a job asks for, from the leaf upwards.
 
-    With what terminating pods hold beyond what the tree says, in all and of jobs that are never evicted, it is about
-    what may start now.
+    `more` is what counts beyond what queues hold, in all and of jobs that are never evicted: with what terminating pods
+    hold it is about what may start now.
     """
-    held, fixed = _now(tree, path, terminating)
+    held, fixed = _now(tree, path, more)
     violation = _first(path, held, tree.limit[path], requested, is_quota=False)
     if violation is None and not preemptible:
         violation = _first(path, fixed, tree.quota[path], requested, is_quota=True)
@@ -71,11 +71,11 @@ def copies(
     count: int,
     *,
     preemptible: bool,
-    terminating: tuple[Matrix, Matrix] | None = None,
+    more: tuple[Matrix, Matrix] | None = None,
 ) -> int:
-    """How many pods of `count` that request the same a job may have more; `terminating` as in `over_capacity`."""
+    """How many pods of `count` that request the same a job may have more; `more` as in `over_capacity`."""
     asked = request > 0
-    held, fixed = _now(tree, path, terminating)
+    held, fixed = _now(tree, path, more)
     room = tree.limit[path] - held
     if not preemptible:
         room = np.minimum(room, tree.quota[path] - fixed)
@@ -84,12 +84,12 @@ def copies(
     return int(np.clip(np.floor(room[:, asked] / request[asked]).min(), 0, count))
 
 
-def _now(tree: DivisionTree, path: Rows, terminating: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:
+def _now(tree: DivisionTree, path: Rows, more: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:
     """What the queues on a path hold, and what of that is never evicted, shape (queues, resources)."""
     held, fixed = tree.allocated[path], tree.non_preemptible[path]
-    if terminating is None:
+    if more is None:
         return held, fixed
-    return held + np.maximum(terminating[0][path], 0), fixed + np.maximum(terminating[1][path], 0)
+    return held + np.maximum(more[0][path], 0), fixed + np.maximum(more[1][path], 0)
 
 
 def _first(path: Rows, held: Matrix, bound: Matrix, requested: Vector, *, is_quota: bool) -> Violation | None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.fairness import shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.fairness.obstacles import ROOT, report_misconfigured
@@ -141,16 +141,18 @@ class FairShare(Plugin):
         path = self._accounts.bounds.path(self._accounts.row[queue.name])
         if not capacity.is_bounded(self._accounts.bounds, path, preemptible=yields):
             return count, None
-        job = self._view.jobs[pod.job]
+        job, kept = self._view.jobs[pod.job], self._accounts.kept(self._view.lifted_gates.beside(pod, count))
         required = self._accounts.full(self._required(job, [pod]))
         why = self._over_capacity(Stage.QueueShare, queue, required, required, preemptible=yields, job=job)
         if why is not None:
             return 0, why
-        room = capacity.copies(self._accounts.bounds, path, request, count, preemptible=yields)
+        room = capacity.copies(self._accounts.bounds, path, request, count, preemptible=yields, more=kept)
         if room == count:
             return count, None
         wanted = (room + 1) * request
-        return room, self._over_capacity(Stage.QueueShare, queue, wanted, request, preemptible=yields, job=job)
+        return room, self._over_capacity(
+            Stage.QueueShare, queue, wanted, request, preemptible=yields, job=job, more=kept
+        )
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
         accounts, yields = self._accounts, self._preemptible[pod.job]
@@ -158,14 +160,12 @@ class FairShare(Plugin):
         if accounts.terminating is None or not capacity.is_bounded(accounts.bounds, path, preemptible=yields):
             return count, None
         request = accounts.full(self._view.request(pod))
-        room = capacity.copies(
-            accounts.bounds, path, request, count, preemptible=yields, terminating=accounts.terminating
-        )
+        room = capacity.copies(accounts.bounds, path, request, count, preemptible=yields, more=accounts.terminating)
         if room == count:
             return count, None
         job, wanted = self._view.jobs[pod.job], (room + 1) * request
         return room, self._over_capacity(
-            Stage.QueueShare, queue, wanted, request, preemptible=yields, job=job, now=True
+            Stage.QueueShare, queue, wanted, request, preemptible=yields, job=job, more=self._accounts.terminating
         )
 
     def _over_capacity(
@@ -177,26 +177,28 @@ class FairShare(Plugin):
         *,
         preemptible: bool,
         job: Job | None = None,
-        now: bool = False,
+        more: tuple[Matrix, Matrix] | None = None,
     ) -> Reason | None:
         """Why a queue has no capacity left for what is wanted, in the order of the tree's resources.
 
-        `now` is about what may start now, while pods terminate.
+        `more` counts beyond what queues hold: what terminating pods hold, or what is kept for other pods.
         """
         accounts = self._accounts
-        path, ends = accounts.bounds.path(accounts.row[queue.name]), accounts.terminating if now else None
-        over = capacity.over_capacity(accounts.bounds, path, wanted, preemptible=preemptible, terminating=ends)
+        path = accounts.bounds.path(accounts.row[queue.name])
+        over = capacity.over_capacity(accounts.bounds, path, wanted, preemptible=preemptible, more=more)
         if over is None:
             return None
         queue_over = accounts.bounds.names[over.row]
         columns = accounts.dimensions[over.columns].tolist()
         held, bound, asked = (accounts.of_session(amounts) for amounts in (over.held, over.bound, request))
         got = None if job is None else tried(self._view, job)
-        more = None
-        if ends is not None:
-            more = np.maximum(accounts.of_session(ends[over.is_quota][over.row]), 0)
-            held = held - more
-        excess = Excess(queue_over, held, asked, bound, columns, tried=got, terminating=more)
+        ends = kept = None
+        if more is not None:
+            ends = np.maximum(accounts.of_session(more[over.is_quota][over.row]), 0)
+            held = held - ends
+        if more is not accounts.terminating:
+            ends, kept = None, ends
+        excess = Excess(queue_over, held, asked, bound, columns, tried=got, terminating=ends, kept=kept)
         return excess.reason(self._view, Limit.Quota if over.is_quota else Limit.Capability, stage)
 
     def _refusal(self, queue: Queue) -> Reason | None:
@@ -225,7 +227,9 @@ class FairShare(Plugin):
                 return None
             # What others give does not help a queue that is full as long as its own pods terminate.
             full, yields = self._accounts.full(required), self._preemptible[job.key]
-            return self._over_capacity(Stage.QueueShare, queue, full, full, preemptible=yields, now=True)
+            return self._over_capacity(
+                Stage.QueueShare, queue, full, full, preemptible=yields, more=self._accounts.terminating
+            )
         fair = (tree.allocated[row] + narrow <= tree.fair_share[row]).all()
         held = (tree.non_preemptible if fair else tree.allocated)[row]
         bound = (tree.quota if fair else tree.fair_share)[row]
