@@ -61,12 +61,10 @@ _VictimSet: TypeAlias = tuple[Sequence[Unit], float]
 
 @dataclass(slots=True)
 class _CacheEntry:
-    """What was found for a node where no whole gang would be evicted."""
+    """What was found for a node where no whole gang would be evicted, and plugins judge steadily."""
 
     #: by the key of each job that has pods there: the job, its place among the others, and how many it could give
     jobs: Mapping[str, tuple[Job, Any, int]]
-    #: the pods that may be evicted, by row
-    allowed: list[int]
     victims: _VictimSet | None
     #: when jobs were last found to be in their places
     turn: int
@@ -116,7 +114,7 @@ class NodeCandidates:
         """
         self._refresh()
         known = self._known.get(node)
-        if known is not None and self._holds(known, node):
+        if known is not None and self._holds(known):
             return _candidate(node, known.victims, left), known.jobs
         free = self._session.view.nodes.future_idle(node)[self._columns].tolist()
         short = [want - TOLERANCE - have for want, have in zip(self._wanted, free, strict=True)]
@@ -124,7 +122,7 @@ class NodeCandidates:
             return Candidate(node, (), Cost.of(())), ()
         willing, pods = self._asked_on(node)
         found, rest = self.sparable(pods)
-        jobs = {key: self._session.view.jobs[key] for key in dict.fromkeys([pod.job for pod in pods])}
+        jobs = dict.fromkeys([pod.job for pod in pods])
         victims = self._victims(node, found, rest, short, left, elsewhere)
         more = () if self._steady or self._session.ask.gives_back_in_order else self._permitted_by_size(willing, pods)
         if more:
@@ -132,10 +130,8 @@ class NodeCandidates:
             sets = [_candidate(node, each, left) for each in (victims, others)]
             cheapest = min(filter(None, sets), key=lambda each: each.cost, default=None)
             return cheapest, {pod.job for pod in (*pods, *more)}
-        if not rest and not any(job.divided or job.min_by_role for job in jobs.values()):
-            count = Counter(pod.job for pod in pods)
-            of_jobs = {key: (job, self._place(job), count[key]) for key, job in jobs.items()}
-            self._known[node] = _CacheEntry(of_jobs, [pod.row for pod in pods], victims, self._turn)
+        if self._steady and not rest:
+            self._remember(node, pods, victims)
         return _candidate(node, victims, left), jobs
 
     def _victims(
@@ -182,7 +178,14 @@ class NodeCandidates:
         for node in self._changes.take():
             self._known.pop(node, None)
 
-    def _holds(self, known: _CacheEntry, node: int) -> bool:
+    def _remember(self, node: int, pods: Sequence[PodRecord], victims: _VictimSet | None) -> None:
+        count = Counter([pod.job for pod in pods])
+        jobs = [self._session.view.jobs[key] for key in count]
+        if not any(job.divided or job.min_by_role for job in jobs):
+            of_jobs = {job.key: (job, self._place(job), count[job.key]) for job in jobs}
+            self._known[node] = _CacheEntry(of_jobs, victims, self._turn)
+
+    def _holds(self, known: _CacheEntry) -> bool:
         """Whether what is known of a node that did not change would be found again."""
         for job, _, count in known.jobs.values():
             if job.ready_count - job.min_available < count:
@@ -191,7 +194,7 @@ class NodeCandidates:
             if any(self._place(job) != place for job, place, _ in known.jobs.values()):
                 return False
             known.turn = self._turn
-        return self._steady or [pod.row for pod in self.permitted(self._held_amounts.on(node))] == known.allowed
+        return True
 
     def _place(self, job: Job) -> tuple[tuple[Any, ...], int]:
         """What the order of a job's pods among others follows from, as it is when it is first asked for in a turn."""

@@ -38,8 +38,6 @@ class Surplus:
         self._session = session
         #: the gang's job
         self.job = job
-        #: whether pending best-effort pods count as if they had a place
-        self._generous = session.ask.counts_best_effort
         together = job.pod_group.metadata.annotations.get(EVICTED_TOGETHER) == "true"
         self._pods = 0 if together else job.ready_count - job.min_available
         self._roles: dict[str, int] = {}
@@ -47,7 +45,7 @@ class Surplus:
         self._ready: set[str] = set()
         self._groups: dict[str, int] = {}
         if job.min_by_role:
-            held = job.held_by_role(best_effort=self._generous)
+            held = job.held_by_role(best_effort=session.ask.counts_best_effort)
             self._roles = {role: held.get(role, 0) - least for role, least in job.min_by_role.items()}
         if job.divided:
             self._count_groups()
@@ -61,12 +59,14 @@ class Surplus:
                 self._groups[sub_job.policy] += 1
 
     def _is_ready(self, sub_job: SubJob) -> bool:
-        held = sub_job.ready_count + (sub_job.pending_best_effort if self._generous else 0)
+        held = sub_job.ready_count
+        if self._session.ask.counts_best_effort:
+            held += sub_job.pending_best_effort
         return held >= sub_job.min_available
 
     def spend(self, pod: PodRecord) -> bool:
         """Whether the gang can do without one more pod; if so, it has to from now on."""
-        if self._pods <= 0 or self._roles.get(pod.role, 1) <= 0:
+        if self._pods <= 0 or (self._roles and self._roles.get(pod.role, 1) <= 0):
             return False
         if self.job.divided:
             sub_job = self._session.view.sub_job_of(self.job, pod)
