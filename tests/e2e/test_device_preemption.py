@@ -83,6 +83,21 @@ def test_a_gang_takes_the_devices_of_several(served: Devices) -> None:
 
 
 @ACTIONS
+def test_a_device_that_both_nodes_reach_goes_over(served: Devices) -> None:
+    """The nodes' own devices are kept by pods as important as the one that asks."""
+    world = served.world
+    gang(world, "keep", 2, priorityClassName="urgent")
+    eventually(lambda: world.bound() == {"keep": 2})
+    served.slice("network", [{"name": "gpu-0"}], allNodes=True)
+    gang(world, "holds", 1)
+    eventually(lambda: world.bound() == {"keep": 2, "holds": 1})
+    gang(world, "urgent", 1, priorityClassName="urgent")
+    eventually(lambda: world.bound() == {"keep": 2, "urgent": 1}, 60)
+    assert evictions(world) == {"holds-0"}
+    assert sorted(given(served)) == ["network/gpu-0", "node-0/gpu-0", "node-1/gpu-0"]
+
+
+@ACTIONS
 def test_no_pod_goes_where_a_device_is_lacking_all_the_same(served: Devices) -> None:
     """Three are asked for, and there are two."""
     world = served.world
