@@ -18,7 +18,7 @@ from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains
-from stromboli.placement.pending import in_turn
+from stromboli.placement.pending import in_turn, needed_first
 from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
 
@@ -91,7 +91,7 @@ def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
         or not _competes(session, job)
     ):
         return
-    pods = in_turn(session, job)[: session.ask.job_missing(job)]
+    pods = needed_first(session, job, in_turn(session, job))[: session.ask.job_missing(job)]
     if any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods) or _found(session, job, pods):
         return
     for key in lower:
