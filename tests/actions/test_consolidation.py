@@ -143,3 +143,14 @@ def test_nobody_else_takes_what_is_kept_but_only_for_so_long() -> None:
     assert history(first, NODES, left, other, wants).session.bound == {"default/wants-0": nominated(first)["wants-0"]}
     late = decide(NODES, left, other, wants, environment=first.environment, now=NOON + 121)
     assert "default/other-0" in late.session.bound
+
+
+def test_all_places_are_kept_when_more_pods_are_missing_than_were_moved() -> None:
+    """Two pods were moved, and somebody deletes another one."""
+    third = node("third", cpu="2")
+    old, stays = running("old", "left", "left", "third", "third", cpu="1"), running("stays", "right", cpu="2")
+    wants, other = starving(cpu="4"), [pod_group("other", 0, queue="poor"), *gang("other", 4, cpu="1")]
+    first = decide(NODES, third, old, stays, wants)
+    assert moved(first) == {"old-0": "right", "old-1": "right"}
+    second = history(first, NODES, third, old[0], old[3], stays, wants, other)
+    assert sorted(second.session.bound.values()) == ["left", "third"]

@@ -134,3 +134,74 @@ def test_a_queue_takes_devices_back(action: str) -> None:
     live.upsert("Pod", pod("p", "high", cpu="1", **claims("b")))
     by = DEFAULT_POLICY.replace("allocate, backfill", f"allocate, {action}, backfill").replace("proportion", "capacity")
     assert gone(Engine(by).decide(live.snapshot(), now=NOON)) == ["v"]
+
+
+#: a slice whose devices both nodes reach
+REACHED = pytest.mark.parametrize(
+    "where",
+    [
+        {"allNodes": True},
+        {
+            "nodeSelector": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n0", "n1"]}]}
+                ]
+            }
+        },
+    ],
+    ids=["all nodes", "some nodes"],
+)
+
+
+def reached(where: Any, *objs: Any) -> ClusterState:
+    """Two nodes that reach one device, and a pod on n0 that holds it."""
+    made = cluster(node("n1"), dra.resource_slice("far", dra.device("gpu-0"), **where), *objs, gpus=0)
+    status = dra.allocation("far", "gpu-0") | {"reservedFor": [{"resource": "pods", "name": "v", "uid": "uid-v"}]}
+    status["allocation"]["nodeSelector"] = where.get("nodeSelector")
+    made.upsert("ResourceClaim", dra.claim("a", status=status))
+    made.upsert("Pod", of("low", "v", "n0", **claims("a")))
+    return made
+
+
+@BOTH
+@REACHED
+def test_a_device_that_several_nodes_reach_is_given_back_on_the_node_of_the_pod(where: Any, action: str) -> None:
+    """A second pod that wants it, too, waits, and no other pod goes for it."""
+    second = [
+        pod_group("second", 1, priorityClassName="high"),
+        pod("q", "second", cpu="1", priority=100, **claims("c")),
+    ]
+    live = reached(where, of("high", "p", **claims("b")), dra.claim("b"), dra.claim("c"), *second)
+    sessions = Successive(engine(action), Environment())
+    first = sessions.decide(live.snapshot(), now=NOON)
+    assert (gone(first), bound(first)) == (["v"], [])
+    for change in (
+        lambda: live.upsert("Pod", of("low", "v", "n0", deleted=True, **claims("a"))),
+        lambda: live.delete("Pod", "default/v"),
+    ):
+        change()
+        result = sessions.decide(live.snapshot(), now=NOON + 1)
+        assert (gone(result), bound(result)) == ([], [])
+    live.delete("ResourceClaim", "default/a")
+    last = sessions.decide(live.snapshot(), now=NOON + 2)
+    assert (gone(last), bound(last)) == ([], ["p"])
+
+
+@BOTH
+def test_no_pod_goes_for_a_device_that_its_node_would_not_free_for_another_node(action: str) -> None:
+    """The pod may only go to n1, where the device would come free, but no pod leaves there."""
+    where = {"kubernetes.io/hostname": "n1"}
+    live = reached({"allNodes": True}, of("high", "p", nodeSelector=where, **claims("b")), dra.claim("b"))
+    assert gone(engine(action).decide(live.snapshot(), now=NOON)) == []
+
+
+@BOTH
+def test_pods_elsewhere_do_not_have_at_once_what_a_victim_gives_back(action: str) -> None:
+    """A pod is evicted for its CPU; another one, which may only go to the other node, would like its device."""
+    on = [{"nodeSelector": {"kubernetes.io/hostname": name}} for name in ("n0", "n1")]
+    wants = pod("p", "high", cpu="8", memory="", priority=100, **on[0])
+    late = [pod_group("late", 1, created=9), pod("l", "late", **on[1], **claims("c")), dra.claim("c")]
+    live = reached({"allNodes": True}, wants, *late)
+    order = DEFAULT_POLICY.replace("allocate, backfill", f"{action}, allocate, backfill")
+    result = Engine(order).decide(live.snapshot(), now=NOON)
+    assert (gone(result), bound(result)) == (["v"], [])

@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.engine import SessionResult
 from stromboli.policy.document import DEFAULT_POLICY
-from tests.builders import decide, gang, node, pod_group, policy, queue, racks, state
+from tests.builders import decide, gang, node, pod, pod_group, policy, queue, racks, state
 from tests.plugins.queues import bound, refused
 
 WITHOUT = DEFAULT_POLICY.replace("  - name: network-topology-aware\n", "")
@@ -45,6 +45,17 @@ def test_a_gang_stays_in_one_rack(topology: dict[str, Any]) -> None:
 @pytest.mark.parametrize("topology", HARD)
 def test_a_gang_that_no_rack_has_room_for_waits(topology: dict[str, Any]) -> None:
     result = run(*racks(2, 2, per_spine=1), *job(5, topology))
+    assert bound(result) == {}
+    assert refused(result, "x").reason == "NoHyperNodeFits"
+
+
+def test_the_last_pod_that_a_gang_lacks_does_not_leave_its_rack() -> None:
+    """A search for places of unlike pods finds one in the other rack, and no other pod is needed there."""
+    group = pod_group("x", 2, phase="Running", networkTopology={"mode": "hard", "highestTierAllowed": 1})
+    port = [{"containerPort": 80, "hostPort": 80}]
+    cpus = {"x-1": "1", "x-2": "500m"}
+    wait = [pod(name, "x", cpu=cpu, memory="", ports=port) for name, cpu in cpus.items()]
+    result = run(*racks(1, 1, per_spine=1), group, pod("x-0", "x", memory="", node="r0-0", ports=port), *wait)
     assert bound(result) == {}
     assert refused(result, "x").reason == "NoHyperNodeFits"
 

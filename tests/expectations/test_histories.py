@@ -131,6 +131,7 @@ class Histories(RuleBasedStateMachine):
         first=st.lists(jobs, min_size=3, max_size=5),
         then=st.lists(jobs, min_size=2, max_size=4),
         patience=st.integers(0, 3),
+        absence=st.integers(0, 2),
     )
     def begin(
         self,
@@ -141,6 +142,7 @@ class Histories(RuleBasedStateMachine):
         first: list[dict[str, Any]],
         then: list[dict[str, Any]],
         patience: int,
+        absence: int,
     ) -> None:
         self.shares = shares
         tree = shares.endswith("tree")
@@ -148,7 +150,9 @@ class Histories(RuleBasedStateMachine):
         drawn = iter(specs)
         queues = {name: {} if name == "root" else _spec(next(drawn), parent) for name, parent in parents.items()}
         sized = {f"n{i}": size for i, size in enumerate(nodes)}
-        self.world = self.make_world(engine(tuple(order), shares), sized, queues, patience=patience, racks=RACKS)
+        self.world = self.make_world(
+            engine(tuple(order), shares), sized, queues, patience=patience, absence=absence, racks=RACKS
+        )
         for each in first:
             self._add(each)
         self._session()
@@ -223,7 +227,7 @@ class Histories(RuleBasedStateMachine):
         first = world.decide().decisions
         world.evicted_for.clear()
         for session in range(ENOUGH):
-            leaving = bool(world.leaving)
+            leaving = bool(world.leaving) or any(len(job.pods) < job.count for job in world.jobs)
             changes, result = self._session()
             # The same history gives the same decisions.
             assert session or result.decisions == first
@@ -252,8 +256,8 @@ class Histories(RuleBasedStateMachine):
         beneficiaries = {victim.beneficiary.rpartition("/")[2] for victim in evictions(result)}
         moved = {job_of(victim.name) for victim in evictions(result) if victim.action == "consolidation"}
         if beneficiaries:
-            lost = Counter(job_of(victim.name) for victim in evictions(result))
-            left = {name: count - (0 if name in moved else lost[name]) for name, count in waiting.items()}
+            lost = Counter(job_of(each.name) for each in evictions(result) if each.action != "consolidation")
+            left = {name: count - lost[name] for name, count in waiting.items()}
             self._placed_next(beneficiaries, moved, left)
         return changes, result
 
@@ -265,7 +269,7 @@ class Histories(RuleBasedStateMachine):
         """
         longest = max((left for _, _, left in self.world.leaving.values()), default=0)
         most = dict.fromkeys(running, 0)
-        for _ in range(1 + max(self.world.patience, longest)):
+        for _ in range(1 + max(self.world.patience, longest) + self.world.absence):
             self.world.session()
             most |= {job.name: max(most[job.name], job.running) for job in self.world.jobs}
         for name in beneficiaries:

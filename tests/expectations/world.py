@@ -67,6 +67,8 @@ class Job:
     ordinals: dict[str, int] = field(default_factory=dict)
     #: whether it lost pods that it cannot do without, with a node
     short: bool = False
+    #: for how many sessions its controller has not made new pods yet
+    away: int = 0
     #: what sessions wrote
     status: crds.PodGroupStatus | None = None
 
@@ -108,8 +110,9 @@ class World:
     jobs: list[Job] = field(default_factory=list)
     environment: Environment = field(default_factory=Environment)
     now: float = builders.NOON
-    #: how many sessions long an evicted pod terminates before another comes instead of it
+    #: how many sessions long an evicted pod terminates, and then others are missing that come instead of a job's pods
     patience: int = 0
+    absence: int = 0
     #: pods that terminate: their job, node, and the sessions that they stay
     leaving: dict[str, tuple[Job, str, int]] = field(default_factory=dict)
     nominated: dict[str, str] = field(default_factory=dict)
@@ -182,7 +185,12 @@ class World:
         }
         waiting = {name for name, _ in self.leaving.items()}
         for job in self.jobs:
-            if not any(name.rpartition("-")[0] == job.name for name in waiting):
+            if any(name.rpartition("-")[0] == job.name for name in waiting):
+                job.away = self.absence
+            elif len(job.pods) < job.count and job.away:
+                job.away -= 1
+            else:
+                job.away = self.absence
                 job.replace_pods()
 
     def state(self) -> Any:

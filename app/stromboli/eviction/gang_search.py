@@ -22,7 +22,7 @@ from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains
-from stromboli.placement.pending import PendingGroup, in_turn
+from stromboli.placement.pending import PendingGroup, in_turn, needed_first
 from stromboli.state.pods import PodRecord
 
 
@@ -65,10 +65,10 @@ class GangSearch:
         #: whether pods beyond the job's minimum take what its queue deserves, one after the other
         self._may_grow = context.reclaiming and session.ask.takes_back_by_share
         #: the pods that are to be placed, in order
-        self._pods: list[PodRecord] = in_turn(session, job, first_group=self._ready)
+        self._pods = needed_first(session, job, in_turn(session, job, first_group=self._ready))
         if self._may_grow and self._ready:
             self._pods = self._pods[:1]
-        elif not (self._ready or job.divided or job.pod_group.spec.min_task_member):
+        elif not (self._ready or job.divided) and (job.min_by_role or not job.pod_group.spec.min_task_member):
             # No pod is evicted for more than the job starts with, nor does it wait for that.
             self._pods = self._pods[:lacking]
 

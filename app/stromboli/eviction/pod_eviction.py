@@ -10,6 +10,7 @@ from stromboli.eviction.preemptors import identical
 from stromboli.eviction.trial import take_back
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.statement import Statement
+from stromboli.placement.pending import needed_first
 from stromboli.state.pods import PodRecord
 
 
@@ -18,7 +19,7 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
 
     Where the queue's share says how much it may take back, a job that runs goes on, pod by pod.
     """
-    session, left = context.session, list(pods)
+    session, left = context.session, needed_first(context.session, job, pods)
     by_share = context.reclaiming and session.ask.takes_back_by_share
     one_by_one = context.reclaiming and session.ask.gives_back_in_order
     statements: list[Statement] = []

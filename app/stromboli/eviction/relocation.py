@@ -26,7 +26,7 @@ from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.plugin.operation import Kind
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
-from stromboli.placement.pending import in_turn
+from stromboli.placement.pending import in_turn, needed_first
 from stromboli.state.pods import PodRecord
 
 #: how many nodes are tried for a pod
@@ -60,7 +60,7 @@ class Relocation:
 
     def run(self) -> bool:
         """Move pods and promise the job its places; False, and nothing done, when that is impossible or needless."""
-        pods = in_turn(self._session, self._job)
+        pods = needed_first(self._session, self._job, in_turn(self._session, self._job))
         if self._could_fit(pods) and self._place_all(pods) and self._moved:
             self._keep()
             self._statement.commit()

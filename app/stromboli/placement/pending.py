@@ -6,7 +6,8 @@ A try takes pods from a copy; only what was decided takes them from the original
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stromboli.framework.cluster.job import Job, SubJob
@@ -153,6 +154,25 @@ def in_turn(session: Session, job: Job, *, first_group: bool = False) -> list[Po
         found += pending.pop().left()
         if first_group:
             break
+    return found
+
+
+def needed_first(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[PodRecord]:
+    """Some pods of a job in order, those in front that its roles and sub groups lack for it to start."""
+    found = list(pods)
+    if job.divided:
+        pending, found = pending_job(session, job, found), []
+        while pending:
+            found += pending.pop().left()
+    if job.min_by_role:
+        held = job.held_by_role(best_effort=False, promised=True)
+        lacking = Counter({role: least - held.get(role, 0) for role, least in job.min_by_role.items()})
+        beyond: list[PodRecord] = []
+        needed: list[PodRecord] = []
+        for pod in found:
+            (needed if lacking[pod.role] > 0 else beyond).append(pod)
+            lacking[pod.role] -= 1
+        found = needed + beyond
     return found
 
 

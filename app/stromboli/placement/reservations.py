@@ -13,12 +13,12 @@ from functools import partial
 
 from stromboli.api.resources import fits
 from stromboli.framework.cluster.job import NOWHERE, Job
-from stromboli.framework.cluster.reservation import Place, Reservation
+from stromboli.framework.cluster.reservation import Place
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains
-from stromboli.placement.pending import in_turn
+from stromboli.placement.pending import in_turn, needed_first
 from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
 
@@ -33,27 +33,27 @@ def place_reserved(session: Session) -> None:
         for job in _outranking(session, queue, holders):
             lower = [holder.key for holder in holders if _outranks(session, job, holder)]
             session.attempt(job, partial(_take_over, session, job, lower), otherwise=None)
-    for key, reservation in sorted(keeper.reservations.items(), key=lambda item: (item[1].since, item[0])):
+    for key in sorted(keeper.reservations, key=lambda key: (keeper.reservations[key].since, key)):
         keeper.release(key)
         job = session.view.jobs[key]
-        turn = partial(_place_job, session, job, reservation)
+        turn = partial(_place_job, session, job)
         keeper.go_on(key, session.attempt(job, turn, otherwise=(), most=math.inf))
 
 
-def _place_job(session: Session, job: Job, reservation: Reservation) -> Sequence[Place]:
+def _place_job(session: Session, job: Job) -> Sequence[Place]:
     """Bind pods to the places of their job, or promise them these; returns the places that stay reserved."""
     if job.pending_phase or session.ask.closed(job.queue) is not None:
         return ()
-    places = _standing(job, reservation)
-    pods, absent = _matched(session, job, places)
+    places, absent = session.keeper.taken[job.key], session.keeper.absent[job.key]
     if session.ask.job_valid(job) is None:
         statement = session.statement()
-        taken = [_at(place, pod) for pod, place in pods if _promise(session, statement, job, pod, place)]
+        pods = session.ask.in_task_order([pod for pod in session.view.pending(job) if pod.row in places])
+        taken = [_at(places[pod.row], pod) for pod in pods if _promise(session, statement, job, pod, places[pod.row])]
         if taken and _keep(session, statement, job):
-            return taken + absent
+            return (*taken, *absent)
         statement.discard()
     # Pods that were moved come back one by one; when all are there, and have no place, there is nothing to wait for.
-    return [place for place in places if not place.pod] if absent else ()
+    return [*(place for place in places.values() if not place.pod), *absent] if absent else ()
 
 
 # -- jobs that outrank those with reservations -------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
         or not _competes(session, job)
     ):
         return
-    pods = in_turn(session, job)[: session.ask.job_missing(job)]
+    pods = needed_first(session, job, in_turn(session, job))[: session.ask.job_missing(job)]
     if any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods) or _found(session, job, pods):
         return
     for key in lower:
@@ -135,34 +135,6 @@ def _found(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[tuple[
 
 
 # -- the places of a job -----------------------------------------------------------------------------------------------
-
-
-def _standing(job: Job, reservation: Reservation) -> list[Place]:
-    """The places that are still wanted: no more pods come back than are missing."""
-    returning = [place for place in reservation.places if not place.pod]
-    missing = max(0, reservation.complete - job.allocated_count)
-    return [place for place in reservation.places if place.pod] + returning[len(returning) - missing :]
-
-
-def _matched(session: Session, job: Job, places: Sequence[Place]) -> tuple[list[tuple[PodRecord, Place]], list[Place]]:
-    """The waiting pods of a job that have a place among some, and the places for pods that have not come yet."""
-    named = {place.pod: place for place in places if place.pod}
-    absent = [place for place in places if not place.pod]
-    found = []
-    for pod in session.ask.in_task_order([pod for pod in session.view.pending(job) if not pod.pod_class.gated]):
-        place = named.get(pod.uid) or _large_enough(session, pod, absent)
-        if place is not None:
-            found.append((pod, place))
-            if not place.pod:
-                absent.remove(place)
-    return found, absent
-
-
-def _large_enough(session: Session, pod: PodRecord, places: Sequence[Place]) -> Place | None:
-    """The first place that a pod of the same size had, else the first that is large enough."""
-    request, amounts = session.view.request(pod), session.keeper.amounts
-    large = [place for place in places if fits(request, amounts(place.request))]
-    return next((place for place in large if (amounts(place.request) == request).all()), next(iter(large), None))
 
 
 def _at(place: Place, pod: PodRecord) -> Place:

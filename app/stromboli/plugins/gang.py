@@ -96,7 +96,11 @@ class Gang(Plugin):
         return Vote.Permit if held >= sub_job.min_available else Vote.Reject
 
     def job_starving(self, job: Job) -> bool:
-        return job.waiting_count + job.ready_count < job.min_available
+        if job.waiting_count + job.ready_count < job.min_available:
+            return True
+        # Its minimum in all is no start while a role or sub groups lack theirs.
+        parts = self._view.rules.readiness and (job.divided or bool(job.min_by_role))
+        return parts and self.job_pipelined(job) is Vote.Reject
 
     # -- victims ---------------------------------------------------------------------------------------------------
 

@@ -91,11 +91,11 @@ class View:
         self.membership: Membership = self.jobs.membership
         self._give_queues_their_jobs()
         #: what pods request that held a place at the start, and those and the ones that may get one, shape (jobs,
-        #: dimensions)
+        #: dimensions); with what is kept for pods that were moved and have not come back
         self.job_allocated: Matrix = self.membership.allocated
         self.job_requested: Matrix = self.membership.requested()
-        #: what pods request that terminated on a node at the start, of each job; None where there are none or they do
-        #: not count
+        #: what pods request that terminated on a node at the start, of each job, less what is kept for such pods; None
+        #: where there are none or they do not count
         self.job_terminating: Matrix | None = self.membership.terminating() if rules.terminating else None
         #: what terminating pods of each queue hold, shape (queues, dimensions), also those whose PodGroup was deleted
         self.terminating: Matrix | None = self._terminating() if rules.terminating else None

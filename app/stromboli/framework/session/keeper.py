@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Rows, Vector
+from stromboli.api.resources import Rows, Vector, fits
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import NodeLedger
 from stromboli.framework.cluster.reservation import Place, Reservation
@@ -48,6 +48,9 @@ class Keeper:
         self._view = view
         self._nodes = nodes
         self.reservations: dict[str, Reservation] = {}
+        #: which of these places each waiting pod has, by row, and the places whose pods have not come back yet
+        self.taken: dict[str, Mapping[int, Place]] = {}
+        self.absent: dict[str, Sequence[Place]] = {}
         #: what counts as taken for places that no pod has yet, as indices of nodes with amounts
         self._held: dict[str, list[tuple[int, Vector]]] = {}
         #: the places that this session reserves, where pods were moved
@@ -65,6 +68,8 @@ class Keeper:
             self._hold(key, reservation.places)
             if job.pending_phase:
                 job.phase = "Inqueue"
+            self.taken[key], self.absent[key] = self._match(job, reservation)
+        self._count_absent()
 
     # -- reservations ------------------------------------------------------------------------------------------------
 
@@ -91,6 +96,52 @@ class Keeper:
         self._held[key] = held = [(index[p.node], self.amounts(p.request)) for p in places if p.node in index]
         for node, request in held:
             self._nodes.promise(node, request, (0.0, 0.0), 1)
+
+    def _match(self, job: Job, reservation: Reservation) -> tuple[Mapping[int, Place], Sequence[Place]]:
+        """The places of waiting pods, by row, and those for pods that have not come back: no more than are missing."""
+        there = [place for place in reservation.places if place.node in self._view.nodes.facts.index]
+        named = {place.pod: place for place in there if place.pod}
+        returning = [place for place in there if not place.pod]
+        missing = min(len(returning), max(0, reservation.complete - job.allocated_count))
+        absent, taken = returning[len(returning) - missing :], dict[int, Place]()
+        for pod in self._view.pending(job):
+            if not pod.pod_class.gated:
+                place = named.get(pod.uid) or self._large_enough(pod, absent)
+                if place is not None:
+                    taken[pod.row] = place
+                    if not place.pod:
+                        absent.remove(place)
+        return taken, absent
+
+    def _large_enough(self, pod: PodRecord, places: Sequence[Place]) -> Place | None:
+        """The first place that a pod of the same size had, else the first that is large enough."""
+        request = self._view.request(pod)
+        large = [place for place in places if fits(request, self.amounts(place.request))]
+        same = (place for place in large if (self.amounts(place.request) == request).all())
+        return next(same, next(iter(large), None))
+
+    def _count_absent(self) -> None:
+        """Count what is kept for pods that have not come back as held, and wanted, by their jobs.
+
+        Else others would get what their queues may have before they are there. It is as if they were promised a place:
+        nothing of it is in use yet.
+        """
+        view = self._view
+        waited_for = {key: places for key, places in self.absent.items() if places}
+        if not waited_for:
+            return
+        amounts = np.zeros_like(view.job_allocated)
+        for key, places in waited_for.items():
+            job = view.jobs[key]
+            if not view.shut[job.index]:
+                amounts[job.index] = sum(self.amounts(place.request) for place in places)
+        view.job_allocated, view.job_requested = view.job_allocated + amounts, view.job_requested + amounts
+        for key in waited_for:
+            view.jobs[key].allocated = view.job_allocated[view.jobs[key].index]
+        if view.rules.terminating:
+            of_jobs, of_queues = view.job_terminating, view.terminating
+            view.job_terminating = (0.0 if of_jobs is None else of_jobs) - amounts
+            view.terminating = (0.0 if of_queues is None else of_queues) - view.jobs.by_queue(amounts)
 
     def reserve(self, job: Job, places: Sequence[Place], until: float) -> None:
         """Reserve places for pods of a job from the next session on."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -229,7 +230,7 @@ class _Book:
                 self._change(given.taken or (), given.node, in_use=False)
 
     def leave(self, pod: PodRecord, node: int) -> None:
-        self._mark(self._returns.leave(pod), node, in_use=False)
+        self._mark(self._returns.leave(pod, node), node, in_use=False)
 
     def stay(self, pod: PodRecord, node: int) -> None:
         self._mark(self._returns.stay(pod), node, in_use=True)
@@ -337,7 +338,9 @@ class _Book:
 
     def _ask(self, answers: Answers, key: bytes, nodes: Rows, budget: StepBudget) -> None:
         demand, tries = self._demand_for(lambda: answers.claim_requests, key), StepBudget(_TRIES)
-        for alike in demand.alike(nodes, self._inventory, self._in_use, self._balance):
+        apart = np.isin(nodes, [*self._returns.free_on])
+        alike_nodes = demand.alike(nodes[~apart], self._inventory, self._in_use, self._balance)
+        for alike in chain(alike_nodes, nodes[apart][:, None]):
             if answers.hopeless or budget.left < 0:
                 answers.set(alike, _TOO_LONG)
                 continue
@@ -362,7 +365,8 @@ class _Book:
         return self._demands.get(key, lambda: Demand(wanted(), self._devices))
 
     def _search(self, demand: Demand, node: int, tries: StepBudget) -> list[Taken] | None:
-        return allocate(demand, self._inventory.on(node), self._in_use, self._balance, tries)
+        in_use = self._returns.in_use_on(node, self._in_use)
+        return allocate(demand, self._inventory.on(node), in_use, self._balance, tries)
 
     def _change(self, taken: Sequence[Taken], node: int, *, in_use: bool) -> None:
         self._mark([(each.device, each.consumed) for each in taken if not each.choice.admin], node, in_use=in_use)
@@ -371,7 +375,7 @@ class _Book:
         """Count devices and shares as in use, or as free."""
         stock = self._devices.stock
         for device, consumed in given:
-            if consumed is None:
+            if consumed is None and not self._returns.is_near(device, in_use=in_use):
                 self._in_use[device] = in_use
         drawing = [(device, consumed) for device, consumed in given if stock.pool[device] >= 0] if stock else []
         for device, consumed in drawing:

@@ -1,7 +1,8 @@
 """What claims give back in a session: the devices of those whose last pods leave.
 
 A claim is deallocated when the last pod has gone that it is reserved for, or deleted with the pod that it was created
-for. Devices that several nodes reach are left out: what becomes free on one node would seem to be free on the others.
+for. A device that several nodes reach becomes free on the node of that pod alone: elsewhere others, for which no pod
+leaves, would seem to have it at once. What such devices share in counters or capacities is left out.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from stromboli.api.resources import Mask
 from stromboli.kube.dra.capacity import Amount
 from stromboli.kube.dra.holdings import Holdings
 from stromboli.kube.dra.inventory import Devices, Inventory
@@ -33,15 +35,19 @@ class Returns:
         self._leaving: defaultdict[str, set[str]] = defaultdict(set)
         #: by key of the claim: what it gave back
         self._given: dict[str, list[Held]] = {}
+        #: the node on which a device that others reach, too, becomes free, by its row; and those that are, by node
+        self._node: dict[int, int] = {}
+        self.free_on: defaultdict[int, set[int]] = defaultdict(set)
 
-    def leave(self, pod: PodRecord) -> list[Held]:
-        """What becomes free with a pod."""
+    def leave(self, pod: PodRecord, node: int) -> list[Held]:
+        """What becomes free with a pod on a node."""
         freed = []
         for claim in self._of(pod):
             self._leaving[claim.key].add(pod.uid)
             if {consumer.uid for consumer in claim.status.reserved_for or ()} <= self._leaving[claim.key]:
                 self._given[claim.key] = list(self._held(claim))
                 freed += self._given[claim.key]
+        self._node |= {device: node for device, _ in freed if self._inventory.is_shared(device)}
         return freed
 
     def stay(self, pod: PodRecord) -> list[Held]:
@@ -50,7 +56,26 @@ class Returns:
         for claim in self._of(pod):
             self._leaving[claim.key].discard(pod.uid)
             taken += self._given.pop(claim.key, [])
+        for device, _ in taken:
+            self.is_near(device, in_use=True)
+            self._node.pop(device, None)
         return taken
+
+    def is_near(self, device: int, *, in_use: bool) -> bool:
+        """Whether a device became free on one node alone, where it counts as in use or as free from now on."""
+        node = self._node.get(device)
+        if node is not None:
+            (self.free_on[node].discard if in_use else self.free_on[node].add)(device)
+        return node is not None
+
+    def in_use_on(self, node: int, in_use: Mask) -> Mask:
+        """Which devices pods on a node cannot have, of those in use, shape (devices + 1,)."""
+        free = self.free_on.get(node)
+        if not free:
+            return in_use
+        of_node = in_use.copy()
+        of_node[list(free)] = False
+        return of_node
 
     def _of(self, pod: PodRecord) -> Sequence[ResourceClaim]:
         """The claims of a pod that are allocated, the one for its extended resources as well."""
@@ -59,10 +84,10 @@ class Returns:
         return [claim for claim in found if claim.status.allocation is not None]
 
     def _held(self, claim: ResourceClaim) -> Iterator[Held]:
-        """What of one node no other claim holds."""
+        """What no other claim holds a part of that is on another node."""
         for device, consumed in self._holdings.of(claim.key):
             row = self._devices.row(device)
-            if row >= 0 and not self._inventory.is_shared(row) and self._is_local(row):
+            if row >= 0 and self._is_local(row) and (consumed is None or not self._inventory.is_shared(row)):
                 yield row, consumed
 
     def _is_local(self, row: int) -> bool:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import repeat
+from operator import or_
 
 import numpy as np
 
@@ -164,13 +166,17 @@ class Problem:
         return (1 << len(self.rooms)) - 1
 
     def opened(self) -> list[int]:
-        """By kind the nodes that may take one now: its filters pass, and there is room."""
+        """By kind the nodes that may take one now: filters pass, there is room, and its domain is not left."""
         rooms = np.array(self.rooms, np.float64).reshape(len(self.rooms), len(self.dimensions)).T
         found = []
         for kind in self.kinds:
             fitting = resources.fits(np.array(kind.request), rooms) if len(self.rooms) else np.zeros(0, np.bool_)
             packed = np.packbits(fitting, bitorder="little")
             found.append(kind.nodes & int.from_bytes(packed.tobytes(), "little") if kind.count else 0)
+        for rule in self.within:
+            union = reduce(or_, rule.choices, 0)
+            for at in bits(rule.kinds):
+                found[at] &= union
         return found
 
     @property
