@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stromboli.api.resources import TOLERANCE
+from stromboli.api.resources import TOLERANCE, Rows
 from stromboli.placement.exact import bounds
 from stromboli.placement.exact.order import may_order, ordered
 from stromboli.placement.exact.problem import Problem, bits
@@ -203,23 +203,24 @@ class _Search:
     def _in_order(self, kind: int) -> list[int]:
         """The nodes that are open to a kind, the most promising first."""
         partial, problem = self._partial, self._problem
-        nodes = list(bits(partial.open[kind]))
+        nodes = _members(partial.open[kind])
         self._steps += len(nodes) // _COLUMN
         request = np.array(problem.kinds[kind].request)
         asked = np.flatnonzero(request > 0)
         left_over = (partial.amounts[nodes][:, asked] - request[asked]) / self._largest[asked]
         share = np.where(np.isfinite(left_over), left_over, 1.0).sum(axis=1)
         crowd = [(rule.domains.of, partial.counts(rule)) for rule in problem.balanced if rule.selected >> kind & 1]
-        gathering = self._gathering(kind, nodes)
+        gathering = self._gathering(kind, nodes.tolist())
         if not crowd and not gathering:
-            return [nodes[at] for at in np.argsort(share, kind="stable").tolist()]
-        left = dict(zip(nodes, share.tolist(), strict=True))
+            in_order: list[int] = nodes[np.argsort(share, kind="stable")].tolist()
+            return in_order
+        left = dict(zip(nodes.tolist(), share.tolist(), strict=True))
 
         def place(node: int) -> tuple[object, ...]:
             crowded = sum(counts.get(of[node], 0.0) for of, counts in crowd)
             return gathering.get(node, ()), crowded, left[node], node
 
-        return sorted(nodes, key=place)
+        return sorted(nodes.tolist(), key=place)
 
     def _gathering(self, kind: int, nodes: list[int]) -> dict[int, tuple[bool, float]]:
         """For a kind that stays in a domain, how well the domain of each node suits: the smallest that holds enough."""
@@ -241,6 +242,12 @@ class _Search:
                 mine = room < wanted, room if room >= wanted else -room
                 suits[node] = min(suits.get(node, mine), mine)
         return suits
+
+
+def _members(mask: int) -> Rows:
+    """The members of a large set, ascending."""
+    whole = np.frombuffer(mask.to_bytes((mask.bit_length() + 7) // 8, "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(whole, bitorder="little"))
 
 
 def _copies(request: tuple[float, ...], room: list[float], most: int) -> float:
