@@ -4,8 +4,8 @@
 
 runs the service on a real control plane, which is built when it is missing, and prints for each load how long the gangs
 of another tenant wait without it and beside it. It ends with 1 when a load misses the bar: the 99th percentile at most
-twice that of the quiet cluster and half a second. What the API server alone takes for a write and the event of it, quiet
-and beside the load, is told beside that.
+twice that of the quiet cluster and half a second. Beside that it tells what the API server alone takes for a write and
+the event of it, quiet and beside the load.
 """
 
 from __future__ import annotations
@@ -58,10 +58,8 @@ def main() -> int:
     arguments = parser.parse_args()
     missed = False
     if not arguments.json:
-        print(
-            "| load | quiet p50, p99 | beside it p50, p99 | bar | API server alone, p99 | CPU a session | CPU | memory |"
-        )
-        print("|---|---|---|---|---|---|---|---|")
+        print(f"| {' | '.join(_COLUMNS)} |")
+        print(f"{'|---' * len(_COLUMNS)}|")
     for name in arguments.only or LOADS:
         quiet, loud = _beside(name, arguments)
         bar = _TIMES * quiet.quantile(0.99) + _MORE

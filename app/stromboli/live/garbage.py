@@ -17,13 +17,13 @@ import gc
 #: container objects that come before the young are collected, and collections of those before the middle ones are
 _YOUNG, _MIDDLE = 5_000, 10
 #: middle collections before a full one: in a pause, and while sessions follow each other
-_IN_PAUSE, _AT_MOST = 2, 12
+_IN_PAUSE, _AT_MOST = 2, 4
 #: seconds without a session that are a pause
 _PAUSE = 0.5
 #: the part of the frozen objects that others have to reach before they are frozen, too, and how often that is done
 #: before everything is looked at again: in a pause, and while sessions follow each other
 _WORTH = 1 / 8
-_FREEZES_IN_PAUSE, _FREEZES_AT_MOST = 4, 12
+_FREEZES_IN_PAUSE, _FREEZES_AT_MOST = 4, 40
 
 
 class Garbage:
