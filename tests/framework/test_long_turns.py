@@ -17,7 +17,7 @@ from stromboli.state.cluster import ClusterState
 from tests import builders
 from tests.journal.recording import Recording
 
-STEPS = 20_000
+STEPS = 10_000
 #: what one question to plugins may take beyond the bound, at which a turn is cut
 _QUESTION = 10_000
 MEMBERS = 60

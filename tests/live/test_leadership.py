@@ -239,3 +239,23 @@ async def test_a_term_begins_with_what_the_former_leader_did(cluster: Cluster, s
         await asyncio.sleep(0.3)
     await until(lambda: cluster.all_bound(16))
     assert cluster.count("POST", "/binding", 409) == 0
+
+
+async def test_the_lease_says_since_when_no_leader_came_to_the_end_of_its_repairs(cluster: Cluster, kube: Kube) -> None:
+    def told() -> str | None:
+        annotations: dict[str, str] = cluster.get(_LEASE)["metadata"].get("annotations") or {}
+        return annotations.get("stromboli.io/unsettled-since")
+
+    now = [0.0]
+    first, second = candidate(kube, now), candidate(kube, now)
+    second.identity = "second"
+    await first.acquire()
+    since = told()
+    assert since
+    await first.release()
+    await second.acquire()
+    assert told() == since
+    second.settled()
+    holding = asyncio.create_task(second.hold())
+    await until(lambda: told() is None)
+    holding.cancel()

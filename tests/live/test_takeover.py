@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from datetime import UTC, datetime
 
 from stromboli.engine import Engine
 from stromboli.live.takeover import begun_gangs, overcommitting
 from stromboli.state.pods import seconds
 from tests.live.cluster import Cluster
 from tests.live.conftest import StartService, until
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 
 def bind(cluster: Cluster, pod: str, node: str) -> None:
@@ -82,7 +85,27 @@ async def test_what_was_bound_long_before_the_take_over_is_left_alone(cluster: C
     state = (await start()).state
 
     def found(began: float) -> tuple[int, list[str]]:
-        return len(list(overcommitting(state, began))), [group.key for group, _ in begun_gangs(state, began)]
+        since = began - 60
+        return len(list(overcommitting(state, since))), [group.key for group, _ in begun_gangs(state, since, began)]
 
     assert found(time.time()) == (0, [])
     assert found(seconds(long_ago) + 30) == (2, ["default/old"])
+
+
+async def test_a_gang_that_several_leaders_left_in_part_is_still_evicted(cluster: Cluster, start: StartService) -> None:
+    """It was begun minutes ago, and no leader since had the time to complete it or to give it up."""
+    cluster.gang("begun", 20)
+    bound, since = (
+        datetime.fromtimestamp(time.time() - past, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for past in (150, 180)
+    )
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}
+    for number in range(6):
+        bind(cluster, f"begun-{number}", "n0")
+        cluster.patch(f"/api/v1/namespaces/default/pods/begun-{number}/status", {"status": {"conditions": [condition]}})
+    metadata = {"name": "stromboli", "annotations": {"stromboli.io/unsettled-since": since}}
+    cluster.create(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
+    await take_over(start)
+    await until(lambda: not any(cluster.pods().values()))
+    assert told(cluster, "GangIncomplete") >= {"begun"}
+    (lease,) = cluster.items(LEASES)
+    assert lease["metadata"]["annotations"]["stromboli.io/unsettled-since"] == since

@@ -223,6 +223,40 @@ def test_a_gang_that_wants_more_pods_than_there_are() -> None:
     assert session(100_000) <= session(100) + 10
 
 
+def test_the_search_for_a_gang_of_distinct_pods_costs_their_square() -> None:
+    """Each pod is placed in turn, and it is looked at all of them which is the next."""
+    engine = Engine(builders.policy("gang", "predicates"))
+
+    def search(members: int) -> int:
+        # Without the pods that run the last one would have a place, too, so that the search goes to its end.
+        sizes = [f"{100 + at}m" for at in range(members - 1)] + ["7500m"]
+        pods = [builders.pod(f"p{at}", "g", cpu=cpu) for at, cpu in enumerate(sizes)]
+        nodes = [builders.node(f"n{at}", cpu="8") for at in range(members // 8)]
+        running = [builders.pod(f"r{at}", node=f"n{at}", phase="Running") for at in range(len(nodes))]
+        group = builders.pod_group("g", members, phase="Inqueue")
+        state = builders.state(nodes, builders.queue("default"), group, pods, running)
+        return calls(lambda: engine.decide(state.snapshot(), now=builders.NOON))
+
+    search(8)
+    assert search(160) <= 4.4 * search(80)
+
+
+@pytest.mark.parametrize("plugin", ["overcommit", "proportion", "capacity"])
+def test_jobs_that_were_admitted_and_have_no_turn_are_summed_up_at_once(plugin: str) -> None:
+    engine = Engine(builders.policy("gang", f"predicates {plugin}") + "\nsession: {steps: 1000}")
+
+    def session(jobs: int) -> int:
+        groups = [builders.pod_group(f"g{at}", minResources={"cpu": str(1 + at)}) for at in range(jobs)]
+        pods = [builders.pod(f"p{at}", f"g{at}", cpu=str(1 + at)) for at in range(jobs)]
+        tree = [builders.queue("root"), builders.queue("default", parent="root")]
+        full = [builders.node("n0", cpu="1000"), builders.pod("full", cpu="1000", node="n0", phase="Running")]
+        state = builders.state(full, tree, groups, pods)
+        engine.decide(state.snapshot(), now=builders.NOON)
+        return len(engine.decide(state.snapshot(), now=builders.NOON).session.view.jobs.made)
+
+    assert session(400) == session(200)
+
+
 @pytest.mark.parametrize("what", OBJECTS)
 def test_twice_as_much_costs_twice_the_calls(what: str) -> None:
     make, plugin, count = OBJECTS[what]

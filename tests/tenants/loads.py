@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from tests.e2e.provisioner import MERGE_PATCH
 from tests.e2e.service import Service
 from tests.e2e.world import CORE, SCHEDULING, Object, World, pod
 
@@ -25,7 +26,6 @@ Activity = Callable[["Hostile", threading.Event], None]
 _GROUP = "scheduling.k8s.io/group-name"
 _RACK = "example.com/rack"
 _STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
-_MERGE = {"Content-Type": "application/merge-patch+json"}
 #: members of a gang that is tried in one turn
 _GANG = 1_000
 #: pods that are changed or replaced in a round, and the pause after one, in seconds
@@ -87,7 +87,7 @@ def _flap_labels(hostile: Hostile, stop: threading.Event) -> None:
             at += 1
             patch = {"metadata": {"labels": {"flaps": str(at)}}}
             name = f"mass-{at % hostile.mass}"
-            hostile.world.api.patch(hostile.path("pods", name), json=patch, headers=_MERGE)
+            hostile.world.api.patch(hostile.path("pods", name), json=patch, headers=MERGE_PATCH)
 
 
 def _flap_annotations(hostile: Hostile, stop: threading.Event) -> None:
@@ -98,7 +98,7 @@ def _flap_annotations(hostile: Hostile, stop: threading.Event) -> None:
             at += 1
             patch = {"metadata": {"annotations": {"example.com/flaps": str(at) * 2_000}}}
             name = f"mass-{at % hostile.mass}"
-            hostile.world.api.patch(hostile.path("podgroups", name), json=patch, headers=_MERGE)
+            hostile.world.api.patch(hostile.path("podgroups", name), json=patch, headers=MERGE_PATCH)
 
 
 def _flap_pods(hostile: Hostile, stop: threading.Event) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 import sys
 import time
@@ -41,6 +40,7 @@ from stromboli.live import node_load, queue_usage
 from stromboli.live.access import AccessReviews
 from stromboli.live.client import Credentials, Kube
 from stromboli.live.extender_transport import HttpExtenderTransport
+from stromboli.live.garbage import Garbage
 from stromboli.live.logs import LogFormat, Logger, configure
 from stromboli.live.observer import Observers
 from stromboli.live.service import Service
@@ -197,6 +197,7 @@ class _Watcher(Metrics):
         super().__init__()
         self.published: Published | None = None
         self.history = History()
+        self._garbage = Garbage()
         self._number = 0
         self.service: Service | None = None
         #: what plugins raised in the last session, which is not logged again
@@ -205,9 +206,6 @@ class _Watcher(Metrics):
     def session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
         super().session(snapshot, result, now, seconds)
         assert self.service is not None
-        if self.published is None:
-            # What the first lists brought mostly stays; full collections over it would take longer than sessions.
-            gc.freeze()
         self.published = Published(result.session, self.service.state.pods.by_key)
         # A thread that answers a question may add to them.
         found = list(result.session.failures)
@@ -221,9 +219,11 @@ class _Watcher(Metrics):
         if log.tells_all:
             for event, fields in log_lines(result.session):
                 log.debug(event, **fields, session=self._number)
+        self._garbage.session_ended()
 
     def session_began(self, number: int) -> None:
         super().session_began(number)
+        self._garbage.session_began()
         self.history.began(number)
         self._number = number
 

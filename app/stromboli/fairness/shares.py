@@ -136,23 +136,35 @@ def _waits(owner: Mapping[str, Any]) -> bool:
     return group in _WAIT_FOR_ADMISSION and str(owner.get("kind")).endswith("Job")
 
 
-def claimants(view: View) -> list[Job]:
-    """The jobs that were admitted with minResources and may start, except those that already hold them."""
+def claims(view: View, *, beyond_allocated: bool) -> Matrix:
+    """What each job claims (`reserved`), shape (jobs, dimensions): those that were admitted with minResources, may
+    start and do not hold them yet.
+
+    Without `beyond_allocated` only jobs that run claim no more than they lack.
+    """
     jobs = view.jobs
     claiming = jobs.has_min_resources & jobs.in_phase("Inqueue", "Running") & ~view.shut
     if jobs.claims is not None:
         claiming &= jobs.claims
     running = np.flatnonzero(claiming & jobs.in_phase("Running"))
     claiming[running] = (jobs.min_resources[running] > view.job_allocated[running]).any(axis=1)
-    return [
-        job
-        for job in jobs.where(claiming)
-        if job.min_resources is not None
-        and job.claims
-        and not is_empty(view, job)
-        and not view.shut[job.index]
-        and (job.phase == "Inqueue" or _stays_admitted(view, job))
-    ]
+    # Most jobs claim what their columns say.
+    plain = claiming & jobs.in_phase("Inqueue") & ~jobs.membership.empty & ~jobs.membership.has_gated & jobs.unmade
+    out = np.zeros_like(jobs.min_resources)
+    out[plain] = jobs.min_resources[plain]
+    if beyond_allocated or view.rules.admission:
+        out[plain] = np.maximum(out[plain] - view.job_allocated[plain], 0)
+    for job in jobs.where(claiming & ~plain):
+        if not plain[job.index] and _may_claim(view, job):
+            out[job.index] = reserved(view, job, beyond_allocated=beyond_allocated or job.phase != "Inqueue")
+    return out
+
+
+def _may_claim(view: View, job: Job) -> bool:
+    """Whether a job was admitted with minResources and may start, and does not hold them."""
+    if job.min_resources is None or not job.claims or view.shut[job.index] or is_empty(view, job):
+        return False
+    return job.phase == "Inqueue" or _stays_admitted(view, job)
 
 
 def admission_request(view: View, job: Job) -> Vector:

@@ -18,6 +18,7 @@ from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.settings import LONGEST_LEASE
+from stromboli.state.pods import seconds
 
 log = Logger(__name__)
 
@@ -30,6 +31,10 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _AFTER = 0.01
 #: first pause in seconds after failing to take a free lease; pauses grow
 _FREE = 0.1
+#: annotation of the Lease: since when no leader came to the end of its repairs
+_UNSETTLED = "stromboli.io/unsettled-since"
+#: seconds for which a leader makes up for what those before it left unrepaired
+_LONGEST_UNSETTLED = 300.0
 
 
 class LeadershipLostError(Exception):
@@ -77,6 +82,8 @@ class LeaderLease:
         #: holder and renew time of a foreign lease as last seen, and when it expires
         self._seen: tuple[object, object] = (None, None)
         self._ends = -math.inf
+        #: since when no leader came to the end of its repairs, in seconds since the epoch; None once this one did
+        self.unsettled_since: float | None = None
 
     def remaining(self) -> float:
         """Seconds for which certainly no other replica leads; at most 0 when another may."""
@@ -103,6 +110,10 @@ class LeaderLease:
             await asyncio.sleep(self._retry_period)
             if not await self._try(self._may_keep):
                 log.warning("lease not renewed", lease=self._name, remaining=f"{self.remaining():.1f}s")
+
+    def settled(self) -> None:
+        """This leader has repaired what former ones left; the next renewal says so."""
+        self.unsettled_since = None
 
     async def release(self) -> None:
         """Release the lease, so that another replica can lead at once."""
@@ -135,13 +146,27 @@ class LeaderLease:
         if not may(lease):
             return False
         if lease is None:
-            meta = {"name": self._name, "namespace": self._namespace}
+            meta = self._metadata({"name": self._name, "namespace": self._namespace}, ours=False)
             manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
             await self._kube.create(self._collection, {**manifest, "spec": self._spec({})})
         else:
+            spec = _spec(lease)
+            meta = self._metadata(lease.get("metadata") or {}, ours=spec.get("holderIdentity") == self.identity)
             # With the resourceVersion: if another replica wrote the lease first, this write fails.
-            await self._kube.replace(self._path, {**lease, "spec": self._spec(_spec(lease))})
+            await self._kube.replace(self._path, {**lease, "metadata": meta, "spec": self._spec(spec)})
         return True
+
+    def _metadata(self, old: Object, *, ours: bool) -> Object:
+        """The metadata of the lease, which hands on since when no leader came to the end of its repairs."""
+        annotations: Object = dict(old.get("annotations") or {})
+        told = annotations.pop(_UNSETTLED, None)
+        if not ours:
+            now = time.time()
+            since = seconds(told) if isinstance(told, str) else 0.0
+            self.unsettled_since = max(now - _LONGEST_UNSETTLED, min(since or now, now))
+        if self.unsettled_since is not None:
+            annotations[_UNSETTLED] = datetime.fromtimestamp(self.unsettled_since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {**old, "annotations": annotations}
 
     async def _read(self) -> Object | None:
         try:
@@ -179,8 +204,8 @@ class LeaderLease:
         told = spec.get("leaseDurationSeconds")
         if told is None:
             return self._duration
-        seconds = told if type(told) in (int, float) and told > 0 else self._duration
-        length: float = min(seconds, LONGEST_LEASE)
+        valid = told if type(told) in (int, float) and told > 0 else self._duration
+        length: float = min(valid, LONGEST_LEASE)
         if length == told:
             return length
         strange = f"spec.leaseDurationSeconds: {told!r:.99}"

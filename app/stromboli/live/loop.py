@@ -22,6 +22,9 @@ from stromboli.state.snapshot import Snapshot
 
 log = Logger(__name__)
 
+#: the pause after a session when something has changed, as a part of what the session took
+_SHARE = 0.25
+
 
 class Result(Protocol):
     """The result of a session, as far as the loop reads it."""
@@ -138,18 +141,24 @@ class TickLoop:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _due(self) -> None:
+        """Return when the next session is due.
+
+        Jobs that the last one did not reach take half of the time at most, and a change does not wait for them.
+        """
         try:
-            async with asyncio.timeout(self._period):
+            async with asyncio.timeout(self._rest(self._took) if self._unfinished else self._period):
                 await self._urgent.wait()
         except TimeoutError:
             pass
         else:
-            # Under a stream of changes sessions get half of the time at most: the event loop needs the rest to apply
-            # them.
-            rested = time.perf_counter() - self._ended
-            await asyncio.sleep(max(self._debounce, min(self._took, self._period) - rested))
+            # Under a stream of changes the event loop needs a part of the time to apply them.
+            await asyncio.sleep(self._rest(_SHARE * self._took))
         await self._caught_up()
         self._urgent.clear()
+
+    def _rest(self, seconds: float) -> float:
+        """What is left of a pause after the last session, which lasts from the debounce to the schedule period."""
+        return max(self._debounce, min(seconds, self._period) - (time.perf_counter() - self._ended))
 
     async def _tick(self, decider: Decider) -> bool:
         """Run one session; returns whether it was complete."""
@@ -182,7 +191,7 @@ class TickLoop:
             self._worthwhile = True
         if result.unfinished:
             self._disturbed |= any(isinstance(each, Bind | Evict) for each in result.decisions)
-            self._urgent.set()
+            self._worthwhile = True
         elif self._unfinished and self._disturbed:
             # Jobs whose turns came before a change may be schedulable now.
             self._worthwhile = True

@@ -274,7 +274,10 @@ class Service:
 
     async def _take_over(self) -> None:
         await self._caught_up()
-        await Takeover(self.state, self._writers.events, self._writers.evictor, self.observer).run()
+        since = self._lease.unsettled_since if self._lease else None
+        await Takeover(self.state, self._writers.events, self._writers.evictor, self.observer, since).run()
+        if self._lease is not None:
+            self._lease.settled()
 
     async def _caught_up(self) -> None:
         """Return when the mirror shows what the former leader wrote, or after a time limit."""

@@ -29,7 +29,8 @@ log = Logger(__name__)
 #: duration of the search, and its interval, in seconds
 _LASTS = 30.0
 _PERIOD = 1.0
-#: bindings older than this many seconds before the change of leader were not in flight
+#: bindings older than this many seconds before the change of leader were not in flight; where leaders changed before
+#: they came to the end of their repairs, before the first of these changes
 _LATELY = 60.0
 #: seconds that sessions get to complete a gang before it is evicted
 _PATIENCE = 5.0
@@ -38,7 +39,11 @@ _PATIENCE = 5.0
 class Takeover:
     """Runs once, at the beginning of a term."""
 
-    def __init__(self, state: ClusterState, events: Events, evictor: Evictor, observer: Observer) -> None:
+    def __init__(
+        self, state: ClusterState, events: Events, evictor: Evictor, observer: Observer, since: float | None = None
+    ) -> None:
+        """`since`, in seconds since the epoch, no leader came to the end of this."""
+        self._since = since
         self._state = state
         self._events = events
         self._evictor = evictor
@@ -53,23 +58,24 @@ class Takeover:
     async def run(self, *, lasts: float = _LASTS, period: float = _PERIOD, patience: float = _PATIENCE) -> None:
         """Look and repair until nothing more is expected."""
         began, end = time.time(), time.monotonic() + lasts
+        since = (began if self._since is None else min(began, self._since)) - _LATELY
         while time.monotonic() < end or self._begun:
-            self._relieve_nodes(began)
-            self._complete_gangs(began, patience)
+            self._relieve_nodes(since)
+            self._complete_gangs(since, began, patience)
             await asyncio.sleep(period)
 
-    def _relieve_nodes(self, began: float) -> None:
+    def _relieve_nodes(self, since: float) -> None:
         """An excess that is seen only once may be a binding of ours about to be refused, or a pod about to end."""
-        found = list(overcommitting(self._state, began))
+        found = list(overcommitting(self._state, since))
         for record in found:
             if record.uid in self._too_many:
                 why = f"node {record.node_name} was overcommitted while the leader changed"
                 self._evict(record, "NodeOvercommitted", why)
         self._too_many = {record.uid for record in found}
 
-    def _complete_gangs(self, began: float, patience: float) -> None:
+    def _complete_gangs(self, since: float, began: float, patience: float) -> None:
         """Sessions place partial gangs first. Of those that they could not complete, the smallest is evicted."""
-        now, begun = time.monotonic(), {group.key: pods for group, pods in begun_gangs(self._state, began)}
+        now, begun = time.monotonic(), {group.key: pods for group, pods in begun_gangs(self._state, since, began)}
         for key in begun.keys() - self._begun.keys():
             self._tell(key, len(begun[key]))
         self._begun = {key: self._begun.get(key, now + patience) for key in begun}
@@ -98,11 +104,11 @@ class Takeover:
         self._evictor.evict([Evict(record.namespace, record.name, record.uid, record.node_name, "takeover")])
 
 
-def overcommitting(state: ClusterState, began: float) -> Iterator[PodRecord]:
+def overcommitting(state: ClusterState, since: float) -> Iterator[PodRecord]:
     """The pods that overcommit their nodes, the last bound of each node.
 
-    Only pods of ours that were bound since shortly before `began`, in seconds since the epoch, and none if those are
-    not enough to make the node fit.
+    Only pods of ours that were bound after `since`, in seconds since the epoch, and none if those are not enough to
+    make the node fit.
     """
     nodes, pods = state.nodes, state.pods
     # A resource that the node does not have at all was not given twice.
@@ -110,7 +116,7 @@ def overcommitting(state: ClusterState, began: float) -> Iterator[PodRecord]:
     for row in np.flatnonzero((excess > 0).any(axis=0)).tolist():
         left, victims = excess[:, row].copy(), []
         on_node = np.flatnonzero((pods.node[: pods.size] == row) & np.isin(pods.state[: pods.size], ALLOCATED_STATES))
-        for record in _bound_since(state, on_node.tolist(), began - _LATELY):
+        for record in _bound_since(state, on_node.tolist(), since):
             request = state.classes.request(record.pod_class)
             if (request[left > 0] > 0).any():
                 left -= request
@@ -119,11 +125,11 @@ def overcommitting(state: ClusterState, began: float) -> Iterator[PodRecord]:
             yield from victims
 
 
-def begun_gangs(state: ClusterState, began: float) -> Iterator[tuple[PodGroup, list[PodRecord]]]:
+def begun_gangs(state: ClusterState, since: float, began: float) -> Iterator[tuple[PodGroup, list[PodRecord]]]:
     """Gangs with fewer bound pods than they need, though enough exist, and their bound pods.
 
-    All bound pods must be ours and recent, and not all of them bound by this replica; other gangs were running and lost
-    pods.
+    All bound pods must be ours and bound after `since`, and not all of them by this replica, which leads since `began`;
+    other gangs were running and lost pods.
     """
     pods = state.pods
     states, jobs = pods.state[: pods.size], pods.job[: pods.size]
@@ -134,7 +140,7 @@ def begun_gangs(state: ClusterState, began: float) -> Iterator[tuple[PodGroup, l
         if group is None or not held[job] < group.spec.min_member <= held[job] + waiting[job]:
             continue
         members = np.flatnonzero((jobs == job) & np.isin(states, (*ON_NODE_STATES, *READY_STATES))).tolist()
-        lately = list(_bound_since(state, members, began - _LATELY))
+        lately = list(_bound_since(state, members, since))
         if len(lately) == len(members) and _bound_at(lately[-1]) <= began:
             yield group, lately
 

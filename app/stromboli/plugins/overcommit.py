@@ -34,9 +34,7 @@ class Overcommit(Plugin):
         self._used = view.nodes.used.sum(axis=1)
         self._limit = view.total * factor
         self._idle = self._limit - self._used
-        self._inqueue = view.vector(None)
-        for job in shares.claimants(view):
-            self._inqueue += shares.reserved(view, job, beyond_allocated=job.phase != "Inqueue")
+        self._inqueue: Vector = shares.claims(view, beyond_allocated=False).sum(axis=0)
 
     def job_enqueueable(self, job: Job) -> Verdict:
         if job.min_resources is None:

@@ -51,7 +51,7 @@ class Proportion(Plugin):
         self._request = self._per_queue(view.job_requested)
         self._keep_guarantees(held)
         self._limit = self._real_capability(queues)
-        self._inqueue, self._elastic = self._reservations(queues)
+        self._inqueue, self._elastic = self._reservations()
         self._weight = np.array([queue.spec.weight for queue in queues], dtype=np.float64)
         if view.rules.all_weights_zero and not self._weight[self._request.any(axis=1)].any():
             self._weight[:] = 1
@@ -365,11 +365,9 @@ class Proportion(Plugin):
     def _per_queue(self, per_job: Matrix) -> Matrix:
         return self._view.jobs.by_queue(per_job)[self._index]
 
-    def _reservations(self, queues: list[Queue]) -> tuple[Matrix, Matrix]:
+    def _reservations(self) -> tuple[Matrix, Matrix]:
         """The claims of admitted jobs, and what jobs hold beyond their minResources."""
         view = self._view
-        inqueue = np.zeros((len(queues), len(view.dimensions)))
-        for job in shares.claimants(view):
-            inqueue[self._row[job.queue.name]] += shares.reserved(view, job, beyond_allocated=True)
+        claims = shares.claims(view, beyond_allocated=True)
         elastic = np.maximum(view.job_allocated - view.jobs.min_resources, 0)
-        return inqueue, self._per_queue(elastic)
+        return self._per_queue(claims), self._per_queue(elastic)

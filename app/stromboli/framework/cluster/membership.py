@@ -18,6 +18,7 @@ class Membership:
 
     __slots__ = (
         "_by_job",
+        "_classes",
         "_pending",
         "_pods",
         "_tally",
@@ -30,6 +31,7 @@ class Membership:
     def __init__(self, snapshot: Snapshot, jobs: Rows) -> None:
         """`jobs` are the rows of the PodGroups that are in the session."""
         self._pods: PodColumns = snapshot.pods
+        self._classes = snapshot.classes
         self._tally = tally = Tally.of(snapshot)
         #: by row in the snapshot the index of the job, -1 for none; pods without a PodGroup have -1 or -2 in its place
         self.index_of: Rows = np.full(len(snapshot.pod_groups) + 2, -1, np.intp)
@@ -78,6 +80,14 @@ class Membership:
         """Which jobs had no pods at the start, shape (jobs,)."""
         empty: Mask = self.counts.sum(axis=0) == 0
         return empty
+
+    @property
+    def has_gated(self) -> Mask:
+        """Which jobs had waiting pods with scheduling gates at the start, shape (jobs,)."""
+        rows = self._pending.rows
+        gated = np.array([each.gated for each in self._classes], np.bool_)[self._pods.pod_class[rows]]
+        found: Mask = np.bincount(self._index(rows[gated]), minlength=len(self.allocated)) > 0
+        return found
 
     def rows(self, job: int) -> Rows:
         """All pods of a job."""

@@ -17,7 +17,7 @@ from stromboli.framework.cluster.job import Job
 LONGEST = 4
 #: what a queue saves in a second, what it has saved in all unless a job needs more, and what a job may need at most,
 #: in budgets of a session
-A_SECOND, SAVED, _MOST = 0.1, 26, 200
+A_SECOND, SAVED, _MOST = 0.2, 56, 400
 
 
 class LongTurns:

@@ -30,6 +30,8 @@ from stromboli.state.pods import PodRecord
 
 #: steps of the kernel that a step of a search takes as long as
 _STEP = 10
+#: the part of its budget after which a search ends whose places would only be a reason
+_FOR_A_REASON = 5
 #: sets of groups that are tried
 _MOST_SETS = 64
 #: how often plugins may refuse places that were found before the search ends
@@ -228,7 +230,7 @@ class _Attempt:
         def accept(places: Places) -> bool:
             return not real or self._try(reading, problem, places)
 
-        found = search(problem, self._left, accept)
+        found = search(problem, self._left if real else self._left // _FOR_A_REASON, accept)
         self._took(found.steps)
         return found
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stromboli.api.resources import TOLERANCE
+from stromboli.api.resources import TOLERANCE, Rows
 from stromboli.placement.exact import bounds
 from stromboli.placement.exact.order import may_order, ordered
 from stromboli.placement.exact.problem import Problem, bits
@@ -158,56 +158,69 @@ class _Search:
 
     def _open(self, choices: list[_Choice], last: _Choice | None) -> None:
         """Open the next choice: of the same kind as the last while it has pods, else of the scarcest."""
-        partial = self._partial
-        helpful = [kind for kind, left in enumerate(partial.left) if left and partial.open[kind] and self._helps(kind)]
+        helpful = self._helpful()
         if last is not None and last.kind in helpful:
             choices.append(_Choice(last.kind, last.order[last.at :], None))
             return
         situation = self._situation()
         if helpful and situation not in self._known:
-            kind = min(helpful, key=self._urgency)
+            spare = self._spare()
+            kind = min(helpful, key=lambda kind: self._urgency(kind, spare))
             choices.append(_Choice(kind, self._in_order(kind), situation))
 
-    def _helps(self, kind: int) -> bool:
-        """Whether a pod is needed, or all that is needed has places and others may be placed once it is there."""
-        unmet = [need.kinds for need, lack in zip(self._problem.needs, self._partial.unmet, strict=True) if lack > 0]
-        return any(kinds >> kind & 1 for kinds in unmet) if unmet else bool(self._related >> kind & 1)
+    def _helpful(self) -> list[int]:
+        """The kinds of pods that are needed, or once all that is needed has places, those that let others be placed."""
+        partial, wanted = self._partial, 0
+        for need, lacking in zip(self._problem.needs, partial.unmet, strict=True):
+            wanted |= need.kinds if lacking > 0 else 0
+        wanted = wanted or self._related
+        self._steps += wanted.bit_count() // _COLUMN
+        return [kind for kind in bits(wanted) if partial.left[kind] and partial.open[kind]]
 
     def _situation(self) -> Hashable:
         partial = self._partial
         nodes = Counter((self._looks[node], content) for node, content in partial.content.items())
         return tuple(partial.left), frozenset(nodes.items())
 
-    def _urgency(self, kind: int) -> tuple[object, ...]:
-        """Kinds that cannot be spared first, the scarcest in front; of the others those that are placed most easily."""
-        partial, share, nodes = self._partial, self._shares[kind], self._partial.open[kind].bit_count()
+    def _spare(self) -> list[tuple[int, int]]:
+        """For each need that is unmet, its kinds and how many of their pods more than it lacks may be placed."""
+        partial, out = self._partial, list[tuple[int, int]]()
         for need, lacking in zip(self._problem.needs, partial.unmet, strict=True):
-            if lacking > 0 and need.kinds >> kind & 1:
-                others = sum(partial.left[other] for other in bits(need.kinds) if partial.open[other] and other != kind)
-                if others < lacking:
-                    return False, nodes, -share, kind
+            if lacking > 0:
+                self._steps += need.kinds.bit_count() // _COLUMN
+                left = sum(partial.left[kind] for kind in bits(need.kinds) if partial.open[kind])
+                out.append((need.kinds, left - lacking))
+        return out
+
+    def _urgency(self, kind: int, spare: list[tuple[int, int]]) -> tuple[object, ...]:
+        """Kinds that cannot be spared first, the scarcest in front; of the others those that are placed most easily."""
+        share, nodes = self._shares[kind], self._partial.open[kind].bit_count()
+        left = self._partial.left[kind] if nodes else 0
+        if any(kinds >> kind & 1 and left > more for kinds, more in spare):
+            return False, nodes, -share, kind
         return True, share, -nodes, kind
 
     def _in_order(self, kind: int) -> list[int]:
         """The nodes that are open to a kind, the most promising first."""
         partial, problem = self._partial, self._problem
-        nodes = list(bits(partial.open[kind]))
+        nodes = _members(partial.open[kind])
         self._steps += len(nodes) // _COLUMN
         request = np.array(problem.kinds[kind].request)
         asked = np.flatnonzero(request > 0)
         left_over = (partial.amounts[nodes][:, asked] - request[asked]) / self._largest[asked]
         share = np.where(np.isfinite(left_over), left_over, 1.0).sum(axis=1)
         crowd = [(rule.domains.of, partial.counts(rule)) for rule in problem.balanced if rule.selected >> kind & 1]
-        gathering = self._gathering(kind, nodes)
+        gathering = self._gathering(kind, nodes.tolist())
         if not crowd and not gathering:
-            return [nodes[at] for at in np.argsort(share, kind="stable").tolist()]
-        left = dict(zip(nodes, share.tolist(), strict=True))
+            in_order: list[int] = nodes[np.argsort(share, kind="stable")].tolist()
+            return in_order
+        left = dict(zip(nodes.tolist(), share.tolist(), strict=True))
 
         def place(node: int) -> tuple[object, ...]:
             crowded = sum(counts.get(of[node], 0.0) for of, counts in crowd)
             return gathering.get(node, ()), crowded, left[node], node
 
-        return sorted(nodes, key=place)
+        return sorted(nodes.tolist(), key=place)
 
     def _gathering(self, kind: int, nodes: list[int]) -> dict[int, tuple[bool, float]]:
         """For a kind that stays in a domain, how well the domain of each node suits: the smallest that holds enough."""
@@ -229,6 +242,12 @@ class _Search:
                 mine = room < wanted, room if room >= wanted else -room
                 suits[node] = min(suits.get(node, mine), mine)
         return suits
+
+
+def _members(mask: int) -> Rows:
+    """The members of a large set, ascending."""
+    whole = np.frombuffer(mask.to_bytes((mask.bit_length() + 7) // 8, "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(whole, bitorder="little"))
 
 
 def _copies(request: tuple[float, ...], room: list[float], most: int) -> float:

@@ -134,17 +134,15 @@ class Accounts:
         view = self._view
         held, request = view.jobs.by_queue(view.job_allocated), view.jobs.by_queue(view.job_requested)
         elastic = view.jobs.by_queue(np.maximum(view.job_allocated - view.jobs.min_resources, 0))
+        claims = view.jobs.by_queue(shares.claims(view, beyond_allocated=True))
         for account in self.taking_part.values():
             for each in account.path if account.queue.has_jobs else ():
+                each.inqueue += claims[account.queue.index]
                 each.allocated += held[account.queue.index]
                 each.request += request[account.queue.index]
                 each.elastic += elastic[account.queue.index]
         if view.terminating is not None:
             self._count_terminating(view.terminating)
-        for job in shares.claimants(view):
-            claim = shares.reserved(view, job, beyond_allocated=True)
-            for each in self.taking_part[job.queue.name].path:
-                each.inqueue += claim
 
     def _count_terminating(self, held: Matrix) -> None:
         """Add what terminating pods hold, shape (queues, dimensions), to their queues and the ancestors."""
