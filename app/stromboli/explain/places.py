@@ -102,7 +102,7 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     willing = np.flatnonzero(out.willing)
     if not len(willing):
         return out
-    request, room = view.request(pod), view.nodes.room(willing)
+    request, room = view.request(pod), view.nodes.available(willing)
     short = _shortage(session, request, room)
 
     def among(some: Mask) -> Mask:
@@ -200,7 +200,7 @@ def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, 
 def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
     """How many of some pods find room on nodes now, class by class, rules between the pods of a class considered."""
     view = session.view
-    idle = view.nodes.room(view.nodes.rows).copy()
+    idle = view.nodes.available(view.nodes.rows).copy()
     by_class: dict[int, list[PodRecord]] = {}
     for pod in pods:
         if not pod.pod_class.gated:

@@ -26,7 +26,7 @@ def together(copies: Vector, relations: list[Relation]) -> Vector:
         if isinstance(each, Apart) and each.conflicts[0, 0]:
             copies = _at_most_one(copies, each.domain)
         elif isinstance(each, Limited) and each.takes[0] > 0:
-            copies = np.minimum(copies, np.maximum(np.floor(each.room / each.takes[0]), 0))
+            copies = np.minimum(copies, np.maximum(np.floor(each.free / each.takes[0]), 0))
         elif isinstance(each, Balanced) and each.selected[0]:
             copies = _balanced(copies, each)
     return copies

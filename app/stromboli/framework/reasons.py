@@ -203,7 +203,7 @@ def no_nodes() -> Reason:
 def moved(node: str, beneficiary: str, namespace: str) -> Reason:
     """A pod of `namespace` that was evicted while another place is kept for its replacement."""
     who = beneficiary if namespace_of(beneficiary) == namespace else FOREIGN_POD_GROUP
-    message = f"makes room for {who}; its replacement gets a place on {node}"
+    message = f"moved so that {who} fits; its replacement gets a place on {node}"
     return Reason(Stage.Placement, "Moved", message, Actionable.Wait)
 
 

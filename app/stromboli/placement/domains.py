@@ -143,7 +143,7 @@ def _too_small(session: Session, job: Job, tier: int) -> str:
 def _copies_by_amounts(session: Session, pod: PodRecord, most: float) -> Vector:
     """For how many copies of a pod each node has room now or later, `most` at most, by amounts; shape (nodes,)."""
     nodes = session.view.nodes
-    room = np.maximum(nodes.room(nodes.rows), nodes.future_idle())
+    room = np.maximum(nodes.available(nodes.rows), nodes.future_idle())
     return np.clip(copies_that_fit(session.view.request(pod), room, nodes.always), 0, most)
 
 

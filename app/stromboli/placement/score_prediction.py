@@ -152,5 +152,5 @@ class _Prediction:
         rows = reduce(np.intersect1d, [board.rows for board in boards])
         copies = np.zeros(len(nodes))
         largest = np.maximum.reduce([board.request for board in boards])
-        copies[rows] = np.maximum(copies_that_fit(largest, nodes.room(rows), nodes.always), 0)
+        copies[rows] = np.maximum(copies_that_fit(largest, nodes.available(rows), nodes.always), 0)
         return self._session.view.topology.sums(copies)[self._leaves]

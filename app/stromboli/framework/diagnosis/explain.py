@@ -225,10 +225,10 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
         scalable = not any(isinstance(cause, Anywhere) for cause in counts)
         who = Actionable.Wait if any(isinstance(cause, Passing) for cause in counts) else Actionable.User
         return Reason(Stage.Placement, "NoMatchingNode", message, who, nodes=counts, scalable=scalable)
-    return _no_room(session, pod, left, counts)
+    return _no_capacity(session, pod, left, counts)
 
 
-def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int]) -> Reason:
+def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int]) -> Reason:
     """The reason of a pod that some nodes would take if they had free capacity."""
     view = session.view
     request, rows = view.request(pod), view.nodes.rows if nodes.all() else np.flatnonzero(nodes)

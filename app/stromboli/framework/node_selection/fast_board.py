@@ -161,7 +161,7 @@ class LocalBoard(FastBoard):
     def _compute(self) -> None:
         ask, nodes = self._ask, self._nodes
         self._passes = ask.passing(self.pod, nodes.view(self.rows))
-        self.fits_idle = fits(self.request, nodes.room(self.rows), nodes.always) & self._passes
+        self.fits_idle = fits(self.request, nodes.available(self.rows), nodes.always) & self._passes
         self._fits_future = self._copies = self._scores = self._ranking = None
 
     def _score_all(self) -> Vector:

@@ -88,7 +88,7 @@ class _Reader:
         session, view = self._session, self._session.view
         relations, warned = session.kernel.between(self._first)
         nodes = view.nodes
-        room: Matrix = nodes.allocatable if self._empty else nodes.room(nodes.rows)
+        room: Matrix = nodes.allocatable if self._empty else nodes.available(nodes.rows)
         masks = [self._nodes_of(at, relations) for at in range(len(self._first))]
         requests = [view.request(pod) for pod in self._first]
         overcommitted = ~fits(np.zeros(len(room)), room, nodes.always)
@@ -100,7 +100,7 @@ class _Reader:
         columns = np.flatnonzero(np.any([request > 0 for request in requests], axis=0)).tolist()
         columns.sort(key=lambda column: (column == PODS, column))
         limited = [each for each in relations if isinstance(each, Limited)]
-        things = [(each.whole if self._empty else each.room)[self._rows] for each in limited]
+        things = [(each.whole if self._empty else each.free)[self._rows] for each in limited]
         amounts = np.vstack([room[columns][:, self._rows], *things])
         problem = Problem(
             kinds=[
