@@ -253,8 +253,8 @@ def test_nodes_are_counted_by_cause_with_the_nearest_miss() -> None:
     found = why(gang_of_8(), "job default/job")
     assert {cause.cause: cause.nodes for cause in found.nodes} == {
         "node(s) had untolerated taint {gpu: only}": 1,
-        "room for 1 of 8 pods": 1,
-        "room for 4 of 8 pods": 1,
+        "fits 1 of 8 pods": 1,
+        "fits 4 of 8 pods": 1,
     }
     assert found.would_fit == 5
     assert found.nearest.endswith("lacks 1 cpu for one more: 0 cpu left")
@@ -330,7 +330,7 @@ def test_closed_queues_say_by_whom_and_are_no_part_of_the_division() -> None:
 def test_pods_that_gates_hold_back_are_not_counted_among_those_that_would_find_room() -> None:
     held = pod("job-1", "job", schedulingGates=[{"name": "example.com/wait"}])
     cluster = state(node("n"), queue("default"), pod_group("job", 2), pod("job-0", "job"), held)
-    told = "1 of the 1 that wait would find room now, 1 is held back by scheduling gates"
+    told = "1 of the 1 that wait would fit now, 1 is held back by scheduling gates"
     assert told in said(cluster, "job default/job")
 
 

@@ -150,7 +150,7 @@ def test_alike_pods_that_depend_on_pods_of_their_node_ask_no_other_node_again(fe
 
 
 def test_nodes_are_not_scored_for_pods_that_none_has_room_for() -> None:
-    trial = FEATURES["default, distinct, no node has room"].trial
+    trial = FEATURES["default, distinct, no pod fits"].trial
     cluster = Cluster(trial, 16, Engine(trial.policy(), registry=discover()))
     with cluster.wave(20, 20):
         session = cluster.successive()().session

@@ -379,7 +379,7 @@ def counted(number: int, noun: str) -> str:
 def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
     gated = sum(pod.pod_class.gated for pod in waiting)
     free = len(waiting) - gated
-    rest = f", and {fitting} of the {free} that wait would find room now" if free else ""
+    rest = f", and {fitting} of the {free} that wait would fit now" if free else ""
     rest += f", {gated} {'are' if gated > 1 else 'is'} held back by scheduling gates" if gated else ""
     return f"starts with {counted(job.min_available, 'pod')}; {job.size} exist, {job.ready_count} have a place{rest}"
 

@@ -264,7 +264,7 @@ _entries: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
 
 
 def told(error: BaseException) -> str:
-    """What an error says, as far as there is room for it in a line."""
+    """What an error says, as far as it fits in a line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 

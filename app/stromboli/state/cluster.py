@@ -207,7 +207,7 @@ class ClusterState:
                 if row is not None:
                     self._delete_pod(key)
                 return
-            # Pods were evicted for it: kube-scheduler counts it there, and gives the room to no less important pod.
+            # Pods were evicted for it: kube-scheduler counts it there, and keeps it from less important pods.
             pod = replace(pod, spec=replace(pod.spec, node_name=pod.status.nominated_node_name))
         pod_class = self.classes.acquire(pod)
         if not self.dimensions.cover(pod_class.request):

@@ -286,13 +286,13 @@ class _Book:
                 raise ClaimError(f'resourceclaim "{name}": {problem}')
 
     def _with_those_who_share(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> Filters:
-        """Nodes with room for as many pods of a gang as have to follow one of them to its devices."""
+        """Nodes that fit as many pods of a gang as have to follow one of them to its devices."""
         together = self._together(pod, waiting) if self._shared else 1
         if together > 1:
             nodes = self._view.nodes
-            room = fits(self._view.request(pod) * together, nodes.future_idle(), nodes.always)
+            fit = fits(self._view.request(pod) * together, nodes.future_idle(), nodes.always)
             # What several nodes reach leaves the others a choice.
-            yield Passing(_CROWDED), room | self._inventory.reaching_shared
+            yield Passing(_CROWDED), fit | self._inventory.reaching_shared
 
     def _together(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> int:
         """How many pods of a gang have to share one of some claims for it to start; those without a gang are one."""
@@ -327,7 +327,7 @@ class _Book:
         return answers
 
     def _look_further(self, answers: Answers, key: bytes, pod: PodRecord, allowed: Callable[[], Mask]) -> None:
-        """Find out where others hold what is lacking, for a pod that finds devices on no node with room for it."""
+        """Find out where others hold what is lacking, for a pod that finds devices on no node that it fits."""
         if answers.ever is None and (lacking := answers.of_node == answers.causes.index(TOO_FEW)).any():
             nodes = self._view.nodes
             passing = ~lacking & allowed() & fits(self._view.request(pod), nodes.future_idle(), nodes.always)

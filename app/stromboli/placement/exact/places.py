@@ -89,7 +89,7 @@ def _may_search(session: Session, job: Job) -> bool:
 
 
 def _order_is_all_the_same(session: Session, job: Job, pods: Sequence[PodRecord]) -> bool:
-    """Whether the order of pods makes no difference, and it is known without a search if the empty cluster has room."""
+    """Whether the order of pods makes no difference, and it is known without a search if they fit the empty cluster."""
     return not job.divided and _all_alike(session, pods) and session.kernel.passes_everywhere(pods[0])
 
 
