@@ -271,6 +271,14 @@ def test_nodes_that_lack_the_same_are_one_cause() -> None:
     assert found.nearest == "n0 lacks 1 cpu for one: 3 cpu free"
 
 
+def test_an_overcommitted_node_lacks_what_it_holds_too_much_as_well() -> None:
+    held = [pod(f"held-{i}", cpu="4", node="n") for i in range(2)]
+    found = why(state(node("n", cpu="6"), held, one(cpu="1")), "job default/job")
+    assert [cause.cause for cause in found.nodes] == ["Insufficient cpu: 3 cpu short"]
+    assert found.nearest == "n lacks 3 cpu for one: 0 cpu free"
+    assert found.would_fit == 0
+
+
 def test_a_pod_is_explained_with_its_gang() -> None:
     found = why(gang_of_8(), "pod default/job-7")
     assert (found.kind, found.group, found.min_member) == ("Pod", "job", 8)
