@@ -23,7 +23,7 @@ from stromboli.workloads.native import GROUP, outer_name
 #: objects of a kind that are named
 _MOST = 5
 _SHARING = ("proportion", "capacity", "fairshare")
-#: actions that ask conformance whom to spare
+#: actions that ask conformance which pods to spare
 _EVICTING = (*RECLAIMING, *PREEMPTING, "consolidation", "shuffle")
 _TOPOLOGY = "network-topology-aware"
 _KUBE_SCHEDULER = "default-scheduler"

@@ -1,4 +1,4 @@
-"""What a session says at debug level: how the cluster was divided, who was kept back, and who was evicted.
+"""What a session says at debug level: how the cluster was divided, which jobs were kept back and which pods evicted.
 
 The events are those by which Volcano's guides search a log, and stay what they are; the fields beside them are ours.
 """

@@ -190,7 +190,7 @@ class Reasons(Struct, array_like=True):
 
 
 class Began(Item, tag="began"):
-    """Who records a segment, and since when."""
+    """The recorder of a segment, and since when it records."""
 
     #: of the process
     run: str

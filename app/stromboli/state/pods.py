@@ -37,7 +37,7 @@ StateColumn = npt.NDArray[np.int8]
 
 
 class PodRecord(Struct, frozen=True, gc=False, eq=False):
-    """What does not change while a pod waits: who it is and how it is ordered. A changed pod gets a new record."""
+    """What does not change while a pod waits: its identity and how it is ordered. A changed pod gets a new record."""
 
     row: int
     #: `NAMESPACE/NAME`

@@ -215,7 +215,7 @@ class Plugin(Hints):
     def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
         """The most that single jobs may ever hold, where that is less than what their queue may, by key.
 
-        Each with words for who starts with more, such as `is never evicted, and starts with more than the quota`.
+        Each with words for jobs that start with more, such as `is never evicted, and starts with more than the quota`.
         Asked before `open`, as `ceiling` is.
         """
         raise NotImplementedError

@@ -21,7 +21,7 @@ from stromboli.framework.runtime.combiners import COMBINERS
 from stromboli.framework.runtime.culprit import culprit
 from stromboli.framework.runtime.keys import Keys
 from stromboli.framework.runtime.participants import ByPoint, Participants, Tiers
-from stromboli.framework.runtime.voices import Beneficiary, VictimQuestions
+from stromboli.framework.runtime.victims import Beneficiary, VictimQuestions
 from stromboli.state.pods import PodRecord
 
 Use = TypeVar("Use", ClaimUse, VolumeUse, Relation)

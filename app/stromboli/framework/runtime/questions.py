@@ -155,7 +155,7 @@ class Questions:
 
     @contextmanager
     def beyond_shares(self) -> Iterator[None]:
-        """While this holds, `allocatable` asks only those who never lend."""
+        """While this holds, `allocatable` asks only plugins that never lend."""
         self._lending = True
         try:
             yield

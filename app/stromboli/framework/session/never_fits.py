@@ -58,7 +58,7 @@ def judge(
 ) -> Judgement:
     """Find the jobs that can never run; `ceiling` gives the most that a queue may ever hold, shape (dimensions,).
 
-    `own` has the most that single jobs may, by key, with words for who starts with more.
+    `own` has the most that single jobs may, by key, with words for a job that starts with more.
 
     Without `gangs` each pod of a job may run alone.
     """

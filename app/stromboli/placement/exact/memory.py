@@ -92,7 +92,7 @@ def _entries(session: Session) -> dict[str, dict[str, Any]]:
 
 
 def digest_of(problems: Sequence[Problem]) -> str:
-    """The same for equal problems, in every process."""
+    """A digest that equal problems share, in every process."""
     return blake2b(repr([_plain(each) for each in problems]).encode(), digest_size=_DIGEST).hexdigest()
 
 

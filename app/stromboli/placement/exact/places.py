@@ -124,7 +124,7 @@ class _Attempt:
         self._alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(kinds[0][0])
         #: the problem as things stand
         self._now = read(session, job, kinds)
-        #: the same if no other pod held a place; None for a gang that holds places itself
+        #: the problem if no other pod held a place; None for a gang that holds places itself
         self._empty = None if job.ready_count else read(session, job, kinds, empty=True)
         self._left = session.policy.session.search
         self._refused = 0

@@ -188,7 +188,7 @@ class Problem:
         return list(dict.fromkeys((*amounts, *filtered, *(rule.words for rule in self.rules), *limited)))
 
     def relaxed(self, names: frozenset[str]) -> Problem:
-        """The same without what has some names."""
+        """The problem without what has some names."""
         columns = [at for at, name in enumerate(self.dimensions) if name in names]
 
         def without(request: tuple[float, ...]) -> tuple[float, ...]:
