@@ -349,7 +349,7 @@ def test_what_runs_has_no_reason() -> None:
     cluster.upsert("Pod", pod("job-1", "job", node="gone", phase="Pending"))
     assert said(cluster, "pod default/job-1").endswith(": it is bound to gone and does not run: node gone is not there")
     cluster.upsert("Pod", pod("job-2", "job", node="n", deleted=True))
-    assert said(cluster, "pod default/job-2").endswith(": it is on its way out of n")
+    assert said(cluster, "pod default/job-2").endswith(": it is terminating on n")
     assert answer(cluster, "job default/none") is None
     assert answer(cluster, "pod default/none") is None
     assert answer(cluster, "queue none") is None

@@ -131,7 +131,7 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
 def _crowding(relations: list[Relation]) -> str:
     """Why a node that a pod fits on alone takes none of a gang: rules between its pods, by name."""
     rules = " and ".join(sorted({each.words for each in relations if isinstance(each, Apart | Balanced | Limited)}))
-    return f"left to no pod of the gang by {rules}"
+    return f"fits a pod alone, and none beside the gang's others by {rules}"
 
 
 def _shortage(session: Session, request: Vector, free: Matrix) -> Matrix:

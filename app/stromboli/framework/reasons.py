@@ -163,7 +163,7 @@ TURN_PENDING_AGAIN = _turn_pending("when all others of its queue had theirs")
 TURN_TOO_LONG = Reason(
     Stage.QueueShare,
     "TurnTooLong",
-    "looking for places for the PodGroup takes more steps than a turn may: it has longer turns, and those come seldom",
+    "placing the PodGroup takes more steps than a turn allows: it gets longer turns less often",
     Actionable.Admin,
     "`session.steps` of the policy says how many steps a turn may take",
 )

@@ -277,7 +277,7 @@ class Evictions:
         if job is None or other is None:
             return ""
         if job is other:
-            return f"pods of PodGroup {job.key} that go before it need its place"
+            return f"pods of PodGroup {job.key} that are served before it need its place"
         if job.queue is other.queue and job.namespace != other.namespace:
             # It is told on both, and neither may know what the other has.
             return f"a higher priority goes first in queue {job.queue.name}"

@@ -286,7 +286,7 @@ class _Judge:
         if counts.sum() != need or self._shapes.pack(self._requests[kinds], counts):
             return None
         message = f"PodGroup {job.key} starts with {need} pods together, which the empty nodes cannot hold side by side"
-        detail = "all nodes together have as much as they ask for, and no way to divide them among the nodes is left"
+        detail = "all nodes together have as much as they ask for, but the pods cannot be divided among the nodes"
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
     def _larger_than_any_node(self, at: int) -> Reason:

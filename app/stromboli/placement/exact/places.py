@@ -187,7 +187,7 @@ class _Attempt:
         sets, steps = conflicts(problem, self._left)
         self._took(steps)
         without = ", or ".join(f"without {' and '.join(names)}" for names in sets)
-        message = f"PodGroup {self._job.key} starts with pods that cannot be placed together, whatever finishes"
+        message = f"PodGroup {self._job.key} starts with pods that cannot be placed together, even if all others finish"
         numbers = (numbered(problem, name) for name in dict.fromkeys(name for names in sets for name in names))
         return Reason(
             Stage.Gang,
@@ -200,8 +200,8 @@ class _Attempt:
 
     def _not_found(self) -> Reason:
         steps = self._session.policy.session.search
-        words = f"PodGroup {self._job.key} starts with pods for which no places together were found within the budget"
-        detail = f"session.search is {steps} steps; that there are no places is not proven"
+        words = f"PodGroup {self._job.key} starts with pods for which no placement was found within the budget"
+        detail = f"session.search is {steps} steps; there may be a placement all the same"
         return Reason(Stage.Gang, "NoPlacesFound", words, Actionable.Admin, detail, scalable=True)
 
     # -- searching ---------------------------------------------------------------------------------------------------
