@@ -84,3 +84,12 @@ def test_the_files_that_a_page_names_are_there(repository: Path, page: str) -> N
     assert named
     roots = (repository, repository / "app" / "stromboli")
     assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+
+
+def test_the_folders_of_the_framework_are_described_with_their_modules(repository: Path) -> None:
+    _, _, text = (repository / "docs" / "architecture.md").read_text().partition("| folder | what belongs there")
+    table = {row.split("`")[1]: row for row in text.partition("\n\n")[0].splitlines()[2:]}
+    folder = repository / "app" / "stromboli" / "framework"
+    modules = [path for path in folder.glob("*/*.py") if path.stem != "__init__"]
+    assert {f"{path.parent.name}/" for path in modules} == table.keys()
+    assert [path.name for path in modules if f"`{path.stem}`" not in table[f"{path.parent.name}/"]] == []

@@ -39,7 +39,7 @@ def test_a_pod_moves_where_there_is_room_so_that_another_fits() -> None:
     to = {"left": "right", "right": "left"}[eviction.node]
     assert moved(result) == {eviction.name: to}
     why = all_reasons(result.session)[f"default/{eviction.name}"]
-    assert why.message == f"makes room for default/wants; its replacement gets a place on {to}"
+    assert why.message == f"moved so that default/wants fits; its replacement gets a place on {to}"
 
 
 def test_nobody_moves_without_need_or_without_another_place() -> None:

@@ -1,4 +1,4 @@
-"""consolidation over time: what moves comes back, later and under another name, and everybody ends up with a place."""
+"""consolidation over time: what moves comes back, later and under another name, and all pods end up with a place."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_nobody_is_placed_before_being_admitted() -> None:
     assert result.session.bound == {}
     assert admitted(result) == ["job"]
     result = enqueue(asks("job", "11"), gang("job", 1), actions="allocate")
-    assert list(result.session.bound) == ["default/job-0"], "without the action nobody waits for it"
+    assert list(result.session.bound) == ["default/job-0"], "without the action no job waits for it"
 
 
 @BOTH

@@ -1,4 +1,4 @@
-"""In whatever order a policy names its actions, pods that fit are bound, and nobody is evicted for them."""
+"""In whatever order a policy names its actions, pods that fit are bound, and no pod is evicted for them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_pods_that_request_nothing_are_bound_by_backfill(evicting: str, size: in
 
 
 def test_a_place_that_is_free_is_not_offered_to_two_pods() -> None:
-    """The first pod fits, so the second, which does not fit beside it, has somebody evicted from where it can fit."""
+    """The first pod fits, so the second, which does not fit beside it, has a pod evicted from where it can fit."""
     objs = [builders.queue("default"), builders.node("n", cpu="2")]
     objs += [builders.pod_group("old", 0, phase="Running"), builders.pod("old-0", "old", node="n", priority=0)]
     for name in ("first", "second"):

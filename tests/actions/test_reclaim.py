@@ -92,7 +92,7 @@ def test_in_a_tree_the_nearest_relatives_give_way_first() -> None:
 
 
 def test_veto_a_lower_tier_that_protects_a_queue_is_heard() -> None:
-    """Volcano asks proportion only when the first tier leaves nobody, and takes what a queue deserves."""
+    """Volcano asks proportion only when the first tier leaves no candidate, and takes what a queue deserves."""
     scene = [
         node("n", cpu="6"),
         *(queue(name) for name in ("rich", "fair", "poor")),

@@ -1,4 +1,4 @@
-"""Commands as somebody types them, on the cluster of a test's module."""
+"""Commands as a user types them, on the cluster of a test's module."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_the_doctor_names_what_keeps_pods_waiting(files: Path) -> None:
         ("enqueue, allocate", "gang predicates capacity proportion", "proportion and capacity both divide the cluster"),
         ("enqueue, allocate, reclaim", "gang predicates conformance", "reclaim has no plugin that determines shares"),
         ("enqueue, allocate, preempt", "gang predicates drf", "pods of kube-system may be evicted"),
-        ("allocate", "gang predicates overcommit", "overcommit has no say without enqueue"),
+        ("allocate", "gang predicates overcommit", "overcommit has no effect without enqueue"),
     ],
 )
 def test_policies_that_hardly_mean_what_they_say(actions: str, plugins: str, problem: str) -> None:

@@ -25,7 +25,7 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def taken() -> Iterator[str]:
-    """An address that somebody else listens on."""
+    """An address that another process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 

@@ -295,7 +295,7 @@ class Cluster:
             program.wait_until(lambda: api.get(f"https://127.0.0.1:{port}/readyz").is_success)
 
     def stop_scheduler(self) -> None:
-        """Stop kube-scheduler: from then on pods that are nobody's business stay where they are."""
+        """Stop kube-scheduler: from then on pods of other schedulers stay where they are."""
         self._programs["kube-scheduler"].stop()
 
     def start_kwok(self) -> None:

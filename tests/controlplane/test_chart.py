@@ -439,7 +439,7 @@ def test_releases_stand_side_by_side_and_a_later_one_finds_the_crds(
     install(helm, cluster, "--namespace", "elsewhere")
 
 
-#: pages in the order in which somebody follows them
+#: pages in the order in which a reader follows them
 JOURNEYS = (("README.md",), ("docs/start.md", "docs/operations.md"), ("docs/migration.md",))
 
 

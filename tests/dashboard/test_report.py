@@ -283,7 +283,7 @@ async def test_causes_lead_to_the_nodes_that_have_them() -> None:
     assert found == {
         "node(s) were unschedulable": ["n1"],
         "Insufficient cpu": ["n0", "n2"],
-        "room for 1 of 3 pods": ["n3"],
+        "fits 1 of 3 pods": ["n3"],
     }
     assert (await told(service, "/nodes?job=default/g&cause=none"))["names"] == []
 

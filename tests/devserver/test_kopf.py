@@ -57,7 +57,7 @@ class FerryOperator:
             yield
         finally:
             stop.set()
-            # kopf does not always come to its end, and nobody may wait for that.
+            # kopf does not always come to its end, and no test may wait for that.
             await asyncio.to_thread(thread.join, 10)
 
     async def next(self) -> tuple[str, Any]:

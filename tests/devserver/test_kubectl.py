@@ -123,6 +123,7 @@ def within(wanted: Any, found: Any) -> bool:
     return bool(wanted == found)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", CREATED)
 def test_what_typed_clients_create_is_what_they_mean(kubectl: Kubectl, kind: str) -> None:
     command, what, *words = CREATED[kind]

@@ -1,4 +1,4 @@
-"""Who goes so that a queue may take more: looking as far as needed decides as sorting everybody."""
+"""Which pods are evicted so that a queue may take more: looking as far as needed decides as sorting all pods."""
 
 from __future__ import annotations
 

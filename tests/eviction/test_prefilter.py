@@ -1,4 +1,4 @@
-"""Who may go at most: what columns say holds of everybody who is asked alone, and sparing questions changes nothing."""
+"""Which pods may be evicted at most: columns agree with asking about each pod, and fewer questions change nothing."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def check_gangs(world: World) -> None:
 
 
 def check_victims(world: World, result: SessionResult) -> None:
-    """Nobody evicts what is critical."""
+    """Critical pods are not evicted."""
     priorities = {job.name: VALUES[job.priority] for job in world.jobs}
     for victim in evictions(result):
         assert priorities[victim.name.rpartition("-")[0]] < VALUES["critical"]
@@ -81,7 +81,7 @@ def check_starts(world: World, before: Holdings, result: SessionResult) -> None:
 
 
 def check_guarantees(world: World, before: Holdings) -> None:
-    """Nobody came to hold what is guaranteed to others; too much together is clipped, and not checked here."""
+    """No queue came to hold what is guaranteed to others; too much together is clipped, and not checked here."""
     for at, resource in enumerate(RESOURCES):
         total = sum(Size(*size)[at] for size in world.nodes.values())
         possible = all(_guaranteed(world, name, resource) <= _limit(world, name, resource) for name in world.queues)

@@ -1,4 +1,4 @@
-"""Queues whose parents lead in a circle, nowhere, or further up than anybody means: they get nothing, others go on."""
+"""Queues whose parents lead in a circle, nowhere, or further up than is meant: they get nothing, others go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dequeueStrategy: fifo`: nobody in the queue is served before a job that cannot be."""
+"""`dequeueStrategy: fifo`: no job in the queue is served before one that cannot be."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class Histories(RuleBasedStateMachine):
         self.world.forget()
 
     def teardown(self) -> None:
-        """Evictions end, nobody evicts each other, and an unchanged cluster gives nothing to decide."""
+        """Evictions end, no two jobs evict each other, and an unchanged cluster gives nothing to decide."""
         if not hasattr(self, "world"):
             return
         world = self.world

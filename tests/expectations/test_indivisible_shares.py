@@ -112,7 +112,7 @@ def test_who_stays_within_his_share_still_takes_it_back() -> None:
     ],
 )
 def test_limits_hold(barred: dict[str, Any], others: dict[str, Any]) -> None:
-    """Neither a capability nor a guarantee of somebody else is ever lent."""
+    """Neither a capability nor a guarantee of another queue is ever lent."""
     b = pod_group("b", queue="b"), *gang("b", 1, memory="")
     result = run(gpu_node(), queue("a", **barred), queue("b", **others), *job("a", 8), *b)
     assert "a" not in bound(result)

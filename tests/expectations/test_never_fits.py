@@ -1,4 +1,4 @@
-"""What can never run holds nothing: it is not admitted, and nobody waits for it."""
+"""What can never run holds nothing: it is not admitted, and no job waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What queues take back under the default rules: up to what they deserve, for good, from nobody who then lacks it."""
+"""What queues take back under default rules: up to what they deserve, for good, from no queue that then lacks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who could not be evicted, because a disruption budget forbade it, is left alone for a while: others go, or nobody."""
+"""Pods that a disruption budget kept from eviction are left alone for a while: others are evicted, or none."""
 
 from __future__ import annotations
 

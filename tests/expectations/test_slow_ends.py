@@ -1,4 +1,4 @@
-"""Pods that end slowly: their queue's room is taken until they are gone, and nobody else goes in their stead."""
+"""Pods that end slowly: they count in their queue until they are gone, and no others are evicted in their stead."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPARE = pytest.mark.parametrize("spare", [False, True], ids=["full", "idle nodes
 
 
 def world(shares: str, actions: str, *jobs: Job, spare: bool, patience: int = 0) -> World:
-    """A node with 4 CPUs, and beside it one that nobody uses."""
+    """A node with 4 CPUs, and beside it one that is empty."""
     nodes: dict[str, tuple[int, ...]] = {"n0": (4, 16)} | ({"n1": (24, 64)} if spare else {})
     queues = {name: dict(spec) for name, spec in QUEUES[shares].items()}
     return World(
@@ -39,7 +39,7 @@ def world(shares: str, actions: str, *jobs: Job, spare: bool, patience: int = 0)
 @SHARES
 @SPARE
 def test_a_preemptor_waits_for_its_victim_and_for_no_other(shares: str, spare: bool) -> None:
-    """However slowly the victim ends: after a while the room is kept for nobody any more."""
+    """However slowly the victim ends: after a while the place is no longer reserved."""
     low = Job("low", "a", count=4, least=1, cpu=1)
     live = world(shares, "preempt, reclaim", low, spare=spare, patience=6)
     live.session()

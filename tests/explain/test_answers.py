@@ -253,8 +253,8 @@ def test_nodes_are_counted_by_cause_with_the_nearest_miss() -> None:
     found = why(gang_of_8(), "job default/job")
     assert {cause.cause: cause.nodes for cause in found.nodes} == {
         "node(s) had untolerated taint {gpu: only}": 1,
-        "room for 1 of 8 pods": 1,
-        "room for 4 of 8 pods": 1,
+        "fits 1 of 8 pods": 1,
+        "fits 4 of 8 pods": 1,
     }
     assert found.would_fit == 5
     assert found.nearest.endswith("lacks 1 cpu for one more: 0 cpu left")
@@ -269,6 +269,14 @@ def test_nodes_that_lack_the_same_are_one_cause() -> None:
     found = why(state(nodes, held, one(cpu="4")), "job default/job")
     assert [(cause.nodes, cause.cause) for cause in found.nodes] == [(3, "Insufficient cpu: at least 1 cpu short")]
     assert found.nearest == "n0 lacks 1 cpu for one: 3 cpu free"
+
+
+def test_an_overcommitted_node_lacks_what_it_holds_too_much_as_well() -> None:
+    held = [pod(f"held-{i}", cpu="4", node="n") for i in range(2)]
+    found = why(state(node("n", cpu="6"), held, one(cpu="1")), "job default/job")
+    assert [cause.cause for cause in found.nodes] == ["Insufficient cpu: 3 cpu short"]
+    assert found.nearest == "n lacks 3 cpu for one: 0 cpu free"
+    assert found.would_fit == 0
 
 
 def test_a_pod_is_explained_with_its_gang() -> None:
@@ -330,7 +338,7 @@ def test_closed_queues_say_by_whom_and_are_no_part_of_the_division() -> None:
 def test_pods_that_gates_hold_back_are_not_counted_among_those_that_would_find_room() -> None:
     held = pod("job-1", "job", schedulingGates=[{"name": "example.com/wait"}])
     cluster = state(node("n"), queue("default"), pod_group("job", 2), pod("job-0", "job"), held)
-    told = "1 of the 1 that wait would find room now, 1 is held back by scheduling gates"
+    told = "1 of the 1 that wait would fit now, 1 is held back by scheduling gates"
     assert told in said(cluster, "job default/job")
 
 
@@ -341,7 +349,7 @@ def test_what_runs_has_no_reason() -> None:
     cluster.upsert("Pod", pod("job-1", "job", node="gone", phase="Pending"))
     assert said(cluster, "pod default/job-1").endswith(": it is bound to gone and does not run: node gone is not there")
     cluster.upsert("Pod", pod("job-2", "job", node="n", deleted=True))
-    assert said(cluster, "pod default/job-2").endswith(": it is on its way out of n")
+    assert said(cluster, "pod default/job-2").endswith(": it is terminating on n")
     assert answer(cluster, "job default/none") is None
     assert answer(cluster, "pod default/none") is None
     assert answer(cluster, "queue none") is None

@@ -59,7 +59,7 @@ def test_all_that_may_go_may_be_too_little(one_node: list[Any]) -> None:
     found = said(*one_node, queue("default"), elastic, waits(3, priorityClassName="high"))
     word, detail = found["preempt"]
     assert word == "VictimsDoNotSuffice"
-    assert detail == "2 of default/runs could be evicted, which leaves room for 2 of 3 pods"
+    assert detail == "2 of default/runs could be evicted, after which 2 of 3 pods fit"
 
 
 def test_an_elastic_job_is_judged_by_its_queues_share(one_node: list[Any]) -> None:

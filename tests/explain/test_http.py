@@ -168,7 +168,7 @@ async def test_nobody_learns_of_pods_that_he_may_not_read() -> None:
         ("10.0.0.1", "stromboli", "https", bearer("eve"), 401),
         ("10.0.0.1", "stromboli", "https", {"Authorization": "Basic YW5uOmFubg=="}, 401),
         ("10.0.0.1", "stromboli", "http", bearer("ann"), 403),
-        # A page that names this machine, and somebody behind a proxy on it.
+        # A page that names this machine, and a client behind a proxy on it.
         ("127.0.0.1", "evil.example.com", "http", {}, 403),
         ("127.0.0.1", "localhost", "http", {"X-Forwarded-For": "10.0.0.1"}, 403),
         ("::1", "localhost", "http", {}, 200),

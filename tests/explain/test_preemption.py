@@ -1,4 +1,4 @@
-"""Why nobody is evicted for a pod: what is said agrees with what sessions do, and with what `simulate` says."""
+"""Why no pod is evicted for a pod: what is said agrees with what sessions do, and with what `simulate` says."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_who_must_not_be_evicted_is_no_victim(of: str, on: str) -> None:
 
 
 def test_an_elastic_job_above_its_minimum_may_reclaim_and_not_preempt() -> None:
-    """The reason does not say that it evicts nobody for more: its queue's share decides."""
+    """The reason does not say that it evicts no pod for more: its queue's share decides."""
     wants = [pod_group("wants", 1, "own", phase="Running"), *gang("wants", 1, cpu="1", memory="", node="n")]
     rich = [pod_group("runs", 7, "other", phase="Running"), *gang("runs", 7, memory="", node="n")]
     more = gang("wants", 2, cpu="4", memory="")[1:]

@@ -36,7 +36,7 @@ from stromboli.state.pods import PodRecord
 from stromboli.state.refusals import Refusal
 from tests.builders import NOON, node, pod, pod_group, policy, queue, state
 
-#: each has its name in the names and labels of all that is its own, and its numbers are nobody else's
+#: each has its name in the names and labels of all that is its own, and its numbers are its own
 TENANTS = ("alder", "birch", "cedar")
 POLICY = DEFAULT_POLICY.replace("allocate, backfill", "allocate, preempt, reclaim, consolidation, backfill")
 
@@ -283,7 +283,7 @@ def test_what_a_plugin_says_in_an_error_is_for_readers_of_everything() -> None:
     words += " ".join(reason.told for reason in pending_reasons(result.session).values())
     assert "plugin telling failed: LookupError" in words
     assert not leaks(0, words)
-    # Whoever reads everything is told by the failures, which the log has.
+    # A reader of everything is told by the failures, which the log has.
     assert "birch-1" in str(result.session.failures[0].error)
     failed = plugin_failed("telling", LookupError("birch-1"))
     assert "birch" not in failed.told

@@ -221,7 +221,7 @@ SITUATIONS = {
             *waits(2, cpu="4", spec={"priorityClassName": "high"}),
         ),
         *("Unschedulable", "wait", EVICTING, (("preempt", "VictimsDoNotSuffice"),)),
-        number="room for 1 of 2 pods",
+        number="1 of 2 pods fit",
     ),
     "preemptionPolicy": Situation(
         lambda: one(

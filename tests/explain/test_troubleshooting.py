@@ -59,7 +59,7 @@ def without_weight() -> ClusterState:
 
 
 def full_in_one_dimension() -> ClusterState:
-    # The other queue wants all that is left of the cpus; of memory there is enough for everybody.
+    # The other queue wants all that is left of the cpus; of memory there is enough for all.
     return state(
         node("n", cpu="8", memory="800Gi"),
         *(

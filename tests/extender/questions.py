@@ -42,7 +42,7 @@ def in_full(pod: objects.Pod, nodes: list[str]) -> bytes:
 
 
 def whole_node(name: str) -> dict[str, Any]:
-    """A node as an API server has it, with fields that nobody here reads."""
+    """A node as an API server has it, with fields that are not read here."""
     amounts = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "8", "pods": "110"}
     return {
         "metadata": {

@@ -1,4 +1,4 @@
-"""Probes, and the server as it runs inside somebody else's loop."""
+"""Probes, and the server as it runs inside another program's event loop."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ FLAT = [queue("a", deserved={"cpu": "2", "memory": "64Gi"})]
 def test_what_is_never_evicted_and_larger_than_the_quota_never_fits(
     queues: list[crds.Queue], above: str, spec: dict[str, Any]
 ) -> None:
-    """It is not tried, and lays claim to no share; whoever may be evicted may also go above the quota."""
+    """It is not tried, and lays claim to no share; a job that may be evicted may also go above the quota."""
     size = {"count": 3, "queue": "a", **spec}
     result = decide(node("n0"), *queues, job("x", **size, priorityClassName="build"), job("y", queue="a"))
     found = why(result, "x-0")
@@ -266,7 +266,7 @@ def test_a_job_above_its_minimum_takes_its_queues_share_and_no_more(action: str,
 
 
 def test_what_a_queue_gave_back_stays_given_back() -> None:
-    """Elastic jobs of two queues come to their fair shares, and nobody is evicted after that."""
+    """Elastic jobs of two queues come to their fair shares, and no pod is evicted after that."""
     jobs = [Job("uses", "a", 8, 1, cpu=1), Job("wants", "b", 8, 1, cpu=1)]
     world = World(Engine(POLICY), {"n": (8, 64)}, {"a": {}, "b": {"weight": 3}}, jobs)
     jobs[0].pods = dict.fromkeys(jobs[0].pods, "n")

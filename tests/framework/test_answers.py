@@ -1,4 +1,4 @@
-"""Whatever a plugin answers, the session goes on for everybody else; plugin, method and answer are named."""
+"""Whatever a plugin answers, the session goes on for all others; plugin, method and answer are named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def session(answering: dict[str, Any], *, nodes: int = NODES, least: int = 2) ->
     methods = {point: _method(point, answer) for point, answer in answering.items()}
     plugin = type("Odd", (Plugin,), {"name": "odd", **methods})
     known = discover()
-    # Nobody is asked about the claims of pods that have none.
+    # No plugin is asked about the claims of pods that have none.
     claims: dict[str, Any] = {}
     if "bind_claims" in answering:
         claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
@@ -154,7 +154,7 @@ def _names_the_plugin(result: SessionResult, point: str, says: str | None = None
     assert bound == {"bad", "good"} or point not in PREFERRING
 
 
-#: points that only prefer: a failure there costs nobody a place
+#: points that only prefer: a failure there costs no pod its place
 PREFERRING = frozenset(
     {
         *("node_order", "batch_node_order", "neighbourhoods", "one_by_one", "by_amounts", "varies", "varies_on_node"),

@@ -30,11 +30,13 @@ def test_the_table_has_what_the_plugins_of_the_package_declare() -> None:
 
 def test_the_condition_the_answer_and_the_doctor_name_the_same_fields() -> None:
     cluster = state(node("n"), queue("team"), queue("q", **SET))
-    for by, actions, ignored in (
-        ("gang", "allocate", set(SET) - {"dequeueStrategy"}),
-        ("proportion", "allocate", {"deserved", "parent", "reclaimable", "affinity"}),
-        ("fairshare nodegroup", "allocate, reclaim", {"guarantee"}),
+    of_fairshare = {"weight", "capability", "deserved", "parent", "priority"}
+    for by, actions, heeded in (
+        ("gang", "allocate", set()),
+        ("proportion", "allocate", {"weight", "capability", "guarantee", "priority"}),
+        ("fairshare nodegroup", "allocate, reclaim", of_fairshare | {"reclaimable", "affinity"}),
     ):
+        ignored = set(SET) - heeded - {"dequeueStrategy"}
         session = decide(cluster, policy(by, actions=actions)).session
         answer = explain_queue(session, "q")
         assert answer is not None

@@ -132,7 +132,7 @@ def test_what_is_cut_has_a_longer_turn_when_its_queue_has_saved_for_it() -> None
 
 
 def test_what_is_cut_keeps_nothing_that_it_tried() -> None:
-    """Other jobs of its queue are placed as if it were not there, and nobody is evicted for it."""
+    """Other jobs of its queue are placed as if it were not there, and no pod is evicted for it."""
     others = [
         builders.pod_group("small", 2, queue="mass", phase="Inqueue", created=9),
         *builders.gang("small", 2, cpu="32"),

@@ -149,7 +149,7 @@ def test_the_columns_are_what_was_decided(objs: list[Any], at: int, points: set[
 
 @given(clusters(cpu=(20, 30)), st.integers(1, 120), st.sets(st.sampled_from(sorted(NEUTRAL)), min_size=1), ERRORS)
 def test_others_are_decided_as_without_the_plugin(objs: list[Any], at: int, points: set[str], answer: Any) -> None:
-    """Where there is room for everybody, whoever is not set aside gets what he gets without the plugin."""
+    """Where all pods fit, each that is not set aside gets what it gets without the plugin."""
     result = decide(objs, failing(at, frozenset(points), answer))
     aside = {failure.where for failure in result.session.failures}
     assert {failure.plugin for failure in result.session.failures} <= {"failing"}

@@ -105,7 +105,7 @@ class UndeclaredAnnotation(Plugin):
 
 
 class UndeclaredForOnePod(Plugin):
-    """`allocatable` sees the pod itself, but of annotations only those that somebody declares are kept."""
+    """`allocatable` sees the pod itself, but of annotations only those that a plugin declares are kept."""
 
     name = "team"
 

@@ -1,4 +1,4 @@
-"""Questions that take long: one at a time, users in turn, and none that nobody waits for."""
+"""Questions that take long: one at a time, users in turn, and none whose client is gone."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_another_policy_evicts_and_has_others_wait(hogged: Path) -> None:
 
 
 def test_who_comes_in_the_stead_of_an_evicted_pod_is_no_other_work(tmp_path: Path) -> None:
-    """Under a policy that evicts nobody the pods that came back never came."""
+    """Under a policy that evicts no pod the pods that came back never came."""
     lived = Lived(Engine(SHARED))
     lived.follow([node("n", cpu="4"), queue("a", **DESERVES), queue("b", **DESERVES), pod_group("hog", 1, "a")])
     for number in range(4):

@@ -1,4 +1,4 @@
-"""Files that nobody recorded: a line that says what is wrong, or a replay, in bounded time and memory.
+"""Files that were not recorded: a line that says what is wrong, or a replay, in bounded time and memory.
 
 `STROMBOLI_FUZZ=10000` tries as many.
 """

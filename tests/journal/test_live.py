@@ -1,4 +1,4 @@
-"""The journal of a service on a cluster: replayed equal, over a restart, and without what is nobody's business."""
+"""The journal of a service on a cluster: replayed equal, over a restart, and without what no reader needs."""
 
 from __future__ import annotations
 

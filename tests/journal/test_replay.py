@@ -182,7 +182,7 @@ def test_the_first_difference_is_shown(recording: Recording, tmp_path: Path) -> 
     entries = recording.entries()
     for entry in entries:
         if isinstance(entry, wire.Session):
-            # Somebody binds elsewhere than this version would.
+            # Another client binds elsewhere than this version would.
             entry.decisions = entry.decisions.replace(b"\xa4node\xa1a", b"\xa4node\xa1b")
     result = stromboli("replay", written_to(tmp_path / "file", entries))
     assert result.exit_code == 1
@@ -277,7 +277,7 @@ def test_who_could_not_be_evicted_is_left_alone_again() -> None:
 
 
 def test_who_leaves_for_another_does_so_again() -> None:
-    """Under Volcano's rules a pod evicts nobody while somebody leaves its node for it, though the node is closed."""
+    """Under Volcano's rules a pod evicts no pod while another leaves its node for it, though the node is closed."""
     text = DEFAULT_POLICY.replace("allocate, backfill", "allocate, preempt, backfill")
     recording = Recording(Engine(text, compatibility="volcano"))
     high = PriorityClass(metadata=Metadata(name="high"), value=100)

@@ -145,7 +145,7 @@ async def test_the_events_of_a_group_name_what_changed(cluster: Cluster, start: 
 
     await until(lambda: any(note.endswith("Before: NotEnoughPods.") for note in notes()))
     cluster.node("n2")
-    await until(lambda: any(note.startswith("nothing is in the way any more.") for note in notes()))
+    await until(lambda: any(note.startswith("nothing keeps it from being scheduled any more.") for note in notes()))
 
 
 @pytest.mark.parametrize(("minor", "most"), [(True, 10), (False, 14)])

@@ -3,7 +3,7 @@
     python -m tests.perf.fake_api '{"nodes": 10, "gangs": [{"name": "train", "pods": 8}]}'
 
 It serves lists in pages, watches, bindings and statuses of one made-up cluster, and says yes to whatever else is
-written. `/bench/` is for whoever measures. Its URL goes to standard output, and it ends with its standard input.
+written. `/bench/` is for the one that measures. Its URL goes to standard output, and it ends with its standard input.
 """
 
 from __future__ import annotations
@@ -425,7 +425,7 @@ def _template(gangs: Gangs) -> bytes:
 
 
 def _managed(manager: str, fields: int) -> dict[str, Any]:
-    """What the API server keeps about who owns which field; nobody here reads it."""
+    """What the API server keeps about who owns which field; it is not read here."""
     owned: dict[str, Any] = {
         f'f:field-{number}.{{"type":"Kind"}}': {".": {}, "f:value": {}} for number in range(fields)
     }

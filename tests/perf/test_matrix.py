@@ -67,6 +67,7 @@ def calls(trial: Trial, nodes: int, more: str = "") -> dict[str, int]:
     return out
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("feature", RANGES["growth"]["features"])
 def test_more_nodes_and_placed_pods_take_no_more_steps(feature: str) -> None:
     few, many = (
@@ -93,6 +94,7 @@ def test_one_changed_object_takes_no_more_steps_on_more_nodes(feature: str) -> N
     check(RANGES["changed"]["ratio"], {"tick": many / few}, f"{feature}: {few} became {many}")
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("feature", RANGES["own"]["features"])
 def test_a_pod_unlike_all_others_takes_so_many_steps(feature: str) -> None:
     few, many = (
@@ -150,7 +152,7 @@ def test_alike_pods_that_depend_on_pods_of_their_node_ask_no_other_node_again(fe
 
 
 def test_nodes_are_not_scored_for_pods_that_none_has_room_for() -> None:
-    trial = FEATURES["default, distinct, no node has room"].trial
+    trial = FEATURES["default, distinct, no pod fits"].trial
     cluster = Cluster(trial, 16, Engine(trial.policy(), registry=discover()))
     with cluster.wave(20, 20):
         session = cluster.successive()().session
@@ -192,6 +194,7 @@ def test_placed_pods_that_stay_are_not_counted_again() -> None:
     assert decide().session.view.membership.looked_at == 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "feature",
     [
@@ -207,6 +210,7 @@ def test_of_pods_that_evict_others_all_get_places(feature: str) -> None:
         assert len(cluster.successive()().session.evicted) == trial.pods
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("feature", RANGES["evictions"]["features"])
 def test_more_full_nodes_take_no_more_steps(feature: str) -> None:
     trial = replace(FEATURES[feature].trial, pods=6, groups=2)

@@ -1,4 +1,4 @@
-"""What anybody may write into an object costs no more than in proportion, counted in calls of functions."""
+"""What any user may write into an object costs no more than in proportion, counted in calls of functions."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def cost(fields: Fields) -> int:
         state.upsert("Pod", pod)
         ENGINE.decide(state.snapshot(), now=builders.NOON)
 
-    # What is read the first time only counts for nobody.
+    # What is read the first time only is not counted.
     event(cluster())
     state = cluster()
     return calls(lambda: event(state))

@@ -112,7 +112,7 @@ def served(
     With a `certificate` (PEM, with its key) it speaks HTTPS.
     """
     listening = listen(at)
-    # Whoever asks may stand still in this thread, and would be waited for.
+    # The caller may stand still in this thread, and would be waited for.
     grace = {"timeout_graceful_shutdown": 1}
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", ssl_certfile=certificate, **grace))
 

@@ -1,4 +1,4 @@
-"""The demo with its page, as somebody starts it."""
+"""The demo with its page, as a user starts it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def address(ran: Ran) -> Iterator[str]:
 
 @pytest.fixture
 def tab(browser: Browser, address: str) -> Iterator[Page]:
-    """A tab in which nothing goes wrong, and that asks nobody else."""
+    """A tab in which nothing goes wrong, and that asks no other host."""
     with opened_tab(browser, address) as tab:
         yield tab
 

@@ -161,7 +161,7 @@ async def status(app: FastAPI, path: str, client: str, url: str, token: str = ""
     ("client", "url", "token", "expected"),
     [
         ("127.0.0.1", "http://localhost", "", 200),
-        # A page that was led here, and somebody elsewhere, who must not have what loopback has.
+        # A page that was led here, and a client elsewhere, which must not have what loopback has.
         ("127.0.0.1", "http://evil.example.com", "", 403),
         ("10.0.0.9", "https://page.example.com", "", 401),
         ("10.0.0.9", "https://evil.example.com", "ann", 403),

@@ -97,7 +97,7 @@ def test_a_gang_that_fits_by_its_sum_only_is_not_admitted_and_blocks_nobody() ->
     assert (reason.reason, "side by side" in reason.message) == ("NeverFits", True)
 
 
-@tried(200)
+@tried(80)
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=6),
     st.lists(st.integers(1, 9), min_size=1, max_size=4),

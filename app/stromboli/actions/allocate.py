@@ -282,7 +282,7 @@ class _Search:
             if solution is not None:
                 return solution
         for gradient in gradients:
-            best = self._best(pending, domains.with_room(session, gradient, pods, least))
+            best = self._best(pending, domains.that_may_fit(session, gradient, pods, least))
             if best is not None:
                 return best
         return None
@@ -385,7 +385,7 @@ class _Search:
                 return _Placed(statement, 0.0, None)
         least = domains.least_placements(session, sub_job)
         for gradient in domains.gradients(session, sub_job, root):
-            candidates = domains.with_room(session, gradient, group.left(), least)
+            candidates = domains.that_may_fit(session, gradient, group.left(), least)
             while len(candidates):
                 scores = session.ask.hyper_node_scores(sub_job, candidates)
                 best = int(np.argmax(scores))

@@ -83,6 +83,6 @@ def _unpromised(session: Session, pod: PodRecord) -> Mask | None:
     nodes = session.view.nodes
     if nodes.plain or not session.rules.served_next:
         return None
-    accepting: Mask = nodes.room(nodes.rows)[PODS] >= 1 - TOLERANCE
+    accepting: Mask = nodes.available(nodes.rows)[PODS] >= 1 - TOLERANCE
     accepting[[node for node in session.outcome.vacated if session.is_vacated(pod, node)]] = False
     return accepting

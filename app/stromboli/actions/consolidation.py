@@ -34,7 +34,7 @@ class ConsolidationArguments(Arguments):
     most: int = Field(default=16, alias="maxMovedPods", ge=1)
     """How many pods may move for one job."""
     keeping: Duration = Field(default=120.0, alias="keepPlaces")
-    """How long places are kept for pods that were moved, and for those that they made room for."""
+    """How long places are kept for pods that were moved, and for those that they were moved for."""
 
 
 class Consolidation(Action):
@@ -70,7 +70,7 @@ class Consolidation(Action):
     def _serve(
         self, session: Session, policy: MovePolicy, job: Job, held_amounts: HeldAmounts, hopeless: set[Hashable]
     ) -> None:
-        """Move pods for a job, unless room was made for it already or an equal job found none."""
+        """Move pods for a job, unless it has reservations already or an equal job found no places."""
         if has_topology(job) or session.keeper.reserves(job):
             return
         if any(kind(session, job, pod) in hopeless for pod in session.view.pending(job)):

@@ -2,7 +2,7 @@
 
 Unlike reclaim it finds places for all pods together, in one HyperNode where the job asks for that. Pods that gangs can
 spare are evicted before whole gangs, at the least cost; under Volcano's rules those that give most for what they lose.
-The HyperNode is remembered: allocate of the next session tries each pod first where room was made for it.
+The HyperNode is remembered: allocate of the next session tries each pod first where pods were evicted for it.
 """
 
 from __future__ import annotations

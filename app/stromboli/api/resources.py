@@ -150,23 +150,23 @@ class Dimensions:
         return out
 
 
-def fits(request: Vector, room: npt.NDArray[np.float64], always: Collection[int] = ()) -> Mask:
-    """Whether `request` (R,) fits into `room` (R,) or (R, n), in every dimension, within the tolerance.
+def fits(request: Vector, free: npt.NDArray[np.float64], always: Collection[int] = ()) -> Mask:
+    """Whether `request` (R,) fits into `free` (R,) or (R, n), in every dimension, within the tolerance.
 
-    Dimensions with a request of zero are not compared, unless they are in `always`: there an overcommitted node has no
-    room for any request.
+    Dimensions with a request of zero are not compared, unless they are in `always`: no request fits a node that is
+    overcommitted there.
     """
-    if room.ndim == 1:
-        return np.bool_(_fits_one(request.tolist(), room.tolist(), always))  # type: ignore[return-value]
+    if free.ndim == 1:
+        return np.bool_(_fits_one(request.tolist(), free.tolist(), always))  # type: ignore[return-value]
     wanted = request.tolist()
-    if room.shape[1] <= FEW:
-        return np.array([_fits_one(wanted, node, always) for node in room.T.tolist()], np.bool_)
+    if free.shape[1] <= FEW:
+        return np.array([_fits_one(wanted, node, always) for node in free.T.tolist()], np.bool_)
     out: Mask | None = None
     for column, want in enumerate(wanted):
         if want > 0 or column in always:
-            enough = room[column] > want - TOLERANCE
+            enough = free[column] > want - TOLERANCE
             out = enough if out is None else np.logical_and(out, enough, out=out)
-    return np.ones(room.shape[1], np.bool_) if out is None else out
+    return np.ones(free.shape[1], np.bool_) if out is None else out
 
 
 def copies_on(wanted: Sequence[tuple[int, float]], idle: Sequence[float], always: Collection[int]) -> float:
@@ -202,8 +202,8 @@ def compared(request: Vector, always: Collection[int] = ()) -> Mask:
     return out
 
 
-def _fits_one(request: list[float], room: list[float], always: Collection[int]) -> bool:
+def _fits_one(request: list[float], free: list[float], always: Collection[int]) -> bool:
     for column, want in enumerate(request):
-        if (want > 0 or column in always) and room[column] <= want - TOLERANCE:
+        if (want > 0 or column in always) and free[column] <= want - TOLERANCE:
             return False
     return True

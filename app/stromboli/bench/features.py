@@ -89,7 +89,7 @@ FEATURES: Mapping[str, Feature] = {
     "default, gang": Feature(Trial(per_node=20), {"tick": 5}),
     "default, distinct": Feature(Trial(pod=_own_size), {"success": 0.2}),
     "default, 10,000 distinct": Feature(Trial(pod=_own_size, pods=10_000, groups=100), _HALF_A_GIGABYTE),
-    "default, distinct, no node has room": Feature(
+    "default, distinct, no pod fits": Feature(
         Trial(pod=_larger_than_is_left, placed=lambda _: evictions.FULL, per_node=7, always_vain=True), {"vain": 0.5}
     ),
     "default, 5,000 distinct pods wait": Feature(

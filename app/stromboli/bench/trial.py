@@ -86,7 +86,7 @@ class Trial:
     changed: Callable[[int], Objects] = _no_objects
     #: whether sessions have the policy's budget; otherwise they try all pods
     bounded: bool = False
-    #: whether pods in vain are as all others, since no pod finds room or victims
+    #: whether pods in vain are as all others, since no pod finds a node or victims
     always_vain: bool = False
     #: the PodGroups that pods in vain are in; 0 for one each, of which there are fewer than of new pods
     groups_in_vain: int = 0

@@ -55,11 +55,11 @@ def screen(glance: Glance, resource: str, problem: str = "", width: int = _WIDES
     queues = glance.queues
     if height:
         # Beside the rows: an empty line before each part, a heading of two lines in each table, and two at the end.
-        room = height - len(header) - len(nodes) - 6
-        pending = pending[: max(0, room // 3 - 3)]
-        jobs = jobs[: max(0, room // 3 - 3)]
+        lines = height - len(header) - len(nodes) - 6
+        pending = pending[: max(0, lines // 3 - 3)]
+        jobs = jobs[: max(0, lines // 3 - 3)]
         taken = sum(3 + len(rows) for rows in (pending, jobs) if rows)
-        queues = queues[: max(1, room - taken)]
+        queues = queues[: max(1, lines - taken)]
     parts: list[RenderableType] = [*header, Text(), _queues(queues, resource, width)]
     if len(queues) < len(glance.queues):
         parts.append(Text(f"and {len(glance.queues) - len(queues)} more queues", style="dim"))

@@ -1,4 +1,4 @@
-"""What sessions decided, kept as it was decided and put into words when somebody asks, in bounded memory."""
+"""What sessions decided, kept as it was decided and put into words when they are asked for, in bounded memory."""
 
 from __future__ import annotations
 

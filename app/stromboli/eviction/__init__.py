@@ -1,1 +1,1 @@
-"""Whom to evict so that others find places; for actions."""
+"""Which pods to evict so that others find places; for actions."""

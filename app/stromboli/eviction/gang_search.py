@@ -117,7 +117,7 @@ class GangSearch:
                     return
 
     def _plan(self, domain: int) -> _Plan | None:
-        """The cheapest way to make room in a HyperNode; None if none works. Leaves the session as it was."""
+        """The evictions of the lowest cost in a HyperNode; None if none suffice. Leaves the session as it was."""
         statement, units = self._session.statement(), list[Unit]()
 
         def place(group: PendingGroup, hyper_node: int) -> bool:

@@ -1,4 +1,4 @@
-"""What candidates hold on each node, in vectors: the index of who holds what where, for one set of candidates."""
+"""What candidates for eviction hold on each node, in vectors: amounts of one set of candidates."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Relocation:
         if found is not None and session.ask.refusal(pod, found[0]) is None:
             self._statement.pipeline(session.view.sub_job_of(self._job, pod), pod, found[0])
             return True
-        if any(self._make_room(pod, node) for node in self._nodes(pod)):
+        if any(self._move_away(pod, node) for node in self._nodes(pod)):
             return True
         if not self._statement and not session.kernel.varies(pod):
             self.hopeless = kind(session, self._job, pod)
@@ -129,7 +129,7 @@ class Relocation:
         nodes: list[int] = rows[np.argsort(lacks, kind="stable")[:_NODES_TRIED]].tolist()
         return nodes
 
-    def _make_room(self, pod: PodRecord, node: int) -> bool:
+    def _move_away(self, pod: PodRecord, node: int) -> bool:
         """Move others away from a node until a pod fits there, and promise it the place."""
         self._session.kernel.step()
         units: list[Statement] = []

@@ -11,7 +11,7 @@ from stromboli.kube.quotas import PODS, amounts, common_name, hard_of, used_by
 
 
 def without_quota(session: Session, job: Job) -> str:
-    """The quotas that have no room for one more pod like those of a job, with their amounts; empty for none."""
+    """The quotas that one more pod like those of a job would exceed, with their amounts; empty for none."""
     return "; ".join(_exceeded(session, job))
 
 
@@ -28,4 +28,4 @@ def _exceeded(session: Session, job: Job) -> Iterator[str]:
             and used.get(resource, 0) + more > most
         ]
         if short:
-            yield f"ResourceQuota {name} has no room for one more ({', '.join(short)}), so none is made"
+            yield f"ResourceQuota {name} would be exceeded by one more ({', '.join(short)}), so none is made"

@@ -125,7 +125,7 @@ class Answer(Part, frozen=True, kw_only=True):
     placed: int = 0
     #: how many start together
     min_member: int = 0
-    #: how many of the pods that wait would find room on nodes now
+    #: how many of the pods that wait fit on nodes now
     would_fit: int = 0
     #: what a pod that waits asks for
     request: Amounts = field(default_factory=dict)

@@ -23,7 +23,7 @@ from stromboli.workloads.native import GROUP, outer_name
 #: objects of a kind that are named
 _MOST = 5
 _SHARING = ("proportion", "capacity", "fairshare")
-#: actions that ask conformance whom to spare
+#: actions that ask conformance which pods to spare
 _EVICTING = (*RECLAIMING, *PREEMPTING, "consolidation", "shuffle")
 _TOPOLOGY = "network-topology-aware"
 _KUBE_SCHEDULER = "default-scheduler"
@@ -64,7 +64,7 @@ def policy_findings(engine: Engine) -> Iterator[Finding]:
     if reclaiming and not sharing:
         yield finding(f"{reclaiming[0]} has no plugin that determines shares", f"add {' or '.join(_SHARING)}")
     if "overcommit" in plugins and "enqueue" not in actions:
-        yield finding("overcommit has no say without enqueue", "add enqueue to the actions, or drop overcommit")
+        yield finding("overcommit has no effect without enqueue", "add enqueue to the actions, or drop overcommit")
     if any(name in actions for name in _EVICTING) and "conformance" not in plugins:
         yield finding("pods of kube-system may be evicted", "add the plugin conformance, which protects them")
     for line in engine.muted:
@@ -72,7 +72,7 @@ def policy_findings(engine: Engine) -> Iterator[Finding]:
     if "gang" not in plugins:
         yield finding("there is no gang", "without it jobs start pod by pod, whatever their minMember")
     if "predicates" not in plugins:
-        yield finding("there is no predicates", "without it taints, affinity and volumes are not heeded")
+        yield finding("there is no predicates", "without it taints, affinity and volumes are ignored")
 
 
 def queue_findings(session: Session) -> Iterator[Finding]:

@@ -19,10 +19,10 @@ from stromboli.state.pods import PodRecord
 
 
 def jobs_ahead(session: Session, job: Job, reason: Reason, willing: Mask) -> list[Job]:
-    """The jobs that wait for room only, are served before this one, and want what it wants, in order.
+    """The jobs that wait for capacity only, are served before this one, and want what it wants, in order.
 
     Those that cannot start as they are, even when others finish, take nothing from it; nor do those of queues whose
-    share is not the one that it lacks or, where it lacks room, those that go to none of its nodes (`willing`).
+    share is not the one that it lacks or, where nodes lack capacity, those that go to none of its nodes (`willing`).
     """
     ask, kernel = session.ask, session.kernel
     at_nodes = reason.stage >= Stage.Gang

@@ -183,13 +183,13 @@ def _share(session: Session, queue: Queue, pod: PodRecord) -> str:
 
 
 def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[PodRecord], where: str) -> Reason:
-    """Why evicting all pods that plugins allow does not help: they leave too little room, or the rules keep them."""
+    """Why evicting all pods that plugins allow does not help: they do not free enough, or the rules keep them."""
     view = session.view
-    room = view.nodes.future_idle().copy()
+    free = view.nodes.future_idle().copy()
     for victim in victims:
         if (node := int(view.pods.node[victim.row])) >= 0:
-            room[:, node] += view.request(victim)
-    copies = copies_that_fit(view.request(pod), room, view.nodes.always)
+            free[:, node] += view.request(victim)
+    copies = copies_that_fit(view.request(pod), free, view.nodes.always)
     copies[~session.kernel.feasible(pod, hopeful=True)] = 0
     places, needed = float(copies.sum()), max(1, session.ask.job_missing(job))
     by_job = sorted(Counter(victim.job for victim in victims).items())
@@ -202,10 +202,10 @@ def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[Po
         return _reason(word, message).saying(job.namespace, [passage, *_protected(session, victims)])
 
     if places < needed:
-        message = f"evicting all pods {where} that plugins allow would not make room"
-        return saying("VictimsDoNotSuffice", message, f"which leaves room for {places:.0f} of {needed} pods")
+        message = f"evicting all pods {where} that plugins allow would not free enough"
+        return saying("VictimsDoNotSuffice", message, f"after which {places:.0f} of {needed} pods fit")
     message = f"pods {where} could be evicted, and limits of queues, gangs or budgets keep them"
-    return saying("VictimsKept", message, f"with room for {min(places, 1e6):.0f} pods, {needed} needed")
+    return saying("VictimsKept", message, f"after which {min(places, 1e6):.0f} pods would fit, {needed} needed")
 
 
 def candidates(session: Session, job: Job, point: str) -> list[PodRecord]:

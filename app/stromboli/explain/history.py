@@ -67,7 +67,7 @@ def _nodes(session: Session, considered: Considered, chosen: int, named: Collect
     return [
         NodeScore(
             node=names[row],
-            # Room that others still hold is promised, not lacking.
+            # What terminating pods still hold is promised, not lacking.
             plugin="" if row == chosen else why.get(row, ("", ""))[0],
             cause="" if row == chosen else why.get(row, ("", ""))[1],
             scores={plugin: float(scores[row]) for plugin, scores in considered.scores.items()},

@@ -119,7 +119,7 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
         lacking = _volumes_that_lack(session, pod)
         return f"it is bound to {node} once it has {lacking}" if lacking else f"it is being bound to {node}"
     if state is PodState.Releasing:
-        return f"it is on its way out{f' of {node}' if node else ''}"
+        return f"it is terminating{f' on {node}' if node else ''}"
     why = _held_up(session, pod) if state is PodState.Running else ""
     where = f"{state.name} on {node}" if node else state.name
     return f"{where}, but {why}" if why else where
@@ -379,7 +379,7 @@ def counted(number: int, noun: str) -> str:
 def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
     gated = sum(pod.pod_class.gated for pod in waiting)
     free = len(waiting) - gated
-    rest = f", and {fitting} of the {free} that wait would find room now" if free else ""
+    rest = f", and {fitting} of the {free} that wait would fit now" if free else ""
     rest += f", {gated} {'are' if gated > 1 else 'is'} held back by scheduling gates" if gated else ""
     return f"starts with {counted(job.min_available, 'pod')}; {job.size} exist, {job.ready_count} have a place{rest}"
 

@@ -1,4 +1,4 @@
-"""What a session says at debug level: how the cluster was divided, who was kept back, and who was evicted.
+"""What a session says at debug level: how the cluster was divided, which jobs were kept back and which pods evicted.
 
 The events are those by which Volcano's guides search a log, and stay what they are; the fields beside them are ours.
 """
@@ -53,7 +53,7 @@ def _of(session: Session, queue: Queue) -> QueueGauges:
 
 
 def _kept_back(session: Session, told: Callable[[Vector], str]) -> Iterator[tuple[str, dict[str, object]]]:
-    """Queues that get nothing more, and jobs that their queue has no room for."""
+    """Queues that get nothing more, and jobs that their queue's limits keep from it."""
     for queue in session.view.queues.values():
         found = _of(session, queue)
         if not queue.open:
@@ -68,7 +68,7 @@ def _kept_back(session: Session, told: Callable[[Vector], str]) -> Iterator[tupl
 
 
 def _victims(session: Session) -> Iterator[tuple[str, dict[str, object]]]:
-    """The victims of each action, by whom they make room for."""
+    """The victims of each action, by the job that they were evicted for."""
     victims: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for each in session.decisions:
         if isinstance(each, Evict):

@@ -106,7 +106,7 @@ class JobRow(Part, frozen=True, kw_only=True):
     who: str
     #: since when it waits, in seconds since the epoch; 0 where it does not
     since: float = 0.0
-    #: its place among the jobs of its queue that only wait for room, in the order in which they are served; 0 for none
+    #: its place in the order of the jobs of its queue that only wait for capacity; 0 for none
     position: int = 0
     #: what its pods ask for beside cpu, memory and storage
     cards: Amounts = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Where a pod would go: nodes by what keeps it from them, the one that comes closest, and who holds the room."""
+"""Where a pod would go: nodes by what keeps it from them, the nearest of them, and the jobs that hold what it lacks."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ from stromboli.api.resources import (
     UNKNOWN,
     Mask,
     Matrix,
-    Rows,
     Vector,
     compared,
-    copies_that_fit,
     exact,
     told,
 )
 from stromboli.explain.answers import Amounts, Holding, NodeCause
-from stromboli.explain.rooms import between, replaced, together
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Relation
 from stromboli.framework.plugin.report import QueueGauges
 from stromboli.framework.reasons import insufficient, resource_name
 from stromboli.framework.session.session import Session
+from stromboli.placement.fitting import Alike, fitting
 from stromboli.state.pods import PodRecord
 
 #: holders that are named
@@ -46,9 +44,9 @@ class Places:
     #: which nodes have each of the causes
     where: dict[str, Mask] = field(default_factory=dict)
     nearest: str = ""
-    #: those that would take it if they had room
+    #: those that would take it if they had more free
     willing: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
-    #: the columns in which it is room that is lacking, on any of those
+    #: the columns of the resources that are lacking on any of those
     lacking: list[int] = field(default_factory=list)
     #: the node that comes closest, -1 without one
     closest: int = -1
@@ -92,8 +90,8 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     """What keeps a pod from each node; `count` pods like it wait."""
     view, out = session.view, Places()
     out.willing = np.ones(len(view.nodes), np.bool_)
-    relations = between(session, pod)
-    of_gang = replaced(relations) if count > 1 else set()
+    alike = Alike(session, pod)
+    of_gang = alike.replaced if count > 1 else set()
     for cause, failed in session.kernel.causes(pod):
         if cause in of_gang:
             continue
@@ -102,8 +100,8 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     willing = np.flatnonzero(out.willing)
     if not len(willing):
         return out
-    request, room = view.request(pod), view.nodes.room(willing)
-    short = _shortage(session, request, room)
+    request, free = view.request(pod), view.nodes.available(willing)
+    short = _shortage(session, request, free)
 
     def among(some: Mask) -> Mask:
         """Some of the nodes that are willing, as a mask over all."""
@@ -113,16 +111,16 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
 
     for cause, lack in _lacking(session, pod, short):
         out.add(cause, among(lack))
-    alone = np.minimum(copies_that_fit(request, room, view.nodes.always), count)
-    copies = _in_gang(session, willing, alone, relations)
+    alone = alike.alone(free, count)
+    copies = alike.together(willing, alone)
     crowded = (alone > 0) & (copies == 0)
     if crowded.any():
-        out.add(_crowding(relations), among(crowded))
+        out.add(_crowding(alike.relations), among(crowded))
     for number in np.unique(copies[copies > 0]).tolist():
-        out.add(f"room for {number:.0f} of {count} pods", among(copies == number))
+        out.add(f"fits {number:.0f} of {count} pods", among(copies == number))
     if copies.sum() < count:
         # What is lacking is what the next pod lacks.
-        left = room - request[:, None] * copies
+        left = free - request[:, None] * copies
         short = _shortage(session, request, left)
         out.lacking = np.flatnonzero((short > 0).any(axis=1)).tolist()
         if out.lacking:
@@ -130,22 +128,15 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     return out
 
 
-def _in_gang(session: Session, willing: Rows, copies: Vector, relations: list[Relation]) -> Vector:
-    """The copies that nodes (`willing`, by row) take together, of those that each has room for."""
-    everywhere = np.zeros(len(session.view.nodes))
-    everywhere[willing] = copies
-    return together(everywhere, relations)[willing]
-
-
 def _crowding(relations: list[Relation]) -> str:
-    """Why a node with room takes none of a gang: rules between its pods, by name."""
+    """Why a node that a pod fits on alone takes none of a gang: rules between its pods, by name."""
     rules = " and ".join(sorted({each.words for each in relations if isinstance(each, Apart | Balanced | Limited)}))
-    return f"left to no pod of the gang by {rules}"
+    return f"fits a pod alone, and none beside the gang's others by {rules}"
 
 
-def _shortage(session: Session, request: Vector, room: Matrix) -> Matrix:
+def _shortage(session: Session, request: Vector, free: Matrix) -> Matrix:
     """What each node lacks of what is asked for, shape (dimensions, nodes)."""
-    short: Matrix = np.where(compared(request, session.view.nodes.always)[:, None], request[:, None] - room, 0.0)
+    short: Matrix = np.where(compared(request, session.view.nodes.always)[:, None], request[:, None] - free, 0.0)
     short[short < TOLERANCE] = 0.0
     return short
 
@@ -181,15 +172,15 @@ def _named(session: Session, pod: PodRecord, vector: Vector) -> str:
     )
 
 
-def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, room: Matrix, copies: Vector) -> None:
-    """The node that lacks least for one more pod than it has room for."""
+def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, left: Matrix, copies: Vector) -> None:
+    """The node that lacks least for one more pod than fit on it."""
     relative = np.where((short > 0).any(axis=0), _relative(session, pod, short), np.inf)
     best = int(np.argmin(relative))
     out.closest = int(np.flatnonzero(out.willing)[best])
     name, lack = session.view.nodes.name(out.closest), short[:, best]
     names = session.view.dimensions
     free = ", ".join(
-        f"{told(names[c], max(0.0, float(room[c, best])))} {resource_name(names, pod, c)}"
+        f"{told(names[c], max(0.0, float(left[c, best])))} {resource_name(names, pod, c)}"
         for c in np.flatnonzero(lack > 0).tolist()
     )
     taken, some = int(copies[best]), "one more" if copies[best] else "one"
@@ -198,24 +189,9 @@ def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, 
 
 
 def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
-    """How many of some pods find room on nodes now, class by class, rules between the pods of a class considered."""
-    view = session.view
-    idle = view.nodes.room(view.nodes.rows).copy()
-    by_class: dict[int, list[PodRecord]] = {}
-    for pod in pods:
-        if not pod.pod_class.gated:
-            by_class.setdefault(pod.pod_class.id, []).append(pod)
-    placed = 0
-    for alike in by_class.values():
-        request, left = view.request(alike[0]), len(alike)
-        relations = between(session, alike[0])
-        willing = np.flatnonzero(session.kernel.without(alike[0], replaced(relations)))
-        room = np.minimum(copies_that_fit(request, idle[:, willing], view.nodes.always), left)
-        copies = _in_gang(session, willing, room, relations).astype(np.intp)
-        taken = np.minimum(copies, np.maximum(left - np.concatenate([[0], np.cumsum(copies)[:-1]]), 0))
-        idle[:, willing] -= request[:, None] * taken
-        placed += int(taken.sum())
-    return placed
+    """How many of some pods fit on nodes now, those with scheduling gates left out."""
+    nodes = session.view.nodes
+    return fitting(session, [pod for pod in pods if not pod.pod_class.gated], nodes.available(nodes.rows).copy())
 
 
 def holders(session: Session, nodes: Mask, columns: Sequence[int], waiting: Job) -> list[Holding]:

@@ -241,7 +241,7 @@ class Rehearsal:
         self._environment = replace(environment, extender=self._extender)
         self._now = now
         self._work = _Work(most_steps)
-        #: whether who asked has waited so long that nothing more should be tried
+        #: whether the caller has waited so long that nothing more should be tried
         self.late = late
 
     @property

@@ -9,7 +9,7 @@ from stromboli.api.resources import in_bytes, listed, told_quantity
 from stromboli.explain.answers import Answer, Holding, QueueAnswer
 from stromboli.explain.jobs import counted
 
-_WHO = {"wait": "no one; it may pass by itself", "user": "the user", "admin": "an administrator"}
+_WHO = {"wait": "no one; it may resolve by itself", "user": "the user", "admin": "an administrator"}
 #: spans of time, the longest first
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}

@@ -142,10 +142,10 @@ class Extender:
         return verdict(published, record)
 
     def _may_move(self, published: Published, pod: PodRecord, nominated: str, names: Sequence[str]) -> bool:
-        """Whether a decided pod may go to the node that kube-scheduler has made room on instead."""
+        """Whether a decided pod may go to the node on which kube-scheduler preempted pods instead."""
         decided = published.place(pod)
         elsewhere = decided is not None and decided not in names
-        return elsewhere and published.may_be_on(pod, nominated) and self._source.has_room(pod, nominated)
+        return elsewhere and published.may_be_on(pod, nominated) and self._source.fits_on(pod, nominated)
 
 
 def _not_known(pod: Pod) -> Reason:

@@ -10,7 +10,7 @@ import numpy as np
 from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Matrix, Rows, fits
-from stromboli.extender.gang_room import fits_whole, victims_on
+from stromboli.extender.gang_fit import fits_whole, victims_on
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.diagnosis.explain import why
@@ -60,7 +60,7 @@ class Published:
         self.session = session
         self._rows = rows
         self._running: dict[str, PodRecord] | None = None
-        #: whether evictions can make room for a gang, by key and priority of the pod
+        #: whether a gang can fit after evictions, by key and priority of the pod
         self._gangs: dict[tuple[str, int], bool] = {}
 
     def pod(self, key: str, uid: str) -> PodRecord | None:
@@ -98,8 +98,8 @@ class Published:
             return False
         return bool(self.session.kernel.feasible(pod)[row])
 
-    def room_for_gang(self, pod: PodRecord) -> bool:
-        """Whether evictions for a pod and the other members of its gang can make room for all of them."""
+    def gang_can_fit(self, pod: PodRecord) -> bool:
+        """Whether a pod and all other members of its gang fit after the evictions that are possible for them."""
         job, key = self.job(pod), (pod.job, pod.spec_priority or 0)
         if job is None:
             return True
@@ -108,22 +108,22 @@ class Published:
         return self._gangs[key]
 
     def may_evict(self, pod: PodRecord) -> bool:
-        """Whether a pod only lacks resources: its gang is complete, can have room as a whole, and no node is promised
+        """Whether a pod only lacks resources: its gang is complete and can fit as a whole, and no node is promised
         to the pod."""
         job, session = self.job(pod), self.session
         if job is None or session.view.pods.state[pod.row] != PodState.Pending or pod.pod_class.gated:
             return False
         if job.key in session.view.never_fits or session.ask.closed(job.queue) is not None:
             return False
-        return session.ask.job_valid(job) is None and self.room_for_gang(pod)
+        return session.ask.job_valid(job) is None and self.gang_can_fit(pod)
 
     def rows(self, names: Sequence[str]) -> Rows:
         """The rows of nodes, -1 for those that the session did not know."""
         return np.fromiter(map(self.session.view.nodes.facts.index.get, names, repeat(-1)), np.intp, len(names))
 
     def clearable(self, pod: PodRecord, nodes: Rows) -> Mask:
-        """On which nodes, given by row, evictions of less important pods would let a pod in, shape (nodes,): then they
-        would have room for it that it may use, and now they have not."""
+        """On which nodes, given by row, evictions of less important pods would let a pod in, shape (nodes,): then it
+        would fit there and be allowed to, and now it is not."""
         view, out = self.session.view, np.zeros(len(nodes), np.bool_)
         known = np.flatnonzero(nodes >= 0)
         if not len(known) or pod.pod_class.spec.preemption_policy == "Never" or not self.may_evict(pod):
@@ -158,7 +158,7 @@ class Published:
         overused = session.ask.overused(job.queue)
         if overused is not None:
             return overused
-        room, refusal = session.ask.allocatable(job.queue, pod)
-        if room:
-            room, refusal = session.ask.startable(job.queue, pod)
-        return None if room else refusal or self.why(pod)
+        allowed, refusal = session.ask.allocatable(job.queue, pod)
+        if allowed:
+            allowed, refusal = session.ask.startable(job.queue, pod)
+        return None if allowed else refusal or self.why(pod)

@@ -25,8 +25,8 @@ class Source(Protocol):
         """Whether a refusal of these nodes may be outdated: a change or a decision is expected."""
         ...
 
-    def has_room(self, pod: PodRecord, node: str) -> bool:
-        """Whether a node has room for a pod now, if no pods that are expected elsewhere arrive."""
+    def fits_on(self, pod: PodRecord, node: str) -> bool:
+        """Whether a pod fits on a node now, if no pods that are expected elsewhere arrive."""
         ...
 
     async def news(self) -> None:
@@ -46,7 +46,7 @@ class Standing:
     def behind(self, pod: Pod, names: Sequence[str]) -> bool:
         return False
 
-    def has_room(self, pod: PodRecord, node: str) -> bool:
+    def fits_on(self, pod: PodRecord, node: str) -> bool:
         return False
 
     async def news(self) -> None:

@@ -103,14 +103,14 @@ class Placed:
 
 
 class Choice:
-    """The pod may use any node that passes its predicates and has room."""
+    """The pod may use any node that passes its predicates and that it fits on."""
 
     def __init__(self, published: Published, pod: PodRecord) -> None:
         self._published = published
         self._session = session = published.session
         self._pod = pod
         self._board = session.kernel.board(pod)
-        self._room = _has_room(self._board)
+        self._fits = _fits_now(self._board)
 
     def judge(self, names: Sequence[str]) -> Judgement:
         session, n, rows = self._session, len(self._session.view.nodes), self._published.rows(names)
@@ -121,9 +121,9 @@ class Choice:
             codes[:n][failed] = len(causes)
             causes.append(Cause(f"NoMatchingNode: {message}"))
         board = self._board
-        codes[board.rows[self._room]] = _PASSES
+        codes[board.rows[self._fits]] = _PASSES
         full = np.zeros(n + 1, np.bool_)
-        full[board.rows[~self._room]] = True
+        full[board.rows[~self._fits]] = True
         # Only for the nodes in question, which may be few.
         asked = rows[full[rows]]
         lacking = _first_lacking(board, session.view.nodes, asked)
@@ -140,7 +140,7 @@ class Choice:
     def scores(self, names: Sequence[str]) -> list[int]:
         board, rows = self._board, self._published.rows(names)
         total = np.full(len(self._session.view.nodes) + 1, np.nan)
-        total[board.rows[self._room]] = board.scores[self._room]
+        total[board.rows[self._fits]] = board.scores[self._fits]
         known = np.flatnonzero(~np.isnan(total[rows]))
         out = np.zeros(len(names), np.int64)
         if len(known):
@@ -162,13 +162,13 @@ def verdict(published: Published, pod: PodRecord) -> Verdict:
     return Refused(objection, lambda names: published.clearable(pod, published.rows(names)))
 
 
-def _has_room(board: Board) -> npt.NDArray[np.bool_]:
-    """Whether each node of a board has room now; a best-effort pod only counts as one of the node's pods."""
+def _fits_now(board: Board) -> npt.NDArray[np.bool_]:
+    """Whether the pod fits on each node of a board now; a best-effort pod only counts as one of the node's pods."""
     return board.places() if board.pod.pod_class.best_effort else board.fits_idle
 
 
 def _first_lacking(board: Board, nodes: Nodes, rows: Rows) -> Rows:
-    """The first column in which each node lacks room for the pod, shape (rows,)."""
+    """The first resource, by column, that each node lacks for the pod, shape (rows,)."""
     request, always = board.request, () if board.pod.pod_class.best_effort else nodes.always
     short = (nodes.idle[:, rows] <= request[:, None] - TOLERANCE) & compared(request, always)[:, None]
     first: Rows = np.argmax(short, axis=0)

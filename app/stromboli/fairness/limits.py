@@ -1,4 +1,4 @@
-"""The reason why a queue has no room, in the same words whichever plugin limits it."""
+"""The reason why a queue may not take more, in the same words whichever plugin limits it."""
 
 from __future__ import annotations
 

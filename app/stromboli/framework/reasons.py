@@ -163,7 +163,7 @@ TURN_PENDING_AGAIN = _turn_pending("when all others of its queue had theirs")
 TURN_TOO_LONG = Reason(
     Stage.QueueShare,
     "TurnTooLong",
-    "looking for places for the PodGroup takes more steps than a turn may: it has longer turns, and those come seldom",
+    "placing the PodGroup takes more steps than a turn allows: it gets longer turns less often",
     Actionable.Admin,
     "`session.steps` of the policy says how many steps a turn may take",
 )
@@ -203,7 +203,7 @@ def no_nodes() -> Reason:
 def moved(node: str, beneficiary: str, namespace: str) -> Reason:
     """A pod of `namespace` that was evicted while another place is kept for its replacement."""
     who = beneficiary if namespace_of(beneficiary) == namespace else FOREIGN_POD_GROUP
-    message = f"makes room for {who}; its replacement gets a place on {node}"
+    message = f"moved so that {who} fits; its replacement gets a place on {node}"
     return Reason(Stage.Placement, "Moved", message, Actionable.Wait)
 
 

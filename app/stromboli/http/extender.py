@@ -36,7 +36,7 @@ class LiveSessions:
         """Whether a refusal of these nodes may be outdated.
 
         It may be while the pod is unknown, its PodGroup may be about to be created, or a session is due; and while no
-        node seems to have room although kube-scheduler offers them.
+        it seems to fit on no node although kube-scheduler offers them.
         """
         key, state = object_key(pod), self._state
         record = state.record(key)
@@ -49,8 +49,8 @@ class LiveSessions:
             return False
         return not self._service.up_to_date or self._seem_full(record, names)
 
-    def has_room(self, pod: PodRecord, node: str) -> bool:
-        """Whether a node has room for a pod now, if no pods that are expected elsewhere arrive."""
+    def fits_on(self, pod: PodRecord, node: str) -> bool:
+        """Whether a pod fits on a node now, if no pods that are expected elsewhere arrive."""
         row = self._state.nodes.by_name.get(node)
         if row is None:
             return False
@@ -68,7 +68,7 @@ class LiveSessions:
         await self._service.news()
 
     def _seem_full(self, pod: PodRecord, names: Sequence[str]) -> bool:
-        """Whether no node has room for a pod, though one of them only has pods that kube-scheduler knows of."""
+        """Whether a pod fits on no node, though one of them only has pods that kube-scheduler knows of."""
         nodes, request = self._state.nodes, self._state.classes.request(pod.pod_class)
         rows = np.array([row for name in names if (row := nodes.by_name.get(name)) is not None], np.intp)
         if not len(rows) or fits(request, nodes.allocatable[:, rows] - nodes.used[:, rows]).any():

@@ -129,7 +129,7 @@ class _Writer:
             self._event(Gone(kind, key), now)
 
     def session(self, segment: Segment, session: wire.Session) -> None:
-        """What happened before a session, and whom it evicted."""
+        """What happened before a session, and which pods it evicted."""
         history, now = self.history, session.now
         if segment is not self._segment:
             self._begin(segment, now)

@@ -190,7 +190,7 @@ class Reasons(Struct, array_like=True):
 
 
 class Began(Item, tag="began"):
-    """Who records a segment, and since when."""
+    """The recorder of a segment, and since when it records."""
 
     #: of the process
     run: str
@@ -264,7 +264,7 @@ _entries: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
 
 
 def told(error: BaseException) -> str:
-    """What an error says, as far as there is room for it in a line."""
+    """What an error says, as far as it fits in a line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 

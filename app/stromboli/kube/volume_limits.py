@@ -49,7 +49,7 @@ class VolumeLimits:
         for driver, installed in self._attached().required(pod):
             yield f"node(s) did not have the CSI driver {driver}", installed
         if self.concerns(pod):
-            yield Passing("node(s) exceed max volume count"), self._attached().room_for(pod)
+            yield Passing("node(s) exceed max volume count"), self._attached().below_limits(pod)
             unknown = self._placed.traits(unmigrated_disks).by_value.get(True)
             if unknown is not None:
                 yield Passing(_UNCOUNTED), self._attached().countable(unknown)
@@ -117,7 +117,7 @@ class _Attached:
             for number in sorted(self._required.keys() & self._mounted.of(pod.row)[1].tolist()):
                 yield self._required[number]
 
-    def room_for(self, pod: PodRecord) -> Mask:
+    def below_limits(self, pod: PodRecord) -> Mask:
         """The nodes whose limits admit a pod's volumes, shape (nodes,)."""
         self._catch_up()
         out = np.ones(self._nodes, np.bool_)

@@ -1,4 +1,4 @@
-"""Lifts the scheduling gates of pods that their queues have room for."""
+"""Lifts the scheduling gates of pods that their queues may allocate."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Borrowing: what to do with room that no queue's share reaches, because shares do not divide.
+"""Borrowing: queues borrow capacity that no queue's share reaches, because shares do not divide.
 
 Two queues that each deserve half of a node cannot each have half of it when their pods ask for all of it. When every
 job that waits is beyond its queue's share, the queue furthest below its own gets one job more than that. No pod is
-evicted for it, and nodes for which a job waits within its share are left alone: their room is not spare.
+evicted for it, and nodes for which a job waits within its share are left alone: their capacity is not spare.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Turn = Callable[[Job, PendingJob, Mask], object]
 
 
 def borrow_leftover(session: Session, jobs: Iterable[Job], turn: Turn) -> None:
-    """Give the queues furthest below their shares a job more, one after the other, while there is spare room.
+    """Give the queues furthest below their shares a job more, one after the other, while capacity is left.
 
     `jobs` are those that had their turns.
     """
@@ -65,7 +65,7 @@ class _Borrowing:
                 heapq.heappush(heap, (session.ask.queue_key(session.view.queues[name]), name))
 
     def _possible(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs that have a pod for which some node may have room now."""
+        """The jobs that have a pod that may fit on some node now."""
         view = self._session.view
         most = view.nodes.idle.max(axis=1, initial=0.0)
         rows = view.membership.all_pending()[0].rows

@@ -28,23 +28,23 @@ def gradients(session: Session, of: Job | SubJob, root: int, *, evicting: bool =
     return [np.array([root], np.intp)] if found is None else found
 
 
-def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], least: int) -> Rows:
-    """The HyperNodes, of some, whose nodes have room, now or later, for `least` of the pods.
+def that_may_fit(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], least: int) -> Rows:
+    """The HyperNodes, of some, on whose nodes `least` of the pods may fit, now or later.
 
     What is left out cannot work; what is left need not. The whole cluster is never left out: trying it finds out why.
     """
-    room = room_for(session, pods, hyper_nodes)
-    kept: Rows = hyper_nodes[(room >= least) | (hyper_nodes == session.view.topology.top)]
+    most = copies_in(session, pods, hyper_nodes)
+    kept: Rows = hyper_nodes[(most >= least) | (hyper_nodes == session.view.topology.top)]
     return kept
 
 
-def room_for(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> Vector:
-    """For how many of some pods each of some HyperNodes has room, now or later, at most; shape (HyperNodes,).
+def copies_in(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> Vector:
+    """How many of some pods fit in each of some HyperNodes, now or later, at most; shape (HyperNodes,).
 
-    Of pods whose place depends on others only amounts count. A HyperNode without room has no part in what a plugin
-    gives the best of several, so it is left out for all pods or for none.
+    Of pods whose place depends on others only amounts count. A HyperNode that they do not fit in has no part in
+    what a plugin gives the best of several, so it is left out for all pods or for none.
     """
-    tree, room = session.view.topology, np.zeros(len(hyper_nodes))
+    tree, most = session.view.topology, np.zeros(len(hyper_nodes))
     by_class: dict[Hashable, list[PodRecord]] = {}
     for pod in pods:
         by_class.setdefault(session.kernel.identity(pod), []).append(pod)
@@ -54,8 +54,8 @@ def room_for(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> 
             session, alike[0], len(alike)
         )
         sums = tree.sums(copies)[hyper_nodes] if alone is None else copies[alone].sum()
-        room += np.minimum(sums, len(alike))
-    return room
+        most += np.minimum(sums, len(alike))
+    return most
 
 
 def least_placements(session: Session, of: Job | SubJob) -> int:
@@ -124,7 +124,7 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
 
 
 def _too_small(session: Session, job: Job, tier: int) -> str:
-    """The largest HyperNode up to a tier, in words, if even empty it has no room for a gang of equal pods."""
+    """The largest HyperNode up to a tier, in words, if a gang of equal pods does not even fit when it is empty."""
     view = session.view
     tree, rows = view.topology, view.membership.pending(job.index)
     together = job.min_available - job.ready_count
@@ -132,19 +132,19 @@ def _too_small(session: Session, job: Job, tier: int) -> str:
     if job.highest_tier is None or job.highest_tier > tier or job.ready_count or not alike:
         return ""
     copies = copies_that_fit(view.request(view.record(int(rows[0]))), view.nodes.allocatable, view.nodes.always)
-    room = tree.sums(np.clip(copies, 0, together))
+    fitting = tree.sums(np.clip(copies, 0, together))
     within = np.flatnonzero(tree.tiers <= tier)
-    largest = int(within[np.argmax(room[within])])
-    if room[largest] >= together:
+    largest = int(within[np.argmax(fitting[within])])
+    if fitting[largest] >= together:
         return ""
-    return f"the largest, {tree.name(largest)}, fits {room[largest]:.0f} of {together} pods when it is empty"
+    return f"the largest, {tree.name(largest)}, fits {fitting[largest]:.0f} of {together} pods when it is empty"
 
 
 def _copies_by_amounts(session: Session, pod: PodRecord, most: float) -> Vector:
-    """For how many copies of a pod each node has room now or later, `most` at most, by amounts; shape (nodes,)."""
+    """How many copies of a pod fit on each node by amounts, now or later, `most` at most; shape (nodes,)."""
     nodes = session.view.nodes
-    room = np.maximum(nodes.room(nodes.rows), nodes.future_idle())
-    return np.clip(copies_that_fit(session.view.request(pod), room, nodes.always), 0, most)
+    free = np.maximum(nodes.available(nodes.rows), nodes.future_idle())
+    return np.clip(copies_that_fit(session.view.request(pod), free, nodes.always), 0, most)
 
 
 def copies_on_nodes(session: Session, pod: PodRecord, most: float = np.inf) -> Vector:

@@ -1,4 +1,4 @@
-"""The scheduling gate by which a pod waits for room in its queue, as Volcano's webhook puts it on pods that ask for it.
+"""The scheduling gate by which a pod waits until its queue may allocate it, as Volcano's webhook adds it on request.
 
 While the gate is there no cluster autoscaler makes nodes for the pod. It is lifted once the queue can allocate the pod,
 which a later session then places like any other. Until then its queue keeps what it asks for from other pods.
@@ -20,8 +20,8 @@ def lift_gates(session: Session, job: Job, pods: Sequence[PodRecord]) -> None:
         return
     lifted = session.view.lifted_gates.now
     for pod in session.ask.in_task_order([pod for pod in pods if pod.row not in lifted]):
-        room, refusal = session.ask.allocatable(job.queue, pod)
-        if room:
+        allowed, refusal = session.ask.allocatable(job.queue, pod)
+        if allowed:
             lifted.add(pod.row)
             session.decisions.append(LiftGate(pod.namespace, pod.name, pod.uid))
         elif refusal is not None:

@@ -1,7 +1,7 @@
 """Reserved places go to their pods before the first action of a session runs, whatever the order of actions.
 
-Pods are bound there as soon as they have room and their job may start, and are promised their places until then. What
-cannot be had any more is given back with its room.
+Pods are bound there as soon as they fit and their job may start, and are promised their places until then. What
+cannot be had any more is given back with what was evicted for it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _outranking(session: Session, queue: int, holders: Sequence[Job]) -> list[Jo
 
 
 def _outranks(session: Session, job: Job, holder: Job) -> bool:
-    """Whether a job is more important than another, and did not wait already when room was made for that."""
+    """Whether a job is more important than another, and did not wait already when pods were evicted for that."""
     before = session.ask.job_order(job) < session.ask.job_order(holder)
     return before and job.priority > holder.priority and job.key not in session.keeper.reservations[holder.key].passed
 

@@ -2,9 +2,9 @@
 
 A trial places the groups of a job one after the other. Which groups take turns, and with how many pods, follows from
 counts alone while no pod is refused or waits: so the turns of one trial are those in every HyperNode that is sure to
-have room for all its pods. There only the amounts in HyperNodes are followed, turn by turn and in all at once, and no
-pod is placed. A HyperNode is sure to have room for so many pods when its nodes hold as many of the largest of them:
-while fewer are placed, one of the nodes has room for one more.
+fit all its pods. There only the amounts in HyperNodes are followed, turn by turn and in all at once, and no pod is
+placed. A HyperNode is sure to fit so many pods when its nodes fit as many of the largest of them: while fewer are
+placed, one more fits on one of the nodes.
 
 What is foretold is the score that the trial would find, to the bit. Where anything else may happen nothing is
 foretold.
@@ -66,7 +66,7 @@ def predict_scores(session: Session, turns: Sequence[Turn], roots: Rows) -> Vect
 
 
 def _may_be_refused(session: Session, turns: Iterable[Turn], pods: Iterable[PodRecord]) -> bool:
-    """Whether anything beyond the room of nodes may keep a pod from one."""
+    """Whether anything beyond the capacity of nodes may keep a pod from one."""
     if session.ask.may_refuse or session.view.shard is not None:
         return True
     if any(turn.sub_job.nominated_hyper_node != NOWHERE for turn in turns):
@@ -95,8 +95,8 @@ class _Prediction:
         self._roots_are_leaves = bool((tree.tiers[roots] == tree.tiers.min()).all())
         by_class: dict[Hashable, PodRecord] = {session.kernel.identity(pod): pod for pod in pods}
         self._alike = len(by_class) == 1
-        #: how many pods of each class leaves have room for at most, and how many of any for sure, shape (leaves,)
-        self._room = {key: self._copies(pod) for key, pod in by_class.items()}
+        #: how many pods of each class fit in leaves at most, and how many of any for sure, shape (leaves,)
+        self._at_most = {key: self._copies(pod) for key, pod in by_class.items()}
         self._sure = self._sure_copies(list(by_class.values()))
         #: what turns have placed in leaves so far
         self._placed: Vector = np.zeros(len(self._leaves))
@@ -136,10 +136,10 @@ class _Prediction:
         return ordered[np.unique(self._of_root[ordered], return_index=True)[1]]
 
     def _most(self, turn: Turn) -> Vector:
-        """For how many pods of a turn's group leaves have room at most, shape (leaves,)."""
+        """How many pods of a turn's group fit in leaves at most, shape (leaves,)."""
         identity, most = self._session.kernel.identity, np.zeros(len(self._leaves))
         for key in {identity(pod): None for pod in turn.pods}:
-            most += self._room[key]
+            most += self._at_most[key]
         return most - self._placed if self._alike else most
 
     def _copies(self, pod: PodRecord) -> Vector:
@@ -152,5 +152,5 @@ class _Prediction:
         rows = reduce(np.intersect1d, [board.rows for board in boards])
         copies = np.zeros(len(nodes))
         largest = np.maximum.reduce([board.request for board in boards])
-        copies[rows] = np.maximum(copies_that_fit(largest, nodes.room(rows), nodes.always), 0)
+        copies[rows] = np.maximum(copies_that_fit(largest, nodes.available(rows), nodes.always), 0)
         return self._session.view.topology.sums(copies)[self._leaves]

@@ -1,4 +1,4 @@
-"""Whether a pod may start now that gets a place: terminating pods hold the room of their queues until they are gone."""
+"""Whether a pod may start now that gets a place: terminating pods count in their queues until they are gone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stromboli.state.pods import PodRecord
 def startable(session: Session, job: Job, pod: PodRecord, count: int) -> int:
     """How many of `count` pods like one of a job may be bound now; if it is none, the reason is kept for the pod."""
     if not session.ledger.evicts and session.view.terminating is None:
-        # No pod holds room that a queue gets back later.
+        # No pod holds capacity that a queue gets back later.
         return count
-    room, why = session.ask.startable(job.queue, pod, count)
-    if not room and why is not None:
+    number, why = session.ask.startable(job.queue, pod, count)
+    if not number and why is not None:
         session.view.trace.promised[pod.row] = why
-    return room
+    return number
 
 
 def may_start(session: Session, job: Job, pod: PodRecord) -> bool:

@@ -118,7 +118,7 @@ class _Draw:
         alike, model = self._likely(0.5), self._model()
         for index in range(size):
             cpu, labels, annotations, more = model if alike else self._model()
-            node = self._room(cpu) if running else ""
+            node = self._node_for(cpu) if running else ""
             if running and not node:
                 continue
             labels, annotations = {"part": str(index // 2), **labels}, {_GROUP: name, **annotations}
@@ -144,12 +144,12 @@ class _Draw:
     def _some(self, keys: list[str]) -> dict[str, str]:
         return {key: self._chance.choice(self._values[key]) for key in keys if self._likely(0.7)}
 
-    def _room(self, cpu: int) -> str:
-        """A node with room, which is then used; empty if there is none."""
-        with_room = [name for name, idle in self._idle.items() if idle >= cpu]
-        if not with_room:
+    def _node_for(self, cpu: int) -> str:
+        """A node with enough idle CPU, which is then used; empty if there is none."""
+        fitting = [name for name, idle in self._idle.items() if idle >= cpu]
+        if not fitting:
             return ""
-        node = self._chance.choice(with_room)
+        node = self._chance.choice(fitting)
         self._idle[node] -= cpu
         return node
 

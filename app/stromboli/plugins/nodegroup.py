@@ -87,7 +87,7 @@ class Account:
     used: Mask | None = None
     scores: Vector | None = None
 
-    def has_room(self, group: str, request: Vector) -> bool:
+    def allows(self, group: str, request: Vector) -> bool:
         """Whether a pod more stays within the limit of a group."""
         if not self.limits or group not in self.limits:
             return True
@@ -137,10 +137,10 @@ class NodeGroup(Plugin):
             account.used = np.array(_per_group(nodes, account.affinity.allows), np.bool_)
         yield "node(s) belong to a node group that the queue does not use", account.used[groups]
         if account.limits:
-            room, request = np.ones(len(account.used), np.bool_), self._view.request(pod)
+            allowed, request = np.ones(len(account.used), np.bool_), self._view.request(pod)
             for group in account.limits.keys() & numbers.keys():
-                room[numbers[group]] = account.has_room(group, request)
-            yield "the queue's limit for the node group is reached", room[groups]
+                allowed[numbers[group]] = account.allows(group, request)
+            yield "the queue's limit for the node group is reached", allowed[groups]
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         account = self._account(pod)

@@ -91,17 +91,17 @@ class Proportion(Plugin):
         held, limit = self._allocated[row], self._deserved[row]
         kept_for = self._view.lifted_gates.beside(pod, count).get(queue.name)
         taken = held if kept_for is None else held + kept_for
-        room = shares.copies_within(limit, taken, request, count, self._pods)
-        pool = self._pools[row] if self._pools and room else None
-        kept = room if pool is None else pool.copies(request, room)
+        fitting = shares.copies_within(limit, taken, request, count, self._pods)
+        pool = self._pools[row] if self._pools and fitting else None
+        kept = fitting if pool is None else pool.copies(request, fitting)
         if kept == count:
             return count, None
         got = tried(self._view, self._view.jobs[pod.job])
-        if pool is not None and kept < room:
+        if pool is not None and kept < fitting:
             return kept, pool.excess(queue.name, held, request, kept + 1, got).reason(self._view, Limit.Capability)
-        columns = shares.exceeded(taken + (room + 1) * request, limit, request, self._pods)
+        columns = shares.exceeded(taken + (fitting + 1) * request, limit, request, self._pods)
         excess = Excess(queue.name, held, request, limit, columns, tried=got, kept=kept_for, most=self._limit[row])
-        return room, excess.reason(self._view, Limit.Deserved)
+        return fitting, excess.reason(self._view, Limit.Deserved)
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
         """The limit of the queue counts here, not its deserved amount: restarted pods need no unused share."""
@@ -109,16 +109,16 @@ class Proportion(Plugin):
             return count, None
         row, request = self._row[queue.name], self._view.request(pod)
         held, limit = self._now(row), self._limit[row]
-        room = shares.copies_within(limit, held, request, count, self._pods)
-        pool = self._pool_now(row) if room else None
-        kept = room if pool is None else pool.copies(request, room)
+        fitting = shares.copies_within(limit, held, request, count, self._pods)
+        pool = self._pool_now(row) if fitting else None
+        kept = fitting if pool is None else pool.copies(request, fitting)
         if kept == count:
             return count, None
         got, ends = tried(self._view, self._view.jobs[pod.job]), self._terminating[row]
-        if pool is not None and kept < room:
+        if pool is not None and kept < fitting:
             excess = pool.excess(queue.name, self._allocated[row], request, kept + 1, got, ends)
         else:
-            columns = shares.exceeded(held + (room + 1) * request, limit, request, self._pods)
+            columns = shares.exceeded(held + (fitting + 1) * request, limit, request, self._pods)
             excess = Excess(queue.name, self._allocated[row], request, limit, columns, tried=got, terminating=ends)
         return kept, excess.reason(self._view, Limit.Capability)
 

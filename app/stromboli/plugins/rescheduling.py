@@ -1,7 +1,7 @@
 """rescheduling: moves pods from busy nodes to idle ones, with the action shuffle.
 
 The strategy lowNodeUtilization compares the measured load of nodes with two sets of thresholds, in percent. Pods leave
-nodes above the target thresholds, least important first, while nodes below all lower thresholds have room for them.
+nodes above the target thresholds, least important first, while nodes below all lower thresholds can take them.
 """
 
 from __future__ import annotations
@@ -105,28 +105,28 @@ class Rescheduling(Plugin):
         busy = ~idle & (load > target[:, None]).any(axis=0)
         if not idle.any() or idle.all() or not busy.any():
             return []
-        room = self._room(np.flatnonzero(idle), load, target)
+        spare = self._spare(np.flatnonzero(idle), load, target)
         on_node: dict[int, list[PodRecord]] = {}
         for pod in running:
             on_node.setdefault(int(self._view.pods.node[pod.row]), []).append(pod)
         nodes = np.flatnonzero(busy)
         victims = []
         for node in nodes[np.argsort(-load[:, nodes].sum(axis=0), kind="stable")].tolist():
-            victims += self._from_node(node, on_node.get(node, []), load[:, node], target, room)
+            victims += self._from_node(node, on_node.get(node, []), load[:, node], target, spare)
         return victims
 
     def _from_node(
-        self, node: int, pods: list[PodRecord], load: Vector, target: Vector, room: Vector
+        self, node: int, pods: list[PodRecord], load: Vector, target: Vector, spare: Vector
     ) -> list[PodRecord]:
         """The pods to move from a node until its load is below the target; their requests are subtracted from
-        `room`."""
+        `spare`."""
         capacity = self._capacity(node)
         victims = []
         for pod in sorted(pods, key=_importance):
-            if not (load >= target).any() or (room == 0).any():
+            if not (load >= target).any() or (spare == 0).any():
                 break
             request = self._view.request(pod)[[CPU, MEMORY]]
-            room -= request
+            spare -= request
             load = load - np.divide(request * 100, capacity, out=np.zeros(2), where=capacity > 0)
             victims.append(pod)
         return victims
@@ -141,11 +141,11 @@ class Rescheduling(Plugin):
                 load[:, index] = usage.cpu, usage.memory
         return load
 
-    def _room(self, idle: Rows, load: Matrix, target: Vector) -> Vector:
+    def _spare(self, idle: Rows, load: Matrix, target: Vector) -> Vector:
         """What idle nodes can receive until they reach the target, cpu and memory."""
         percent = self._view.nodes.allocatable[[CPU, MEMORY]][:, idle] * 0.01
-        room: Vector = (np.trunc(target[:, None] * percent) - np.trunc(load[:, idle] * percent)).sum(axis=1)
-        return room
+        spare: Vector = (np.trunc(target[:, None] * percent) - np.trunc(load[:, idle] * percent)).sum(axis=1)
+        return spare
 
     def _capacity(self, node: int) -> Vector:
         capacity = self._view.nodes.facts.records[node].capacity

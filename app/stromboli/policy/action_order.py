@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 #: actions that take places from pods so that allocate gives them to others
-_MAKING_ROOM = ("preempt", "reclaim", "gangpreempt", "gangreclaim", "consolidation")
+_EVICTING = ("preempt", "reclaim", "gangpreempt", "gangreclaim", "consolidation")
 
 
 def remarks(actions: Sequence[str]) -> Iterator[str]:
     """What is wrong with an order of actions, where anything is."""
-    making_room = [name for name in dict.fromkeys(actions) if name in _MAKING_ROOM]
+    evicting = [name for name in dict.fromkeys(actions) if name in _EVICTING]
     if "allocate" not in actions:
         yield "actions: without allocate no pod gets a node unless it requests nothing"
-        if making_room:
-            yield f"actions: without allocate {_listed(making_room)} would evict pods for others that are never bound"
+        if evicting:
+            yield f"actions: without allocate {_listed(evicting)} would evict pods for others that are never bound"
         return
     first = actions.index("allocate")
     if "enqueue" in actions[first:] and "enqueue" not in actions[:first]:
         yield "actions: enqueue comes after allocate, so what it admits gets its place a session later"
-    for name in making_room:
+    for name in evicting:
         admitted = actions.index("enqueue") if "enqueue" in actions else -1
         if actions.index(name) < admitted:
             yield f"actions: {name} comes before enqueue, so it does nothing for jobs that the session admits"

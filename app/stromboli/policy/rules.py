@@ -110,9 +110,9 @@ class Rules:
         "the same if `sla` is in their tier, as Volcano's documents show it",
     )
     what_fits: bool = _rule(
-        "a gang is tried in one order of its pods, each on its best node, and in a HyperNode only if that has room for "
+        "a gang is tried in one order of its pods, each on its best node, and in a HyperNode only if that fits "
         "all of its pods; a gang that would fit in another way waits",
-        "where that fails other ways are searched within a budget (`session.search`), in HyperNodes with room for what "
+        "where that fails other ways are searched within a budget (`session.search`), in HyperNodes that fit what "
         "the gang starts with; a gang that cannot be placed, whatever finishes, says why",
     )
     fifo: bool = _rule(

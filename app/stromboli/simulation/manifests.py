@@ -333,7 +333,7 @@ class _List(msgspec.Struct):
 
 
 def _json(text: str) -> Any:
-    """The document of a JSON text, item by item where it is a list: items take ten times the room of their text."""
+    """The document of a JSON text, item by item where it is a list: items take ten times the memory of their text."""
     try:
         found = msgspec.json.decode(text, type=_List)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):

@@ -38,7 +38,7 @@ class PodClass:
     spec: objects.PodSpec
     #: what is requested of each resource, `pods: 1` included, without zeros
     request: Mapping[str, int]
-    #: the same with kube-scheduler's defaults for containers without cpu or memory requests, for scoring: (cpu, memory)
+    #: with kube-scheduler's defaults for containers without cpu or memory requests, for scoring: (cpu, memory)
     scoring_request: tuple[float, float]
     #: the limits of each resource, added up
     limit: Mapping[str, int]

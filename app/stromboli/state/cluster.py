@@ -21,7 +21,7 @@ from stromboli.state.classes import ClassTable
 from stromboli.state.columns import Facts, KeptColumns
 from stromboli.state.jobs import JobTable
 from stromboli.state.nodes import NodeRecord, NodeTable
-from stromboli.state.observer import NOBODY, Observer
+from stromboli.state.observer import UNOBSERVED, Observer
 from stromboli.state.occupancy import Occupancy
 from stromboli.state.plain import ObjectTables
 from stromboli.state.pod_facts import PodFacts
@@ -72,7 +72,7 @@ class ClusterState:
         #: puts pods on nodes
         self.occupancy = Occupancy(self.nodes, self.pods, self.classes)
         #: is told of each change
-        self.observer: Observer = NOBODY
+        self.observer: Observer = UNOBSERVED
         #: node of each binding that waits for its watch event, by pod key
         self.assumed: dict[str, str] = {}
         #: pods whose eviction was refused a moment ago, by uid; the evictor adds and removes them
@@ -207,7 +207,7 @@ class ClusterState:
                 if row is not None:
                     self._delete_pod(key)
                 return
-            # Pods were evicted for it: kube-scheduler counts it there, and gives the room to no less important pod.
+            # Pods were evicted for it: kube-scheduler counts it there, and keeps it from less important pods.
             pod = replace(pod, spec=replace(pod.spec, node_name=pod.status.nominated_node_name))
         pod_class = self.classes.acquire(pod)
         if not self.dimensions.cover(pod_class.request):
@@ -300,7 +300,7 @@ class ClusterState:
         """
         named = [resource for kind, obj in loaded for resource in resources_of(kind, obj)]
         self.offer((), named)
-        # What fails in between leaves a state that nobody goes on with.
+        # What fails in between leaves a state that is not used again.
         yield
         self.offer(named, ())
 

@@ -43,4 +43,4 @@ class Observer:
 
 
 #: for a state without an observer
-NOBODY = Observer()
+UNOBSERVED = Observer()

@@ -26,7 +26,7 @@ _PRIORITY = "volcano.sh/task-priority"
 PREEMPTABLE = "volcano.sh/preemptable"
 #: on a PodGroup: whether none of its pods is evicted without the others
 EVICTED_TOGETHER = "stromboli.io/evicted-together"
-#: a scheduling gate, and the annotation that asks for it: the pod waits until its queue has room
+#: a scheduling gate, and the annotation that asks for it: the pod waits until its queue may allocate it
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 #: annotations that are kept with a pod whatever plugins read
 CORE_ANNOTATIONS = (*sorted(MANAGED_ANNOTATIONS), _ROLE, _PRIORITY, PREEMPTABLE, QUEUE_GATE)
@@ -37,7 +37,7 @@ StateColumn = npt.NDArray[np.int8]
 
 
 class PodRecord(Struct, frozen=True, gc=False, eq=False):
-    """What does not change while a pod waits: who it is and how it is ordered. A changed pod gets a new record."""
+    """What does not change while a pod waits: its identity and how it is ordered. A changed pod gets a new record."""
 
     row: int
     #: `NAMESPACE/NAME`

@@ -103,6 +103,6 @@ class Snapshot:
     bound_elsewhere: frozenset[str] = frozenset()
     #: the queue of each PodGroup that was deleted while there are pods that name it, by job row
     left_queues: Mapping[int, str] = field(default_factory=dict)
-    #: For readers of `objects`: what they made of them, by a key of their own, for the next snapshot's readers, who
+    #: For readers of `objects`: what they made of them, by a key of their own, for the next snapshot's readers, which
     #: replace it. A session that was published is asked while the next one runs, so its contents are never changed.
     derived: dict[object, object] = field(default_factory=dict)

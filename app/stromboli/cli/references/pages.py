@@ -1,4 +1,4 @@
-"""Which pages are written, and by whom."""
+"""Which pages are generated, and by which module."""
 
 from __future__ import annotations
 

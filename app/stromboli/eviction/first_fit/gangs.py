@@ -91,7 +91,7 @@ class GangFirstFit:
             return False
         for domain in search_domains(session, job, self._arguments):
             evictions = session.statement()
-            placed = self._make_room(domain, evictions)
+            placed = self._evict_until_placed(domain, evictions)
             if placed is None:
                 evictions.discard()
                 continue
@@ -104,7 +104,7 @@ class GangFirstFit:
             return self._may_grow
         return False
 
-    def _make_room(self, domain: int, evictions: Statement) -> _Placed | None:
+    def _evict_until_placed(self, domain: int, evictions: Statement) -> _Placed | None:
         """Evict bundle by bundle, on a statement, until the job fits in a HyperNode."""
         states, held = self._session.view.pods.state, self._policy.pod_index.states
         for bundle in self._bundles(self._session.view.topology.masks[domain]):

@@ -166,7 +166,7 @@ class FirstFit:
             free += self._session.view.request(victim)
         if not fits(self._request, free, nodes.always):
             return None
-        units = self._make_room(node, victims)
+        units = self._evict_until_it_fits(node, victims)
         if units is None or (self._policy.compared and not units):
             return None
         plan = _Plan(node, [operation for unit in units for operation in unit.save()])
@@ -192,7 +192,7 @@ class FirstFit:
     def _permitted(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return self._session.ask.victims(self._policy.point, self._pod, candidates)
 
-    def _make_room(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
+    def _evict_until_it_fits(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
         """Evict in victim order, each pod on a statement, until the pod fits; None, undone, if it never does."""
         units: list[Statement] = []
         # A sorted list is a heap; keys change with every eviction, and Volcano's queue does not sort anew either.

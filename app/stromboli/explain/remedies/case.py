@@ -1,4 +1,4 @@
-"""Whom a change is to help, and a change that may help."""
+"""The job or pod that a change is to help, and a change that may help it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Case:
-    """Whom a change is to help, and what is known of it."""
+    """The job or pod that a change is to help, and what is known of it."""
 
     session: Session
     rehearsal: Rehearsal
@@ -51,7 +51,7 @@ class Case:
     needed: int
     #: what is decided without any change
     before: Future
-    #: the same cluster without others that wait: what does not help there does not help
+    #: the cluster without others that wait: what does not help there does not help
     alone: Rehearsal
     #: the steps that were taken before anything was tried
     began: int

@@ -93,7 +93,7 @@ def resources(case: Case) -> Iterator[Candidate]:
 
 
 def topology(case: Case) -> Iterator[Candidate]:
-    """The lowest tier of HyperNodes that has room, or no limit of how far apart pods are."""
+    """The lowest tier of HyperNodes that the gang fits in, or no limit of how far apart pods are."""
     if case.job is None or case.reason not in ("NoHyperNodeFits", "NoHyperNode", "CannotBePlacedTogether"):
         return
     topology = case.job.pod_group.spec.network_topology

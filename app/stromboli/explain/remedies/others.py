@@ -27,7 +27,9 @@ def actions(case: Case) -> Iterator[Candidate]:
             yield Candidate(words, "admin", engine=engine.acting(first + rest))
     evicts = [action for action in (*PREEMPTING, *RECLAIMING) if action in actions]
     if case.stage == "Admission" and evicts and "enqueue" in actions and _goes_before_some(case):
-        words = f"take enqueue out of the actions of the policy, so that {evicts[0]} sees jobs that have no room yet"
+        words = (
+            f"take enqueue out of the actions of the policy, so that {evicts[0]} sees jobs that are not admitted yet"
+        )
         yield Candidate(words, "admin", engine=engine.acting(tuple(name for name in actions if name != "enqueue")))
     if case.stage not in ("Placement", "Gang"):
         return

@@ -83,7 +83,7 @@ class Jobs(Mapping[str, Job]):
         """The job with an index."""
         job = self._made.get(index)
         if job is None:
-            # A session that is over is asked by several at a time, who all get the same.
+            # A session that is over is asked by several threads at a time, which all get one object.
             job = self._made.setdefault(index, self._make(index))
             self._by_key[job.key] = job
         return job

@@ -171,8 +171,8 @@ class Nodes:
         out -= self._of(self.pipelined, rows)
         return out
 
-    def room(self, rows: Rows) -> Matrix:
-        """What pods can have now: what is idle, less what others were promised beyond what terminating pods leave."""
+    def available(self, rows: Rows) -> Matrix:
+        """What pods can have now: what is idle, less what is promised beyond what terminating pods free."""
         idle = self._of(self.idle, rows)
         return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
 

@@ -40,7 +40,7 @@ class Reservation:
     until: float
     #: how many pods of the job hold a place when all those that were moved are replaced
     complete: int = 0
-    #: keys of more important jobs that waited already when room was made: they do not take it over
+    #: keys of more important jobs that waited already when pods were evicted: they do not take it over
     passed: tuple[str, ...] = ()
 
     def stands(self, now: float) -> bool:

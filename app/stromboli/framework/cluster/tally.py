@@ -157,7 +157,7 @@ class Tally:
 
 
 def _resized(of_groups: NDArray[Any], groups: int) -> NDArray[Any]:
-    """A copy, with room for more groups."""
+    """A copy with columns for more groups."""
     out = np.zeros((len(of_groups), groups), of_groups.dtype)
     out[:, : of_groups.shape[1]] = of_groups
     return out

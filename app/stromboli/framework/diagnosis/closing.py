@@ -176,7 +176,7 @@ def _news(pod_group: PodGroup, conditions: list[PodGroupCondition]) -> Iterator[
         if before is None or not was or _word(before) != _word(now):
             yield _event(pod_group, "Warning", now.type, f"{now.message}{past}")
     elif now is not None and was:
-        yield _event(pod_group, "Normal", "Schedulable", f"nothing is in the way any more.{past}")
+        yield _event(pod_group, "Normal", "Schedulable", f"nothing keeps it from being scheduled any more.{past}")
     ignored = next((c for c in conditions if c.type == _IGNORED and c.status == "True"), None)
     if ignored is not None and all(c.shown != ignored.shown for c in pod_group.status.conditions):
         yield _event(pod_group, "Warning", ignored.type, ignored.message)

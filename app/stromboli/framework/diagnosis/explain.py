@@ -225,10 +225,10 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
         scalable = not any(isinstance(cause, Anywhere) for cause in counts)
         who = Actionable.Wait if any(isinstance(cause, Passing) for cause in counts) else Actionable.User
         return Reason(Stage.Placement, "NoMatchingNode", message, who, nodes=counts, scalable=scalable)
-    return _no_room(session, pod, left, counts)
+    return _no_capacity(session, pod, left, counts)
 
 
-def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int]) -> Reason:
+def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int]) -> Reason:
     """The reason of a pod that some nodes would take if they had free capacity."""
     view = session.view
     request, rows = view.request(pod), view.nodes.rows if nodes.all() else np.flatnonzero(nodes)
@@ -277,7 +277,7 @@ class Evictions:
         if job is None or other is None:
             return ""
         if job is other:
-            return f"pods of PodGroup {job.key} that go before it need its place"
+            return f"pods of PodGroup {job.key} that are served before it need its place"
         if job.queue is other.queue and job.namespace != other.namespace:
             # It is told on both, and neither may know what the other has.
             return f"a higher priority goes first in queue {job.queue.name}"

@@ -32,7 +32,7 @@ class Considered:
 
     #: masks of nodes that plugins rule out, each under its first cause: plugin and cause
     refused: list[tuple[str, str, Mask]] = field(default_factory=list)
-    #: for nodes without room, what they lack
+    #: for nodes that the pod does not fit, what they lack
     short: list[tuple[str, Mask]] = field(default_factory=list)
     #: the scores of each plugin
     scores: dict[str, Vector] = field(default_factory=dict)
@@ -103,9 +103,9 @@ def consider(session: Session, pod: PodRecord) -> Considered:
             if failed.any():
                 found.refused.append((plugin, str(cause), failed))
             left &= passed
-    request, room = view.request(pod), view.nodes.room(view.nodes.rows)
+    request, free = view.request(pod), view.nodes.available(view.nodes.rows)
     columns = np.flatnonzero(compared(request, view.nodes.always)).tolist()
-    lacks = room[columns] <= request[columns, None] - TOLERANCE
+    lacks = free[columns] <= request[columns, None] - TOLERANCE
     for pattern in np.unique(lacks[:, left], axis=1).T:
         if pattern.any():
             lacked = [column for column, lacking in zip(columns, pattern.tolist(), strict=True) if lacking]

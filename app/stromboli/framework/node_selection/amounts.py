@@ -1,4 +1,4 @@
-"""Room and scores of one class by what nodes have: what holds of one node holds of all with the same amounts."""
+"""Whether pods of a class fit, and their scores, by the amounts of a node: nodes with equal amounts share both."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ class ByAmounts:
 
     def _find(self, rows: list[int]) -> None:
         nodes, at = self._ask.nodes, np.array(rows)
-        room, scores = fits(self._request, nodes.room(at), nodes.always), self._ask.score(self._pod, nodes.view(at))
-        for row, fit, score in zip(rows, room.tolist(), scores.tolist(), strict=True):
+        fitting = fits(self._request, nodes.available(at), nodes.always)
+        scores = self._ask.score(self._pod, nodes.view(at))
+        for row, fit, score in zip(rows, fitting.tolist(), scores.tolist(), strict=True):
             self._known[nodes.amounts[row]] = fit, score

@@ -37,7 +37,7 @@ class Batch:
         self._request, self._scoring = request, scoring
         self._rows = rows
         self._offsets = offsets
-        self._room = copies_that_fit(request, nodes.room(rows), nodes.always).tolist()
+        self._copies = copies_that_fit(request, nodes.available(rows), nodes.always).tolist()
 
     def run(self, scores: Vector, count: int) -> list[int]:
         columns = [[score] for score in scores.tolist()]
@@ -52,7 +52,7 @@ class Batch:
             taken[i] += 1
             if len(placed) == count:
                 break
-            if taken[i] == self._room[i]:
+            if taken[i] == self._copies[i]:
                 heapq.heappop(heap)
                 if self._offsets is not None:
                     break

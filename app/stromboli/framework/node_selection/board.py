@@ -1,4 +1,4 @@
-"""The nodes for the pods of one identity class: which pass, which have room, their scores, and which is the best.
+"""The nodes for the pods of one identity class: which pass, which it fits, their scores, and the best.
 
 A `Board` is made with one question to plugins about all nodes. Afterwards only nodes that changed are looked at again.
 It is the plain way; `fast_board` has the same answers with less work.
@@ -82,7 +82,7 @@ class Board:
 
     @property
     def copies(self) -> Vector:
-        """For how many pods each node has room, now or when terminating pods have gone; it may be negative."""
+        """How many pods fit on each node, now or when terminating pods have gone; may be negative."""
         if self._copies is None:
             self._copies = self._count_copies(self.rows)
         return self._copies
@@ -95,7 +95,7 @@ class Board:
     def _count_copies(self, rows: Rows) -> Vector:
         nodes = self._nodes
         now, later = (
-            copies_that_fit(self.request, room, nodes.always) for room in (nodes.idle[:, rows], nodes.future_idle(rows))
+            copies_that_fit(self.request, free, nodes.always) for free in (nodes.idle[:, rows], nodes.future_idle(rows))
         )
         return np.maximum(now, later)
 
@@ -139,7 +139,7 @@ class Board:
 
     def _update_in_arrays(self, at: Rows, rows: Rows) -> None:
         nodes = self._nodes
-        self.fits_idle[at] = fits(self.request, nodes.room(rows), nodes.always)
+        self.fits_idle[at] = fits(self.request, nodes.available(rows), nodes.always)
         if self._fits_future is not None:
             self._fits_future[at] = fits(self.request, nodes.future_idle(rows), nodes.always)
         if self._copies is not None:
@@ -149,5 +149,5 @@ class Board:
 
     def _compute(self) -> None:
         nodes = self._nodes
-        self.fits_idle = fits(self.request, nodes.room(self.rows), nodes.always)
+        self.fits_idle = fits(self.request, nodes.available(self.rows), nodes.always)
         self._fits_future = self._copies = self._scores = None

@@ -1,7 +1,7 @@
 """A board for a class that is asked for again and again, as elastic jobs do: the answers of `Board`, with less work.
 
 Three things are laid around the plain board, each of which can be taken away without another answer: a ranking of the
-nodes (`ranking`), scores known by amounts (`amounts`), and choices made ahead (`foresight`).
+nodes (`ranking`), scores known by amounts (`amounts`), and choices made ahead (`lookahead`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stromboli.framework.cluster.nodes import first_best
 from stromboli.framework.node_selection.amounts import MOST_LOOKED_UP, ByAmounts
 from stromboli.framework.node_selection.batch import Batch, highest
 from stromboli.framework.node_selection.board import Board
-from stromboli.framework.node_selection.foresight import Foresight
+from stromboli.framework.node_selection.lookahead import Lookahead
 from stromboli.framework.node_selection.ranking import Ranking
 from stromboli.framework.runtime.node_questions import NodeQuestions
 from stromboli.state.pods import PodRecord
@@ -27,11 +27,11 @@ _RANKED_AFTER = 3
 class FastBoard(Board):
     """A board that ranks nodes, knows scores by amounts and chooses ahead."""
 
-    __slots__ = ("_by_amounts", "_foresight", "_ranking", "_singles")
+    __slots__ = ("_by_amounts", "_lookahead", "_ranking", "_singles")
 
     def __init__(self, ask: NodeQuestions, pod: PodRecord, request: Vector, rows: Rows) -> None:
         self._ranking: Ranking | None = None
-        self._foresight: Foresight | None = None
+        self._lookahead: Lookahead | None = None
         #: how often a best node was looked for
         self._singles = 0
         self._by_amounts = ByAmounts(ask, pod, request)
@@ -41,21 +41,21 @@ class FastBoard(Board):
 
     def next(self) -> int | None:
         """The best node on which one pod fits now, None when there is none; the board need not be up to date."""
-        if self._foresight is not None:
-            return self._next_foreseen(self._foresight)
+        if self._lookahead is not None:
+            return self._next_ahead(self._lookahead)
         node = super().next()
         # Before the second pod nothing is known of others of the class; by amounts a choice takes few steps anyway.
         if node is not None and self._singles > 1 and not self._by_amounts.applies():
-            self._foresight = Foresight(self._nodes, self.request, self.scoring, node)
+            self._lookahead = Lookahead(self._nodes, self.request, self.scoring, node)
         return node
 
-    def _next_foreseen(self, foresight: Foresight) -> int | None:
-        node = foresight.next()
+    def _next_ahead(self, lookahead: Lookahead) -> int | None:
+        node = lookahead.next()
         if node is None:
             self.refresh()
-            node = foresight.choose(self._several, self._one)
+            node = lookahead.choose(self._several, self._one)
             if node is None:
-                self._foresight = None
+                self._lookahead = None
         return node
 
     def _one(self) -> list[int]:
@@ -161,7 +161,7 @@ class LocalBoard(FastBoard):
     def _compute(self) -> None:
         ask, nodes = self._ask, self._nodes
         self._passes = ask.passing(self.pod, nodes.view(self.rows))
-        self.fits_idle = fits(self.request, nodes.room(self.rows), nodes.always) & self._passes
+        self.fits_idle = fits(self.request, nodes.available(self.rows), nodes.always) & self._passes
         self._fits_future = self._copies = self._scores = self._ranking = None
 
     def _score_all(self) -> Vector:

@@ -1,7 +1,7 @@
 """The placement kernel: which node a pod gets, and a gang's identical pods in one pass.
 
-**One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them have room, and,
-once one of them has, their scores. It is made once per session and class, O(nodes); afterwards only nodes that a
+**One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them its pods fit,
+and, once they fit one, the scores. It is made once per session and class, O(nodes); afterwards only nodes that a
 placement touched are looked at again. The best node is the highest score, of equals the first in order. What makes
 that fast for a class that is asked for again and again is laid around the board, see `fast_board`.
 
@@ -164,10 +164,10 @@ class Kernel(NodeQuestions):
             return [] if node is None else [node]
         return board.in_one_pass(at, count)
 
-    def _candidates(self, board: Board, room: Mask, within: Mask | None) -> Rows:
+    def _candidates(self, board: Board, fitting: Mask, within: Mask | None) -> Rows:
         if within is not None:
-            room = room & within[board.rows]
-        return np.flatnonzero(room)
+            fitting = fitting & within[board.rows]
+        return np.flatnonzero(fitting)
 
     def _choose(self, pod: PodRecord, board: Board, at: Rows) -> int | None:
         """The best of some nodes; None when a plugin scores all of them minus infinity: it could not score."""

@@ -1,4 +1,4 @@
-"""The nodes of a board with room, by score: the best is found in O(log nodes) after each change of one node."""
+"""The nodes of a board that a pod fits, by score: the best is found in O(log nodes) after each change of one node."""
 
 from __future__ import annotations
 

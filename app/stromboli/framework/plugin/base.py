@@ -215,7 +215,7 @@ class Plugin(Hints):
     def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
         """The most that single jobs may ever hold, where that is less than what their queue may, by key.
 
-        Each with words for who starts with more, such as `is never evicted, and starts with more than the quota`.
+        Each with words for jobs that start with more, such as `is never evicted, and starts with more than the quota`.
         Asked before `open`, as `ceiling` is.
         """
         raise NotImplementedError
@@ -236,16 +236,16 @@ class Plugin(Hints):
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
         """How many of `count` pods like this one that a queue may take may start now, and why not all.
 
-        Asked before pods are bound, where some terminate: the others are promised places at most. Terminating pods hold
-        their room until they are gone, so a queue may have less free capacity now than it will have.
+        Asked before pods are bound while others terminate; pods that may not start yet are nominated. Terminating pods
+        count until they are gone, so a queue may have less free capacity now than it will have.
         """
         raise NotImplementedError
 
     @combines(Combination.FirstReason, switch="allocatable")
     def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
-        """Why a queue may not take some pods, all of them together, beyond its share, though no share reaches the room.
+        """Why a queue may not borrow capacity that no share reaches for some pods, all of them together.
 
-        Asked when no share reaches what is left. A plugin that answers is not asked `allocatable` about these pods; one
+        A plugin that answers is not asked `allocatable` about these pods; one
         that leaves this alone still is.
         """
         raise NotImplementedError
@@ -332,7 +332,7 @@ class Plugin(Hints):
     def hyper_node_gradient(self, of: Job | SubJob, root: int, evicting: bool) -> list[Rows]:
         """HyperNodes at or below `root` to place a job or group in, the gradient to try first in front.
 
-        `evicting` is set when victims may make the room. The first plugin that takes part decides. `root` only limits
+        `evicting` is set when pods may be evicted for it. The first plugin that takes part decides. `root` only limits
         which are offered.
         """
         raise NotImplementedError

@@ -84,7 +84,7 @@ class Limited(Relation):
     #: how many each pod takes, shape (pods,)
     takes: Vector
     #: how many each node has left, and in all, shape (nodes,)
-    room: Vector
+    free: Vector
     whole: Vector
 
 

@@ -76,7 +76,7 @@ def count(method: Method, answer: Any) -> int:
     raise AnswerError(method, "a whole number", answer)
 
 
-def room(method: Method, answer: Any, most: int) -> tuple[int, Reason | None]:
+def allowed(method: Method, answer: Any, most: int) -> tuple[int, Reason | None]:
     """How many pods, and why not all of `most`."""
     if type(answer) is not tuple or len(answer) != 2:
         raise AnswerError(method, "a number of pods and a Reason or None", answer)

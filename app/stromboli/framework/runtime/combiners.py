@@ -90,11 +90,11 @@ def smallest(
         methods = tuple(method for method in methods if plugin_of(method) not in silent)
     for method in methods:
         try:
-            room, reason = checks.room(method, method(*subject, least), least)
+            allowed, reason = checks.allowed(method, method(*subject, least), least)
         except BaseException as error:
             return 0, taking_part.refusal(point, method, error, subject)
-        if room < least:
-            least, why = room, reason
+        if allowed < least:
+            least, why = allowed, reason
     return least, why
 
 

@@ -108,7 +108,7 @@ class Participants:
         return tuple(method for tier in self.tiers(point) for method in tier)
 
     def forget(self) -> None:
-        """Find out anew who takes part in what."""
+        """Find out anew which plugins take part in what."""
         self._taking_part.clear()
         self._chains.clear()
         self.all.clear()

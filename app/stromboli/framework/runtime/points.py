@@ -21,7 +21,7 @@ from stromboli.framework.runtime.combiners import COMBINERS
 from stromboli.framework.runtime.culprit import culprit
 from stromboli.framework.runtime.keys import Keys
 from stromboli.framework.runtime.participants import ByPoint, Participants, Tiers
-from stromboli.framework.runtime.voices import Beneficiary, VictimQuestions
+from stromboli.framework.runtime.victims import Beneficiary, VictimQuestions
 from stromboli.state.pods import PodRecord
 
 Use = TypeVar("Use", ClaimUse, VolumeUse, Relation)
@@ -100,10 +100,10 @@ class Points(Participants):
         number: int = self._ask[point](*subject)
         return number
 
-    def room(self, point: str, subject: Sequence[Any], most: int, *, unless: str = "") -> tuple[int, Reason | None]:
+    def allowed(self, point: str, subject: Sequence[Any], most: int, *, unless: str = "") -> tuple[int, Reason | None]:
         """How many pods, `most` at most, and why not all. Plugins that take part in `unless` are not asked."""
-        room: tuple[int, Reason | None] = self._ask[point](subject, most, unless)
-        return room
+        allowed: tuple[int, Reason | None] = self._ask[point](subject, most, unless)
+        return allowed
 
     def limit(self, point: str, dimensions: int, *subject: Any) -> Vector | None:
         """The most that something may hold, shape (dimensions,); None when nothing limits it."""

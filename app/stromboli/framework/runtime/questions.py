@@ -138,11 +138,11 @@ class Questions:
 
     def allocatable(self, queue: Queue, pod: PodRecord, count: int = 1) -> tuple[int, Reason | None]:
         """How many of `count` pods like this one a queue may take, and why not all."""
-        return self._points.room("allocatable", (queue, pod), count, unless="lendable" if self._lending else "")
+        return self._points.allowed("allocatable", (queue, pod), count, unless="lendable" if self._lending else "")
 
     def startable(self, queue: Queue, pod: PodRecord, count: int = 1) -> tuple[int, Reason | None]:
         """How many of `count` pods like this one, which a queue may take, may be bound now, and why not all."""
-        return self._points.room("startable", (queue, pod), count)
+        return self._points.allowed("startable", (queue, pod), count)
 
     @property
     def may_lend(self) -> bool:
@@ -155,7 +155,7 @@ class Questions:
 
     @contextmanager
     def beyond_shares(self) -> Iterator[None]:
-        """While this holds, `allocatable` asks only those who never lend."""
+        """While this holds, `allocatable` asks only plugins that never lend."""
         self._lending = True
         try:
             yield

@@ -1,6 +1,6 @@
 """What is reserved in a session: places that evictions and moves left for jobs, and nodes that were nominated.
 
-Between an eviction and the moment when its victims have gone, others would take the room, and more pods would be
+Between an eviction and the moment when its victims have gone, others would take what they free, and more pods would be
 evicted for it. A pod that was moved comes back as another one, some time later and perhaps first in order. So a
 reserved place counts as taken from the start of a session, whatever the order of actions, until its pod has it: see
 `placement/reservations.py`. A reservation ends when its pods are bound or gone, when the places are lost, or in time.

@@ -58,7 +58,7 @@ def judge(
 ) -> Judgement:
     """Find the jobs that can never run; `ceiling` gives the most that a queue may ever hold, shape (dimensions,).
 
-    `own` has the most that single jobs may, by key, with words for who starts with more.
+    `own` has the most that single jobs may, by key, with words for a job that starts with more.
 
     Without `gangs` each pod of a job may run alone.
     """
@@ -259,7 +259,7 @@ class _Judge:
             why = self._beyond_queue(job, need * self._requests[first])
             if why is None and not self._fits[first]:
                 why = self._larger_than_any_node(start)
-            why = why or self._beyond_room(job, need, self._room(first))
+            why = why or self._beyond_nodes_alone(job, need, self._copies_of(first))
             if why is not None:
                 return why
             self._possible.add(gang)
@@ -276,7 +276,7 @@ class _Judge:
         least = self._least_amount(kinds, counts, need)
         return (
             self._beyond_queue(job, least)
-            or self._beyond_room(job, need, self._most_of(kinds, counts, need))
+            or self._beyond_nodes_alone(job, need, self._most_of(kinds, counts, need))
             or self._beyond_cluster(job, least)
             or self._beyond_nodes(job, kinds, counts, need)
         )
@@ -286,7 +286,7 @@ class _Judge:
         if counts.sum() != need or self._shapes.pack(self._requests[kinds], counts):
             return None
         message = f"PodGroup {job.key} starts with {need} pods together, which the empty nodes cannot hold side by side"
-        detail = "all nodes together have as much as they ask for, and no way to divide them among the nodes is left"
+        detail = "all nodes together have as much as they ask for, but the pods cannot be divided among the nodes"
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
     def _larger_than_any_node(self, at: int) -> Reason:
@@ -296,11 +296,11 @@ class _Judge:
             self._too_large[pod_class] = larger_than_any_node(self._view, pod, self._shapes.amounts)
         return self._too_large[pod_class]
 
-    def _beyond_room(self, job: Job, need: int, room: float) -> Reason | None:
-        if room >= need:
+    def _beyond_nodes_alone(self, job: Job, need: int, copies: float) -> Reason | None:
+        if copies >= need:
             return None
         message = f"PodGroup {job.key} starts with {need} pods together, and even the empty cluster fits fewer"
-        detail = f"it fits {room:.0f} of them"
+        detail = f"it fits {copies:.0f} of them"
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
     def _beyond_cluster(self, job: Job, amount: Vector | None) -> Reason | None:
@@ -339,7 +339,7 @@ class _Judge:
 
     # -- bounds ------------------------------------------------------------------------------------------------------
 
-    def _room(self, pod_class: int) -> float:
+    def _copies_of(self, pod_class: int) -> float:
         found = self._copies.get(pod_class)
         if found is None:
             found = self._copies[pod_class] = self._shapes.copies(self._requests[pod_class])
@@ -347,15 +347,15 @@ class _Judge:
 
     def _most_of(self, kinds: Rows, counts: Rows, need: int) -> float:
         """How many pods of several kinds fit on all nodes together, at most."""
-        room = np.array([self._room(kind) for kind in kinds.tolist()])
-        most = float(np.minimum(room, counts).sum())
+        copies = np.array([self._copies_of(kind) for kind in kinds.tolist()])
+        most = float(np.minimum(copies, counts).sum())
         if len(kinds) > _MANY_KINDS:
             return most
         requests, size = self._requests[kinds], int(counts.sum())
         for kind, request in enumerate(requests):
-            # Wherever this kind has no room, none that asks for as much or more of everything has.
+            # Where this kind does not fit, none fits that asks for as much or more of everything.
             as_large = int(counts[(requests >= request).all(axis=1)].sum())
-            most = min(most, size - as_large + float(room[kind]))
+            most = min(most, size - as_large + float(copies[kind]))
         return most if most < need else float(need)
 
     def _least_amount(self, kinds: Rows, counts: Rows, need: int) -> Vector:

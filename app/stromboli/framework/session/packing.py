@@ -64,11 +64,11 @@ class _Search:
         if self._steps > _MOST_STEPS or (at, begun) in self._failed:
             return False
         pod = self._pods[at]
-        for room in dict.fromkeys(begun):
-            if _fits(pod, room):
+        for free in dict.fromkeys(begun):
+            if _fits(pod, free):
                 rest = list(begun)
-                rest.remove(room)
-                if self._place(at + 1, _with(rest, room, pod)):
+                rest.remove(free)
+                if self._place(at + 1, _with(rest, free, pod)):
                     return True
         for number, shape in enumerate(self._shapes):
             if self._copies[number] and _fits(pod, shape):
@@ -81,10 +81,10 @@ class _Search:
         return False
 
 
-def _fits(pod: Amounts, room: Amounts) -> bool:
-    return all(asked < left + TOLERANCE for asked, left in zip(pod, room, strict=True) if asked)
+def _fits(pod: Amounts, free: Amounts) -> bool:
+    return all(asked < left + TOLERANCE for asked, left in zip(pod, free, strict=True) if asked)
 
 
-def _with(begun: Sequence[Amounts], room: Amounts, pod: Amounts) -> tuple[Amounts, ...]:
+def _with(begun: Sequence[Amounts], free: Amounts, pod: Amounts) -> tuple[Amounts, ...]:
     """Nodes with another one, on which a pod was placed."""
-    return tuple(sorted((*begun, tuple(left - asked for left, asked in zip(room, pod, strict=True)))))
+    return tuple(sorted((*begun, tuple(left - asked for left, asked in zip(free, pod, strict=True)))))

@@ -286,9 +286,9 @@ class Session:
     def promise(self, job: Job, parts: Sequence[Statement]) -> None:
         """Decide for evictions and the places that a job's pods are promised; each part is of pods placed together.
 
-        Where pods fit without any eviction, and without room that terminating pods still hold, nothing is decided: they
-        keep their places until the action is over, so that no pod is evicted for this room, and are left Pending for an
-        action that binds. The parts of a gang that is not ready stand or fall together.
+        Where pods fit without any eviction, and without what terminating pods still hold, nothing is decided: they keep
+        their places until the action is over, so that no pod is evicted for these, and are left Pending for an action
+        that binds. The parts of a gang that is not ready stand or fall together.
         """
         if self.rules.evict_only_what_helps:
             if job.divided or self.ask.job_missing(job) > 0:

@@ -26,8 +26,8 @@ from stromboli.framework.plugin.base import Anywhere, Filters, Passing
 from stromboli.framework.recent import Recent
 from stromboli.kube.dra.allocation import allocation_of, on_node, reaching
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate
-from stromboli.kube.dra.answers import PASSED, TOO_FEW, Answers
 from stromboli.kube.dra.extended import SpecialClaim
+from stromboli.kube.dra.feasible import PASSED, TOO_FEW, Feasible
 from stromboli.kube.dra.holdings import claim_keys, holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
 from stromboli.kube.dra.objects import ClaimError, ResourceClaim
@@ -40,7 +40,7 @@ from stromboli.kube.dra.special_claims import ExtendedResources
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.pods import PodRecord
 
-#: causes, see `Answers`
+#: causes, see `Feasible`
 _TOO_LONG = (-1, "the search for devices exceeds its limit")
 _UNREADY = (-1, "all devices are asked for, and a pool is being updated or inconsistent")
 _TOO_COSTLY = "the selectors of the namespace's claims exceed their cost limit"
@@ -116,7 +116,7 @@ class _Given:
 
 
 class _Book:
-    """Who holds which devices."""
+    """Which claims hold which devices."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -146,7 +146,7 @@ class _Book:
         self._users: defaultdict[str, set[str]] = defaultdict(set)
         #: nodes whose free devices changed; None stands for all nodes
         self._log: list[int | None] = []
-        self._answers: dict[bytes, Answers] = {}
+        self._feasible: dict[bytes, Feasible] = {}
         #: those that were looked for last
         self._demands: Recent[bytes, Demand] = Recent(_MOST_DEMANDS)
         #: by namespace
@@ -161,8 +161,8 @@ class _Book:
             for claim in claims:
                 self._check_usable(claim, pod)
             waiting = self._waiting(claims)
-            answers = self._answers_for(waiting, pod, allowed) if waiting else None
-            special = list(self._special_answers(self._extended, pod, waiting, allowed)) if self._extended else ()
+            feasible = self._feasible_for(waiting, pod, allowed) if waiting else None
+            special = list(self._special_feasible(self._extended, pod, waiting, allowed)) if self._extended else ()
         except ClaimError as error:
             yield Anywhere(str(error)), np.zeros(len(self._facts), np.bool_)
             return
@@ -171,16 +171,16 @@ class _Book:
                 yield "resourceclaim not available on the node", selected_nodes(selector, self._facts)
         if any(given.new and given.taken is None for claim in claims if (given := self._given.get(claim.key))):
             yield Passing(TOO_FEW[1]), np.zeros(len(self._facts), np.bool_)
-        if answers is not None:
-            yield from answers.filters(waiting)
+        if feasible is not None:
+            yield from feasible.filters(waiting)
             yield from self._with_those_who_share(pod, waiting)
         for nodes, all_claims, of_nodes in special:
             for cause, mask in of_nodes.filters(all_claims):
                 yield cause, mask | ~nodes
 
-    def _special_answers(
+    def _special_feasible(
         self, extended: ExtendedResources, pod: PodRecord, waiting: list[ResourceClaim], allowed: Callable[[], Mask]
-    ) -> Iterator[tuple[Mask, list[ResourceClaim], Answers]]:
+    ) -> Iterator[tuple[Mask, list[ResourceClaim], Feasible]]:
         """Nodes where a pod needs a claim of its own, its claims there, and where these can be satisfied.
 
         Raises ClaimError.
@@ -190,7 +190,7 @@ class _Book:
             raise ClaimError(f'resourceclaim "{key.partition("/")[2]}" of an earlier attempt is not deleted yet')
         for nodes, resources in extended.split(pod):
             claims = [*waiting, extended.claim(pod, resources, self._claims.plain).claim]
-            yield nodes, claims, self._answers_for(claims, pod, allowed)
+            yield nodes, claims, self._feasible_for(claims, pod, allowed)
 
     def assume(self, pod: PodRecord, node: int) -> None:
         if pod.row in self._claims_of:
@@ -287,13 +287,13 @@ class _Book:
                 raise ClaimError(f'resourceclaim "{name}": {problem}')
 
     def _with_those_who_share(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> Filters:
-        """Nodes with room for as many pods of a gang as have to follow one of them to its devices."""
+        """Nodes that fit as many pods of a gang as have to follow one of them to its devices."""
         together = self._together(pod, waiting) if self._shared else 1
         if together > 1:
             nodes = self._view.nodes
-            room = fits(self._view.request(pod) * together, nodes.future_idle(), nodes.always)
+            fit = fits(self._view.request(pod) * together, nodes.future_idle(), nodes.always)
             # What several nodes reach leaves the others a choice.
-            yield Passing(_CROWDED), room | self._inventory.reaching_shared
+            yield Passing(_CROWDED), fit | self._inventory.reaching_shared
 
     def _together(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> int:
         """How many pods of a gang have to share one of some claims for it to start; those without a gang are one."""
@@ -307,54 +307,54 @@ class _Book:
 
     # -- where claims can be satisfied -------------------------------------------------------------------------------
 
-    def _answers_for(self, claims: Sequence[ResourceClaim], pod: PodRecord, allowed: Callable[[], Mask]) -> Answers:
+    def _feasible_for(self, claims: Sequence[ResourceClaim], pod: PodRecord, allowed: Callable[[], Mask]) -> Feasible:
         key = _key(claims)
         budget = self._purses.setdefault(claims[0].metadata.namespace or "default", StepBudget(_MOST_COST))
-        answers = self._answers.get(key)
-        if answers is None:
+        feasible = self._feasible.get(key)
+        if feasible is None:
             wanted = claim_requests(claims, self._claims.objects)
             for choice in (choice for request in wanted for choice in request.choices):
                 if budget.left < 0 or not budget.spend(choice.selected(self._devices).cost):
                     raise ClaimError(_TOO_COSTLY)
             nowhere = np.full(len(self._facts), int(bool(wanted)), np.int16)
-            answers = self._answers[key] = Answers(wanted, nowhere, len(self._log))
-            self._ask(answers, key, self._inventory.nodes, budget)
-        changed = set(self._log[answers.seen :])
-        answers.seen = len(self._log)
+            feasible = self._feasible[key] = Feasible(wanted, nowhere, len(self._log))
+            self._ask(feasible, key, self._inventory.nodes, budget)
+        changed = set(self._log[feasible.seen :])
+        feasible.seen = len(self._log)
         if changed:
             few = np.array(sorted(row for row in changed if row is not None), np.intp)
-            self._ask(answers, key, self._inventory.nodes if None in changed else few, budget)
-        self._look_further(answers, key, pod, allowed)
-        return answers
+            self._ask(feasible, key, self._inventory.nodes if None in changed else few, budget)
+        self._look_further(feasible, key, pod, allowed)
+        return feasible
 
-    def _look_further(self, answers: Answers, key: bytes, pod: PodRecord, allowed: Callable[[], Mask]) -> None:
-        """Find out where others hold what is lacking, for a pod that finds devices on no node with room for it."""
-        if answers.ever is None and (lacking := answers.of_node == answers.causes.index(TOO_FEW)).any():
+    def _look_further(self, feasible: Feasible, key: bytes, pod: PodRecord, allowed: Callable[[], Mask]) -> None:
+        """Find out where others hold what is lacking, for a pod that finds devices on no node that it fits."""
+        if feasible.ever is None and (lacking := feasible.of_node == feasible.causes.index(TOO_FEW)).any():
             nodes = self._view.nodes
             passing = ~lacking & allowed() & fits(self._view.request(pod), nodes.future_idle(), nodes.always)
             if not passing.any():
-                demand = self._demand_for(lambda: answers.claim_requests, key)
-                answers.find_ever(demand, self._inventory, self._in_use, StepBudget(_TRIES))
+                demand = self._demand_for(lambda: feasible.claim_requests, key)
+                feasible.find_ever(demand, self._inventory, self._in_use, StepBudget(_TRIES))
 
-    def _ask(self, answers: Answers, key: bytes, nodes: Rows, budget: StepBudget) -> None:
-        demand, tries = self._demand_for(lambda: answers.claim_requests, key), StepBudget(_TRIES)
+    def _ask(self, feasible: Feasible, key: bytes, nodes: Rows, budget: StepBudget) -> None:
+        demand, tries = self._demand_for(lambda: feasible.claim_requests, key), StepBudget(_TRIES)
         apart = np.isin(nodes, [*self._returns.free_on])
         alike_nodes = demand.alike(nodes[~apart], self._inventory, self._in_use, self._balance)
         for alike in chain(alike_nodes, nodes[apart][:, None]):
-            if answers.hopeless or budget.left < 0:
-                answers.set(alike, _TOO_LONG)
+            if feasible.hopeless or budget.left < 0:
+                feasible.set(alike, _TOO_LONG)
                 continue
             try:
                 taken = self._search(demand, int(alike[0]), tries)
             except SelectorError as error:
-                answers.set(alike, (error.claim, str(error)))
+                feasible.set(alike, (error.claim, str(error)))
             except SearchError:
-                answers.hopeless = True
-                answers.set(alike, _TOO_LONG)
+                feasible.hopeless = True
+                feasible.set(alike, _TOO_LONG)
             else:
-                answers.set(alike, TOO_FEW if taken is None else PASSED)
+                feasible.set(alike, TOO_FEW if taken is None else PASSED)
         if self._devices.pools.unready and demand.asks_for_all:
-            answers.set(nodes[self._inventory.unready[nodes]], _UNREADY)
+            feasible.set(nodes[self._inventory.unready[nodes]], _UNREADY)
         # What claims usually take costs nothing.
         budget.spend(_TRY_COST * max(0, _TRIES - tries.left - _FREE_TRIES))
 

@@ -223,8 +223,8 @@ def with_device_resources(snapshot: Snapshot) -> Snapshot:
         except ClaimError:
             continue
         there = ~has_plugin(facts, resource)
-        rooms = _room(devices, Balance(devices.stock), suitable), _room(devices, balance, suitable & ~in_use)
-        whole, free = (_MILLI * (known.totals(room) * there) for room in rooms)
+        copies = _copies(devices, Balance(devices.stock), suitable), _copies(devices, balance, suitable & ~in_use)
+        whole, free = (_MILLI * (known.totals(each) * there) for each in copies)
         if whole.any():
             offered[resource] = whole, free
     if not offered:
@@ -287,12 +287,12 @@ def _wider(matrix: Matrix, more: int) -> Matrix:
     return np.concatenate([matrix, np.zeros((more, matrix.shape[1]))])
 
 
-def _room(devices: Devices, balance: Balance, among: Mask) -> npt.NDArray[np.int64]:
+def _copies(devices: Devices, balance: Balance, among: Mask) -> npt.NDArray[np.int64]:
     """The number of pods with a request of one that fit on each device, shape (devices + 1,)."""
-    room = among.astype(np.int64)
+    copies = among.astype(np.int64)
     for row in np.flatnonzero(among & (devices.stock.pool >= 0)).tolist():
         if devices.stock.is_shared(row):
             share = devices.stock.share(row, devices.offers[row].capacities.consumed({}) or {})
             left = ((devices.stock.limits[at] - balance.drawn[at]) // drawn for at, drawn in share if drawn)
-            room[row] = max(0, min(left, default=_MANY))
-    return room
+            copies[row] = max(0, min(left, default=_MANY))
+    return copies

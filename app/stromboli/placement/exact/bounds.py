@@ -1,7 +1,7 @@
 """Bounds: what cannot be, seen without a search.
 
 A gang of large pods fills nodes in so many ways that no search would end, and needs none: of the pods that take so
-much that a node has room for one, no more get places than can be matched with nodes. The same holds for pods that
+much that a node fits one, no more get places than can be matched with nodes. The same holds for pods that
 exclude each other and the domains of their rule. A matching is found by augmenting paths, each node as often as it
 takes pods.
 """
@@ -22,8 +22,8 @@ _MOST_SETS = 96
 
 def refuted(problem: Problem) -> tuple[bool, int]:
     """Whether a bound says that a gang cannot get what it needs, and the steps that it took to say so."""
-    steps, opened = len(problem.rooms), problem.opened()
-    if _beyond_all_rooms(problem, opened):
+    steps, opened = len(problem.free), problem.opened()
+    if _beyond_all_nodes(problem, opened):
         return True, steps
     for kinds, capacity, places in _sets(problem):
         wanted = _at_least(problem, kinds, opened)
@@ -38,9 +38,9 @@ def refuted(problem: Problem) -> tuple[bool, int]:
     return False, steps
 
 
-def _beyond_all_rooms(problem: Problem, opened: Sequence[int]) -> bool:
+def _beyond_all_nodes(problem: Problem, opened: Sequence[int]) -> bool:
     """Whether the smallest pods that are needed request more of a resource than all nodes that may take them have."""
-    rooms = np.array(problem.rooms).reshape(len(problem.rooms), len(problem.dimensions))
+    free = np.array(problem.free).reshape(len(problem.free), len(problem.dimensions))
     for need in problem.needs:
         kinds = [problem.kinds[kind] for kind in bits(need.kinds) if opened[kind]]
         nodes = list(bits(_union([opened[kind] for kind in bits(need.kinds)])))
@@ -48,7 +48,7 @@ def _beyond_all_rooms(problem: Problem, opened: Sequence[int]) -> bool:
             return True
         requests = np.repeat([kind.request for kind in kinds], [kind.count for kind in kinds], axis=0)
         smallest = np.sort(requests, axis=0)[: need.least].sum(axis=0)
-        if (smallest >= np.maximum(rooms[nodes], 0).sum(axis=0) + need.least * TOLERANCE)[smallest > 0].any():
+        if (smallest >= np.maximum(free[nodes], 0).sum(axis=0) + need.least * TOLERANCE)[smallest > 0].any():
             return True
     return False
 
@@ -66,10 +66,10 @@ def _at_least(problem: Problem, kinds: int, opened: Sequence[int]) -> int:
 
 def _sets(problem: Problem) -> Iterator[tuple[int, Vector, Sequence[int] | None]]:
     """Sets of kinds, how many of their pods each place takes, and the nodes of each place, None for one each."""
-    rooms = np.array(problem.rooms).reshape(len(problem.rooms), len(problem.dimensions))
+    free = np.array(problem.free).reshape(len(problem.free), len(problem.dimensions))
     everything = (1 << len(problem.kinds)) - 1
     for kinds in islice(dict.fromkeys((everything, *_large(problem))), _MOST_SETS):
-        yield kinds, _capacity(problem, kinds, rooms), None
+        yield kinds, _capacity(problem, kinds, free), None
     for rule in problem.apart:
         places = list(rule.domains.members.values())
         covered = _union(places)
@@ -98,17 +98,17 @@ def _cliques(conflicts: Sequence[int]) -> Iterator[int]:
         yield clique
 
 
-def _capacity(problem: Problem, kinds: int, rooms: Matrix) -> Vector:
+def _capacity(problem: Problem, kinds: int, free: Matrix) -> Vector:
     """How many pods of some kinds each node takes at most, shape (nodes,): as many as of the smallest of each resource.
 
-    `rooms` has the shape (nodes, dimensions).
+    `free` has the shape (nodes, dimensions).
     """
     smallest = np.array([problem.kinds[kind].request for kind in bits(kinds)]).min(axis=0)
     asked = np.flatnonzero(smallest > 0)
-    most = np.full(len(rooms), sum(problem.kinds[kind].count for kind in bits(kinds)), np.float64)
+    most = np.full(len(free), sum(problem.kinds[kind].count for kind in bits(kinds)), np.float64)
     if not len(asked):
         return most
-    copies = np.maximum(np.ceil((rooms[:, asked] + TOLERANCE) / smallest[asked]) - 1, 0)
+    copies = np.maximum(np.ceil((free[:, asked] + TOLERANCE) / smallest[asked]) - 1, 0)
     least: Vector = np.minimum(copies.min(axis=1), most)
     return least
 
@@ -127,7 +127,7 @@ class _Matching:
         #: by place: the kinds of pods that were matched with it
         self._held: dict[int, list[int]] = {}
         self._open = {kind: _places_of(opened[kind], places) & self._free for kind in self._counts}
-        self.steps = len(problem.rooms) + len(self._counts)
+        self.steps = len(problem.free) + len(self._counts)
 
     def pods(self) -> int:
         """How many pods get places, at most."""

@@ -92,7 +92,7 @@ def _entries(session: Session) -> dict[str, dict[str, Any]]:
 
 
 def digest_of(problems: Sequence[Problem]) -> str:
-    """The same for equal problems, in every process."""
+    """A digest that equal problems share, in every process."""
     return blake2b(repr([_plain(each) for each in problems]).encode(), digest_size=_DIGEST).hexdigest()
 
 
@@ -142,7 +142,7 @@ class _Seen:
         if self._asked != len(view.nodes.log):
             self._asked = len(view.nodes.log)
             digest = blake2b(digest_size=_DIGEST)
-            for array in (view.nodes.room(view.nodes.rows), view.pods.state, view.pods.node):
+            for array in (view.nodes.available(view.nodes.rows), view.pods.state, view.pods.node):
                 digest.update(np.ascontiguousarray(array).tobytes())
             self._situation = digest.hexdigest()
         return self._situation

@@ -91,7 +91,7 @@ def _may_search(session: Session, job: Job) -> bool:
 
 
 def _order_is_all_the_same(session: Session, job: Job, pods: Sequence[PodRecord]) -> bool:
-    """Whether the order of pods makes no difference, and it is known without a search if the empty cluster has room."""
+    """Whether the order of pods makes no difference, and it is known without a search if they fit the empty cluster."""
     return not job.divided and _all_alike(session, pods) and session.kernel.passes_everywhere(pods[0])
 
 
@@ -126,7 +126,7 @@ class _Attempt:
         self._alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(kinds[0][0])
         #: the problem as things stand
         self._now = read(session, job, kinds)
-        #: the same if no other pod held a place; None for a gang that holds places itself
+        #: the problem if no other pod held a place; None for a gang that holds places itself
         self._empty = None if job.ready_count else read(session, job, kinds, empty=True)
         self._left = session.policy.session.search
         self._refused = 0
@@ -189,7 +189,7 @@ class _Attempt:
         sets, steps = conflicts(problem, self._left)
         self._took(steps)
         without = ", or ".join(f"without {' and '.join(names)}" for names in sets)
-        message = f"PodGroup {self._job.key} starts with pods that cannot be placed together, whatever finishes"
+        message = f"PodGroup {self._job.key} starts with pods that cannot be placed together, even if all others finish"
         numbers = (numbered(problem, name) for name in dict.fromkeys(name for names in sets for name in names))
         return Reason(
             Stage.Gang,
@@ -202,8 +202,8 @@ class _Attempt:
 
     def _not_found(self) -> Reason:
         steps = self._session.policy.session.search
-        words = f"PodGroup {self._job.key} starts with pods for which no places together were found within the budget"
-        detail = f"session.search is {steps} steps; that there are no places is not proven"
+        words = f"PodGroup {self._job.key} starts with pods for which no placement was found within the budget"
+        detail = f"session.search is {steps} steps; there may be a placement all the same"
         return Reason(Stage.Gang, "NoPlacesFound", words, Actionable.Admin, detail, scalable=True)
 
     # -- searching ---------------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ class QuotaRule:
     words: str
     #: by kind
     takes: tuple[float, ...]
-    room: float
+    free: float
 
 
 @dataclass(slots=True)
@@ -146,8 +146,8 @@ class Problem:
 
     kinds: list[Kind]
     needs: list[Need]
-    #: by node and dimension
-    rooms: list[tuple[float, ...]]
+    #: by node and dimension, what is free
+    free: list[tuple[float, ...]]
     #: by dimension, its name
     dimensions: list[str]
     apart: list[ApartRule] = field(default_factory=list)
@@ -163,14 +163,14 @@ class Problem:
     @property
     def everywhere(self) -> int:
         """All nodes."""
-        return (1 << len(self.rooms)) - 1
+        return (1 << len(self.free)) - 1
 
     def opened(self) -> list[int]:
-        """By kind the nodes that may take one now: filters pass, there is room, and its domain is not left."""
-        rooms = np.array(self.rooms, np.float64).reshape(len(self.rooms), len(self.dimensions)).T
+        """By kind the nodes that may take one now: filters pass, it fits, and its domain is not left."""
+        free = np.array(self.free, np.float64).reshape(len(self.free), len(self.dimensions)).T
         found = []
         for kind in self.kinds:
-            fitting = resources.fits(np.array(kind.request), rooms) if len(self.rooms) else np.zeros(0, np.bool_)
+            fitting = resources.fits(np.array(kind.request), free) if len(self.free) else np.zeros(0, np.bool_)
             packed = np.packbits(fitting, bitorder="little")
             found.append(kind.nodes & int.from_bytes(packed.tobytes(), "little") if kind.count else 0)
         for rule in self.within:
@@ -194,7 +194,7 @@ class Problem:
         return list(dict.fromkeys((*amounts, *filtered, *(rule.words for rule in self.rules), *limited)))
 
     def relaxed(self, names: frozenset[str]) -> Problem:
-        """The same without what has some names."""
+        """The problem without what has some names."""
         columns = [at for at, name in enumerate(self.dimensions) if name in names]
 
         def without(request: tuple[float, ...]) -> tuple[float, ...]:
@@ -214,7 +214,7 @@ class Problem:
 
     def alike(self) -> list[int]:
         """By node a number that nodes share which no rule tells apart, while no pod of the gang is on them."""
-        size = len(self.rooms)
+        size = len(self.free)
         columns = [
             np.unpackbits(np.frombuffer(mask.to_bytes(size // 8 + 1, "little"), np.uint8), bitorder="little")[:size]
             for mask in self._masks()
@@ -227,8 +227,8 @@ class Problem:
         known: dict[object, int] = {}
         of_nodes = zip(*numbers, strict=True) if numbers else repeat((), size)
         return [
-            known.setdefault((room, looks[node * width : (node + 1) * width], of_node, self._counted(node)), len(known))
-            for node, (room, of_node) in enumerate(zip(self.rooms, of_nodes, strict=True))
+            known.setdefault((free, looks[node * width : (node + 1) * width], of_node, self._counted(node)), len(known))
+            for node, (free, of_node) in enumerate(zip(self.free, of_nodes, strict=True))
         ]
 
     def _masks(self) -> Iterator[int]:
@@ -259,6 +259,6 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def fits(request: Sequence[float], room: Sequence[float]) -> bool:
-    """Whether a request has room, as `resources.fits` compares it."""
-    return all(left > want - TOLERANCE or want <= 0 for want, left in zip(request, room, strict=True))
+def fits(request: Sequence[float], free: Sequence[float]) -> bool:
+    """Whether a request fits, as `resources.fits` compares it."""
+    return all(left > want - TOLERANCE or want <= 0 for want, left in zip(request, free, strict=True))

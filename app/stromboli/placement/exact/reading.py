@@ -88,20 +88,20 @@ class _Reader:
         session, view = self._session, self._session.view
         relations, warned = session.kernel.between(self._first)
         nodes = view.nodes
-        room: Matrix = nodes.allocatable if self._empty else nodes.room(nodes.rows)
+        free: Matrix = nodes.allocatable if self._empty else nodes.available(nodes.rows)
         masks = [self._nodes_of(at, relations) for at in range(len(self._first))]
         requests = [view.request(pod) for pod in self._first]
-        overcommitted = ~fits(np.zeros(len(room)), room, nodes.always)
+        overcommitted = ~fits(np.zeros(len(free)), free, nodes.always)
         masks = [mask & ~overcommitted for mask in masks]
-        own = [mask & fits(request, room) for mask, request in zip(masks, requests, strict=True)]
+        own = [mask & fits(request, free) for mask, request in zip(masks, requests, strict=True)]
         rows = nodes.rows if self._every_node else np.flatnonzero(np.logical_or.reduce(own)) if own else ()
         self._rows = np.array(rows, np.intp)
         # What no pod asks for is no part of it, and no difference between nodes.
         columns = np.flatnonzero(np.any([request > 0 for request in requests], axis=0)).tolist()
         columns.sort(key=lambda column: (column == PODS, column))
         limited = [each for each in relations if isinstance(each, Limited)]
-        things = [(each.whole if self._empty else each.room)[self._rows] for each in limited]
-        amounts = np.vstack([room[columns][:, self._rows], *things])
+        things = [(each.whole if self._empty else each.free)[self._rows] for each in limited]
+        amounts = np.vstack([free[columns][:, self._rows], *things])
         problem = Problem(
             kinds=[
                 Kind(
@@ -112,7 +112,7 @@ class _Reader:
                 for at, pods in enumerate(self._kinds)
             ],
             needs=[],
-            rooms=[tuple(room) for room in amounts.T.tolist()],
+            free=[tuple(node) for node in amounts.T.tolist()],
             dimensions=[*(view.dimensions[column] for column in columns), *(each.words for each in limited)],
             clear=not session.failures and not any(warned) and not any(isinstance(each, Unclear) for each in relations),
         )
@@ -164,7 +164,7 @@ class _Reader:
         return NearRule(each.words, 1 << each.pod, _set(each.selected), divisions, present, uncertain)
 
     def _balanced(self, each: Balanced) -> BalancedRule:
-        """Domains count though none of their nodes has room: what they have few of keeps others from more."""
+        """Domains count though nothing fits on their nodes: what they have few of keeps others from more."""
         counts: dict[int, float] = {}
         for node in np.flatnonzero(each.eligible).tolist():
             number = int(each.domain[node])
@@ -203,7 +203,7 @@ class _Reader:
     def _choices(self, of: Job | SubJob) -> tuple[int, ...] | None:
         """The largest HyperNodes in which a job or group may lie, of the nodes that may take a pod; None for anywhere.
 
-        Empty where there is no HyperNode for it, whatever room there is.
+        Empty where there is no HyperNode for it, whatever is free.
         """
         session, tree = self._session, self._session.view.topology
         if of.highest_tier is None:
@@ -235,11 +235,11 @@ class _Reader:
         if ceiling is None:
             return
         held = 0.0 if self._empty else view.by_queue(view.membership.allocated_now())[queue.name]
-        room = ceiling - held
+        left = ceiling - held
         for column in columns:
-            if np.isfinite(room[column]) and (column != PODS or view.counts_pods):
+            if np.isfinite(left[column]) and (column != PODS or view.counts_pods):
                 takes = tuple(float(request[column]) for request in requests)
-                yield QuotaRule(QUEUE, takes, float(room[column]))
+                yield QuotaRule(QUEUE, takes, float(left[column]))
 
 
 # -- what a gang needs -------------------------------------------------------------------------------------------------

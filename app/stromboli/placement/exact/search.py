@@ -79,7 +79,7 @@ class _Search:
         self._known: set[Hashable] = set()
         #: whether all that was passed over is proven to lead nowhere
         self._proven = True
-        self._steps = steps + len(problem.rooms) * (len(problem.kinds) + 1) // _COLUMN
+        self._steps = steps + len(problem.free) * (len(problem.kinds) + 1) // _COLUMN
         #: by dimension: the most that a node has left where that is limited, 1 where it is nothing
         amounts = self._partial.amounts
         self._largest = np.where(np.isfinite(amounts), amounts, 0.0).max(axis=0, initial=0.0)
@@ -232,14 +232,14 @@ class _Search:
             return {}
         request = problem.kinds[kind].request
         wanted = max(max(partial.unmet, default=1), 1)
-        copies = {node: _copies(request, partial.rooms[node], wanted) for node in nodes}
+        copies = {node: _copies(request, partial.free[node], wanted) for node in nodes}
         suits: dict[int, tuple[bool, float]] = {}
         for members in divisions[0]:
             inside = [node for node in nodes if members >> node & 1]
-            room = sum(copies[node] for node in inside)
+            fitting = sum(copies[node] for node in inside)
             self._steps += len(inside)
             for node in inside:
-                mine = room < wanted, room if room >= wanted else -room
+                mine = fitting < wanted, fitting if fitting >= wanted else -fitting
                 suits[node] = min(suits.get(node, mine), mine)
         return suits
 
@@ -250,6 +250,6 @@ def _members(mask: int) -> Rows:
     return np.flatnonzero(np.unpackbits(whole, bitorder="little"))
 
 
-def _copies(request: tuple[float, ...], room: list[float], most: int) -> float:
+def _copies(request: tuple[float, ...], free: list[float], most: int) -> float:
     """How many pods of a request a node takes, `most` at most."""
-    return min(((left + TOLERANCE) // want for want, left in zip(request, room, strict=True) if want > 0), default=most)
+    return min(((left + TOLERANCE) // want for want, left in zip(request, free, strict=True) if want > 0), default=most)

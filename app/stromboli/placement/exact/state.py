@@ -14,7 +14,7 @@ class _Saved:
     """What a change replaces: of one node, -1 for none, and of everything else."""
 
     node: int
-    room: list[float]
+    free: list[float]
     content: tuple[int, ...]
     left: list[int]
     open: list[int]
@@ -37,13 +37,13 @@ class Partial:
         #: kind and node of each pod that has a place
         self.placed: list[tuple[int, int]] = []
         #: by node: what is left of it, and the kinds of pods that it got, ascending
-        self.rooms = [list(room) for room in problem.rooms]
+        self.free = [list(free) for free in problem.free]
         #: what is left of the nodes once more, shape (nodes, dimensions)
-        self.amounts = np.array(problem.rooms, np.float64).reshape(len(problem.rooms), len(problem.dimensions))
+        self.amounts = np.array(problem.free, np.float64).reshape(len(problem.free), len(problem.dimensions))
         self.content: dict[int, tuple[int, ...]] = {}
         #: by rule: the choices that are left, and what all pods may still take
         self._choices = [tuple(rule.choices) for rule in problem.within]
-        self._quotas = [rule.room for rule in problem.quotas]
+        self._quotas = [rule.free for rule in problem.quotas]
         #: how many pods of each kind have places
         self.numbers = [0] * len(kinds)
         self._needs_of = [
@@ -61,10 +61,10 @@ class Partial:
         self.placed.append((kind, node))
         self.left[kind] -= 1
         self.numbers[kind] += 1
-        request, room = self._problem.kinds[kind].request, self.rooms[node]
+        request, free = self._problem.kinds[kind].request, self.free[node]
         for at, amount in enumerate(request):
-            room[at] -= amount
-        self.amounts[node] = room
+            free[at] -= amount
+        self.amounts[node] = free
         self.content[node] = tuple(sorted((*self.content.get(node, ()), kind)))
         for at in self._needs_of[kind]:
             self.unmet[at] -= 1
@@ -82,8 +82,8 @@ class Partial:
         saved = self._saved.pop()
         if saved.node >= 0:
             self.numbers[self.placed.pop()[0]] -= 1
-            self.rooms[saved.node] = saved.room
-            self.amounts[saved.node] = saved.room
+            self.free[saved.node] = saved.free
+            self.amounts[saved.node] = saved.free
             if saved.content:
                 self.content[saved.node] = saved.content
             else:
@@ -95,7 +95,7 @@ class Partial:
         self._saved.append(
             _Saved(
                 node,
-                list(self.rooms[node]) if node >= 0 else [],
+                list(self.free[node]) if node >= 0 else [],
                 self.content.get(node, ()),
                 list(self.left),
                 list(self.open),
@@ -123,11 +123,11 @@ class Partial:
 
     def _follow(self, kind: int, node: int) -> None:
         """Narrow what is open to others after a pod of a kind went to a node."""
-        problem, opened, bit, room = self._problem, self.open, 1 << node, self.rooms[node]
+        problem, opened, bit, free = self._problem, self.open, 1 << node, self.free[node]
         for other, left in enumerate(self.left):
             if left and opened[other] & bit:
                 self.steps += 1
-                if not fits(problem.kinds[other].request, room):
+                if not fits(problem.kinds[other].request, free):
                     opened[other] &= ~bit
         for apart in problem.apart:
             if apart.conflicts[kind]:

@@ -93,50 +93,50 @@ class Capacity(Plugin):
         if why is not None:
             return 0, why
         request = self._view.request(pod)
-        room, lifted = count, self._view.lifted_gates.beside(pod, count)
+        fitting, lifted = count, self._view.lifted_gates.beside(pod, count)
         for account in self._accounts[queue.name].path:
             kept = self._kept(account, lifted) if lifted else None
             taken = account.allocated if kept is None else account.allocated + kept
-            fit = shares.copies_within(account.limit, taken, request, room, account.pods)
-            if fit < room:
-                room = fit
+            fit = shares.copies_within(account.limit, taken, request, fitting, account.pods)
+            if fit < fitting:
+                fitting = fit
                 why = self._over(account, taken + (fit + 1) * request, request, [pod], kept)
-        if room and self._accounts[queue.name].pool is not None:
-            room, why = self._within_guarantees(self._accounts[queue.name], pod, room, why)
-        if room and self._opened.limits_devices and pod.pod_class.spec.resource_claims:
+        if fitting and self._accounts[queue.name].pool is not None:
+            fitting, why = self._within_guarantees(self._accounts[queue.name], pod, fitting, why)
+        if fitting and self._opened.limits_devices and pod.pod_class.spec.resource_claims:
             over = self._over_devices(queue, pod)
             return (1, why) if over is None else (0, over)
-        return room, why
+        return fitting, why
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
         account, request = self._accounts[queue.name], self._view.request(pod)
-        room, why = count, None
+        fitting, why = count, None
         for each in account.path if self._differs else ():
-            fit = shares.copies_within(each.limit, each.now, request, room, each.pods)
-            if fit < room:
-                room, why = fit, self._over(each, each.now + (fit + 1) * request, request, [pod])
-        pool = self._opened.pool_now(account) if room and self._differs else None
-        kept = room if pool is None else pool.copies(request, room)
-        if pool is not None and kept < room:
+            fit = shares.copies_within(each.limit, each.now, request, fitting, each.pods)
+            if fit < fitting:
+                fitting, why = fit, self._over(each, each.now + (fit + 1) * request, request, [pod])
+        pool = self._opened.pool_now(account) if fitting and self._differs else None
+        kept = fitting if pool is None else pool.copies(request, fitting)
+        if pool is not None and kept < fitting:
             got = tried(self._view, self._view.jobs[pod.job])
             excess = pool.excess(queue.name, account.allocated, request, kept + 1, got, account.terminating)
-            room, why = kept, excess.reason(self._view, Limit.Capability)
-        if room and self._differs and self._opened.limits_devices and pod.pod_class.spec.resource_claims:
+            fitting, why = kept, excess.reason(self._view, Limit.Capability)
+        if fitting and self._differs and self._opened.limits_devices and pod.pod_class.spec.resource_claims:
             over = self._over_devices(queue, pod, now=True)
             return (1, why) if over is None else (0, over)
-        return room, why
+        return fitting, why
 
     def _within_guarantees(
         self, account: Account, pod: PodRecord, count: int, why: Reason | None
     ) -> tuple[int, Reason | None]:
         """How many of some copies of a pod leave what is guaranteed to other queues, and why no more."""
         pool, request = account.pool, self._view.request(pod)
-        room = count if pool is None else pool.copies(request, count)
-        if pool is None or room == count:
+        fitting = count if pool is None else pool.copies(request, count)
+        if pool is None or fitting == count:
             return count, why
         got = tried(self._view, self._view.jobs[pod.job])
-        excess = pool.excess(account.queue.name, account.allocated, request, room + 1, got)
-        return room, excess.reason(self._view, Limit.Capability)
+        excess = pool.excess(account.queue.name, account.allocated, request, fitting + 1, got)
+        return fitting, excess.reason(self._view, Limit.Capability)
 
     def _over_devices(self, queue: Queue, pod: PodRecord, *, now: bool = False) -> Reason | None:
         """Why a queue has no capacity left for the devices of one pod; each pod of a class has claims of its own."""

@@ -1,4 +1,4 @@
-"""Who holds which cards: flat columns of those who did before the session, and a table of those who came or left."""
+"""Which pods hold which cards: flat columns as of the session's start, and a table of pods that came or left."""
 
 from __future__ import annotations
 

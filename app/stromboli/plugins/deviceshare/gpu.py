@@ -69,15 +69,15 @@ class SharedMemory(_Gpus):
         return _limit(pod, MEMORY) > 0
 
     def fits(self, pod: PodRecord, cards: Cards) -> Mask:
-        return enough(self._have_room(pod, cards), 1)
+        return enough(self._fitting(pod, cards), 1)
 
     def draft(self, pod: PodRecord, cards: Cards) -> Draft:
-        picked, fits = first(self._have_room(pod, cards), 1)
+        picked, fits = first(self._fitting(pod, cards), 1)
         return Draft(fits, [Picks(picked, _limit(pod, MEMORY))])
 
-    def _have_room(self, pod: PodRecord, cards: Cards) -> Mask:
-        room: Mask = cards.there & (cards.memory - cards.used_memory >= _limit(pod, MEMORY))
-        return room
+    def _fitting(self, pod: PodRecord, cards: Cards) -> Mask:
+        fitting: Mask = cards.there & (cards.memory - cards.used_memory >= _limit(pod, MEMORY))
+        return fitting
 
 
 class WholeCards(_Gpus):

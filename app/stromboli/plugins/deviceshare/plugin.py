@@ -254,7 +254,7 @@ class DeviceShare(Plugin):
         return self._allowed.get(choice, lambda: self._fleet.chosen(choice))
 
     def _taboo(self, pod: PodRecord) -> Iterator[Mask]:
-        """Cards that a pod must not share with those who hold them, shape (nodes, cards)."""
+        """Cards that a pod must not share with the pods that hold them, shape (nodes, cards)."""
         rules, shape = self._rules(pod), self._cards.there.shape
         if rules:
             yield self._parts.cards_of(rules, lambda: self._matching(rules), shape)

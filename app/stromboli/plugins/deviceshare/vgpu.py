@@ -150,8 +150,8 @@ class Virtual:
         if len(requests) > 1:
             # What one container takes the next one lacks.
             return self.draft(pod, cards).fits
-        room = _have_room(cards, requests[0].memory_of(cards), requests[0].cores)
-        return enough(room, requests[0].cards)
+        fitting = _fitting(cards, requests[0].memory_of(cards), requests[0].cores)
+        return enough(fitting, requests[0].cards)
 
     def draft(self, pod: PodRecord, cards: Cards) -> Draft:
         draft, requests = Draft(np.ones(len(cards.there), np.bool_)), self._requests(pod)
@@ -160,8 +160,8 @@ class Virtual:
         score = np.zeros(len(cards.there))
         for request in requests:
             order, memory = self._order(cards), request.memory_of(cards)
-            room = in_order(_have_room(cards, memory, request.cores), order)
-            picked, fits = first(room, request.cards)
+            fitting = in_order(_fitting(cards, memory, request.cores), order)
+            picked, fits = first(fitting, request.cards)
             picks = Picks(picked, memory, request.cores, order)
             draft.fits &= fits
             draft.containers.append(picks)
@@ -228,16 +228,16 @@ class Virtual:
         return np.arange(cards.there.shape[1])[::-1]
 
 
-def _have_room(cards: Cards, memory: int | Counts, cores: int) -> Mask:
+def _fitting(cards: Cards, memory: int | Counts, cores: int) -> Mask:
     """Whether a container fits on a card, shape (nodes, cards). All cores means a card for itself."""
-    room: Mask = cards.there & (cards.users < cards.seats)
-    room &= memory <= cards.memory - cards.used_memory
-    room &= cards.used_cores <= 100 - cores
+    fitting: Mask = cards.there & (cards.users < cards.seats)
+    fitting &= memory <= cards.memory - cards.used_memory
+    fitting &= cards.used_cores <= 100 - cores
     if cores == 100:
-        room &= cards.users <= 0
+        fitting &= cards.users <= 0
     if cores == 0:
-        room &= cards.used_cores != 100
-    return room
+        fitting &= cards.used_cores != 100
+    return fitting
 
 
 def _listed(written: str | None) -> frozenset[str]:

@@ -76,12 +76,12 @@ def copies(
     """How many pods of `count` that request the same a job may have more; `more` as in `over_capacity`."""
     asked = request > 0
     held, fixed = _now(tree, path, more)
-    room = tree.limit[path] - held
+    left = tree.limit[path] - held
     if not preemptible:
-        room = np.minimum(room, tree.quota[path] - fixed)
+        left = np.minimum(left, tree.quota[path] - fixed)
     if not asked.any():
         return count
-    return int(np.clip(np.floor(room[:, asked] / request[asked]).min(), 0, count))
+    return int(np.clip(np.floor(left[:, asked] / request[asked]).min(), 0, count))
 
 
 def _now(tree: DivisionTree, path: Rows, more: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:

@@ -53,7 +53,7 @@ class Division:
     share: Vector
     #: what is left of each pool; negative where quotas exceed it
     rest: Vector
-    #: who got how much: for the quotas, in each round, and for the remainders
+    #: what each queue got: for the quotas, in each round, and for the remainders
     quotas: Step | None = None
     rounds: list[Step] = field(default_factory=list)
     remainders: Step | None = None

@@ -146,11 +146,11 @@ class FairShare(Plugin):
         why = self._over_capacity(Stage.QueueShare, queue, required, required, preemptible=yields, job=job)
         if why is not None:
             return 0, why
-        room = capacity.copies(self._accounts.bounds, path, request, count, preemptible=yields, more=kept)
-        if room == count:
+        fitting = capacity.copies(self._accounts.bounds, path, request, count, preemptible=yields, more=kept)
+        if fitting == count:
             return count, None
-        wanted = (room + 1) * request
-        return room, self._over_capacity(
+        wanted = (fitting + 1) * request
+        return fitting, self._over_capacity(
             Stage.QueueShare, queue, wanted, request, preemptible=yields, job=job, more=kept
         )
 
@@ -160,11 +160,11 @@ class FairShare(Plugin):
         if accounts.terminating is None or not capacity.is_bounded(accounts.bounds, path, preemptible=yields):
             return count, None
         request = accounts.full(self._view.request(pod))
-        room = capacity.copies(accounts.bounds, path, request, count, preemptible=yields, more=accounts.terminating)
-        if room == count:
+        fitting = capacity.copies(accounts.bounds, path, request, count, preemptible=yields, more=accounts.terminating)
+        if fitting == count:
             return count, None
-        job, wanted = self._view.jobs[pod.job], (room + 1) * request
-        return room, self._over_capacity(
+        job, wanted = self._view.jobs[pod.job], (fitting + 1) * request
+        return fitting, self._over_capacity(
             Stage.QueueShare, queue, wanted, request, preemptible=yields, job=job, more=self._accounts.terminating
         )
 

@@ -2,7 +2,7 @@
 
 The PodGroup's annotations name groups of roles with affinity and anti-affinity, and the order of roles. The job's pods
 are sorted into buckets: a bucket takes pods as long as more of its roles attract than repel them. Full buckets are
-placed first, and a pod prefers nodes that hold more of its bucket already or have room for the rest of it.
+placed first, and a pod prefers nodes that hold more of its bucket already or fit the rest of it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Waiting:
     def add(self, pod: PodRecord) -> None:
         """Put a pod at the end."""
         if self._size == len(self._classes):
-            self._make_room()
+            self._grow()
         self._at[pod.row] = self._size
         self._classes[self._size], self._waits[self._size] = pod.pod_class.id, True
         self._size += 1
@@ -73,7 +73,7 @@ class Waiting:
         found: Rows = self._classes[: self._size][waits]
         return found
 
-    def _make_room(self) -> None:
+    def _grow(self) -> None:
         left = self._classes[self._waits]
         self._size = len(left)
         self._classes = np.concatenate([left, np.zeros(len(left) + 8, np.intp)])
@@ -117,7 +117,7 @@ class Plan:
         #: number of pods of the largest bucket
         self.largest = 0
         self._buckets: list[Bucket] = []
-        #: by bucket, how many of its pods attract each role, less those that repel it, and its load; room for more
+        #: by bucket, how many of its pods attract each role, less those that repel it, and its load, with spare columns
         self._attraction = np.zeros((4, len(roles.number)), np.int64)
         self._load = np.zeros(4)
         #: node and number of the role of each pod placed in this session, and 1, or -1 where one was taken off again
@@ -312,17 +312,17 @@ class TaskTopology(Plugin):
         return node < 0, self._view.nodes.name(node) if node >= 0 else ""
 
 
-def _first_that_fit(left: Matrix, room: Matrix, always: Collection[int]) -> Rows:
+def _first_that_fit(left: Matrix, free: Matrix, always: Collection[int]) -> Rows:
     """The first of amounts that become less, shape (steps, dimensions), that fits each of some nodes, shape (nodes,).
 
-    `room` is what nodes have, shape (dimensions, nodes). As many as there are steps where none of them fits.
+    `free` is what nodes have, shape (dimensions, nodes). As many as there are steps where none of them fits.
     """
-    first = np.zeros(room.shape[1], np.intp)
+    first = np.zeros(free.shape[1], np.intp)
     for column, amounts in enumerate(left.T):
         # Resources that no pod asks for are not compared.
         asked = len(amounts) if column in always else int(np.searchsorted(-amounts, 0.0))
         if asked:
-            fitting = np.searchsorted(TOLERANCE - amounts, -room[column], side="right")
+            fitting = np.searchsorted(TOLERANCE - amounts, -free[column], side="right")
             np.maximum(first, np.minimum(fitting, asked), out=first)
     return first
 

@@ -1,21 +1,21 @@
-"""Whether evictions can make room for a whole gang.
+"""Whether a whole gang fits after the evictions that are possible for it.
 
 kube-scheduler preempts for one pod at a time. For a member of a gang that is worth the victims only if every member
-that the gang still lacks finds a node in the end, so room is counted for all of them before the first is evicted.
+that the gang still lacks finds a node in the end, so all of them are counted before the first pod is evicted.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from stromboli.api.resources import PODS, Matrix, Rows, copies_that_fit, fits
+from stromboli.api.resources import PODS, Rows, fits
 from stromboli.eviction.eligibility import HELD, agrees
 from stromboli.eviction.ordering import priorities
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
+from stromboli.placement.fitting import fitting
 from stromboli.state.pods import PodRecord
 
 
@@ -49,10 +49,10 @@ def fits_whole(session: Session, job: Job, pod: PodRecord) -> bool:
         return True
     view = session.view
     victims = list(_spared_together(session, victims_on(session, pod, view.nodes.rows)))
-    room, of_queue = view.nodes.future_idle().copy(), np.zeros(len(view.dimensions))
+    free, of_queue = view.nodes.future_idle().copy(), np.zeros(len(view.dimensions))
     for victim in victims:
         request, of_job = view.request(victim), view.jobs.get(victim.job)
-        room[:, view.pods.node[victim.row]] += request
+        free[:, view.pods.node[victim.row]] += request
         if of_job is not None and of_job.queue is job.queue:
             of_queue += request
     allowed, _ = session.ask.allocatable(job.queue, pod, lacking)
@@ -61,7 +61,7 @@ def fits_whole(session: Session, job: Job, pod: PodRecord) -> bool:
     beyond[PODS] = 0
     if not fits(beyond, of_queue):
         return False
-    return _fit(session, view.pending(job)[:lacking], room) == lacking
+    return fitting(session, view.pending(job)[:lacking], free) == lacking
 
 
 def _spared_together(session: Session, victims: Sequence[PodRecord]) -> Iterator[PodRecord]:
@@ -82,19 +82,3 @@ def _can_spare(session: Session, job: Job) -> int | None:
     if not session.ask.may_wait_for_gangs or job.min_available <= 1:
         return None
     return max(job.ready_count - job.min_available, 0)
-
-
-def _fit(session: Session, pods: Sequence[PodRecord], room: Matrix) -> int:
-    """The number of pods that fit, class by class, each node filled as far as it goes; `room` is used up."""
-    of_class: defaultdict[int, list[PodRecord]] = defaultdict(list)
-    for pod in pods:
-        of_class[pod.pod_class.id].append(pod)
-    placed = 0
-    for members in of_class.values():
-        request = session.view.request(members[0])
-        copies = np.clip(copies_that_fit(request, room, session.view.nodes.always), 0, len(members))
-        copies[~session.kernel.feasible(members[0])] = 0
-        taken = np.clip(len(members) - (np.cumsum(copies) - copies), 0, copies)
-        room -= np.outer(request, taken)
-        placed += int(taken.sum())
-    return placed

@@ -24,7 +24,7 @@ _MOST_CAUSES = 16
 
 
 @dataclass(slots=True)
-class Answers:
+class Feasible:
     """Where claims that ask alike can be satisfied."""
 
     claim_requests: list[ClaimRequest]

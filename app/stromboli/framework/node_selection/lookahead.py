@@ -16,7 +16,7 @@ from stromboli.framework.cluster.nodes import Nodes
 _AFTER, _MOST = 8, 256
 
 
-class Foresight:
+class Lookahead:
     """The choices that were made for one class."""
 
     __slots__ = ("_amounts", "_left", "_logged", "_made", "_node", "_nodes", "_request", "_scoring", "_taken")

@@ -15,13 +15,13 @@ from stromboli.framework.runtime.asked import Method, asked, plugin_of
 from stromboli.framework.runtime.participants import Participants
 from stromboli.state.pods import PodRecord
 
-#: for whom victims are looked for
+#: the pod or job that victims are looked for
 Beneficiary: TypeAlias = PodRecord | Job
 
 
 @dataclass(frozen=True, slots=True)
-class Voices:
-    """The plugins that have a say about victims where vetoes are final."""
+class VictimPlugins:
+    """The plugins that are heard about victims where vetoes are final."""
 
     #: those that protect pods from any eviction, of all tiers
     protecting: tuple[Method, ...]
@@ -34,11 +34,11 @@ class VictimQuestions:
 
     def __init__(self, participants: Participants) -> None:
         self._participants = participants
-        self._voices: dict[str, Voices] = {}
+        self._heard: dict[str, VictimPlugins] = {}
 
     def forget(self) -> None:
         """Other plugins take part from here on."""
-        self._voices.clear()
+        self._heard.clear()
 
     # -- which may be evicted ------------------------------------------------------------------------------------
 
@@ -60,15 +60,15 @@ class VictimQuestions:
 
     def _agreed(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates that all protecting plugins leave, and the first tier with an opinion allows."""
-        voices, left, has_opinion = self.voices(point), list(candidates), False
-        for tier in (voices.protecting, *voices.deciding):
+        heard, left, has_opinion = self.heard(point), list(candidates), False
+        for tier in (heard.protecting, *heard.deciding):
             decided = False
             for method in tier:
                 rows = self._named(point, method, beneficiary, left) if left else set()
                 if rows is not None:
                     left, decided = [pod for pod in left if pod.row in rows], True
             has_opinion = has_opinion or decided
-            if decided and tier is not voices.protecting:
+            if decided and tier is not heard.protecting:
                 break
         return left if has_opinion else []
 
@@ -112,8 +112,8 @@ class VictimQuestions:
 
         Only plugins whose word is final are asked: those that protect pods, or those of the first tier that decides.
         """
-        voices = self.voices(point)
-        tiers = (voices.protecting,) if hint == "evictable_pods" else voices.deciding[:1]
+        heard = self.heard(point)
+        tiers = (heard.protecting,) if hint == "evictable_pods" else heard.deciding[:1]
         plugins = [plugin_of(method) for tier in tiers for method in tier]
         found = []
         for method in self._participants.all[hint]:
@@ -150,14 +150,14 @@ class VictimQuestions:
 
     # -- which plugins are heard ---------------------------------------------------------------------------------
 
-    def voices(self, point: str) -> Voices:
+    def heard(self, point: str) -> VictimPlugins:
         """The plugins that have a say where vetoes are final."""
-        voices = self._voices.get(point)
-        if voices is None:
-            voices = self._voices[point] = self._find_voices(point)
-        return voices
+        heard = self._heard.get(point)
+        if heard is None:
+            heard = self._heard[point] = self._find_heard(point)
+        return heard
 
-    def _find_voices(self, point: str) -> Voices:
+    def _find_heard(self, point: str) -> VictimPlugins:
         protecting: list[Method] = []
         deciding: list[tuple[Method, ...]] = []
         by_share: list[Method] = []
@@ -172,7 +172,7 @@ class VictimQuestions:
                     here.append(asked(plugin, point))
             deciding += [tuple(here)] if here else []
         deciding += [tuple(by_share)] if by_share else []
-        return Voices(tuple(protecting), tuple(deciding))
+        return VictimPlugins(tuple(protecting), tuple(deciding))
 
     def in_turn(self, point: str) -> bool:
         """Whether all plugins that have a say judge candidates one after the other."""
@@ -180,18 +180,18 @@ class VictimQuestions:
 
     def steady(self, point: str) -> bool:
         """Whether all plugins that are heard, where vetoes are final, are `steady`."""
-        voices = self.voices(point)
-        for tier in (voices.protecting, *voices.deciding):
+        heard = self.heard(point)
+        for tier in (heard.protecting, *heard.deciding):
             plugins = list(map(plugin_of, tier))
             if not all(_hints("steady", plugin, point) for plugin in plugins):
                 return False
-            if tier is not voices.protecting and _always_decides(plugins, point):
+            if tier is not heard.protecting and _always_decides(plugins, point):
                 return True
         return True
 
     def by_share(self, point: str) -> bool:
         """Whether a plugin about shares is heard."""
-        for tier in self.voices(point).deciding:
+        for tier in self.heard(point).deciding:
             plugins = list(map(plugin_of, tier))
             if any(plugin.by_share for plugin in plugins):
                 return True
