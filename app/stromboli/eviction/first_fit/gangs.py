@@ -197,11 +197,11 @@ def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list
     return _made(Bundle(job, safe, whole=False), Bundle(job, rest, whole=True))
 
 
-def permitted(offers: Iterable[Bundle], allowed: Iterable[PodRecord]) -> list[Bundle]:
+def permitted(bundles: Iterable[Bundle], allowed: Iterable[PodRecord]) -> list[Bundle]:
     """What is left of bundles when only some pods may be evicted: of a whole bundle all is evicted, or none."""
     rows = {pod.row for pod in allowed}
     found: list[Bundle] = []
-    for bundle in offers:
+    for bundle in bundles:
         pods = [pod for pod in bundle.pods if pod.row in rows]
         if len(pods) == len(bundle.pods):
             found.append(bundle)
@@ -223,5 +223,5 @@ def bundle_value(session: Session, bundle: Bundle, need: Vector) -> float:
     return gain / cost if cost > 0 else math.inf
 
 
-def _made(*offers: Bundle) -> list[Bundle]:
-    return [bundle for bundle in offers if bundle.pods]
+def _made(*bundles: Bundle) -> list[Bundle]:
+    return [bundle for bundle in bundles if bundle.pods]
