@@ -77,7 +77,7 @@ class _AsWritten(argparse.RawDescriptionHelpFormatter):
 
 def _beside(name: str, arguments: Any) -> tuple[Figures, Figures]:
     """The figures of the other tenant, quiet and beside a load, on a cluster of its own."""
-    with _cluster(arguments.nodes) as (cluster, quiet, loud), tempfile.TemporaryDirectory() as folder:
+    with cluster_of(arguments.nodes) as (cluster, quiet, loud), tempfile.TemporaryDirectory() as folder:
         options = ("--policy", str(arguments.policy)) if arguments.policy else ()
         service = Service(cluster.kubeconfig(), Path(folder) / "log", *options).wait_ready()
         try:
@@ -92,7 +92,7 @@ def _beside(name: str, arguments: Any) -> tuple[Figures, Figures]:
 
 
 @contextmanager
-def _cluster(nodes: int) -> Iterator[tuple[Cluster, World, World]]:
+def cluster_of(nodes: int) -> Iterator[tuple[Cluster, World, World]]:
     """A control plane with nodes of which a part is taken, and a namespace and a queue for each tenant."""
     with Cluster(control_plane()) as cluster:
         with cluster.client() as api:

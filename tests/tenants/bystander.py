@@ -37,15 +37,16 @@ class Figures:
 
     def quantile(self, part: float) -> float:
         """The latency that a part of the gangs did not exceed."""
-        return _quantile(self.latencies, part)
+        return quantile(self.latencies, part)
 
     @property
     def trip(self) -> float:
         """The 99th percentile of what the API server alone takes for a write and the event of it."""
-        return _quantile(self.trips, 0.99)
+        return quantile(self.trips, 0.99)
 
 
-def _quantile(values: Sequence[float], part: float) -> float:
+def quantile(values: Sequence[float], part: float) -> float:
+    """The value that a part of them does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, ceil(part * len(ordered)) - 1)]
 

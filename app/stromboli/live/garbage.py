@@ -47,7 +47,12 @@ class Garbage:
             gc.freeze()
             self._freezes = 0
         self._collect(_AT_MOST, _FREEZES_AT_MOST)
-        self._pause = asyncio.get_running_loop().call_later(_PAUSE, self._collect, _IN_PAUSE, _FREEZES_IN_PAUSE)
+        self._pause = asyncio.get_running_loop().call_later(_PAUSE, self._in_pause)
+
+    def _in_pause(self) -> None:
+        """Collect what is due as long as no session begins: questions leave garbage, too."""
+        self._collect(_IN_PAUSE, _FREEZES_IN_PAUSE)
+        self._pause = asyncio.get_running_loop().call_later(_PAUSE, self._in_pause)
 
     def _collect(self, due: int, freezes: int) -> None:
         """Collect everything if so many middle collections have passed, after so many freezes the frozen, too."""
