@@ -268,13 +268,14 @@ class Histories(RuleBasedStateMachine):
         are back. More important jobs that are admitted only then may evict them after that.
         """
         longest = max((left for _, _, left in self.world.leaving.values()), default=0)
-        most = dict.fromkeys(running, 0)
+        most, evicted = dict.fromkeys(running, 0), set[str]()
         for _ in range(1 + max(self.world.patience, longest) + self.world.absence):
-            self.world.session()
+            _, result = self.world.session()
+            evicted |= {job_of(each.name) for each in evictions(result)}
             most |= {job.name: max(most[job.name], job.running) for job in self.world.jobs}
         for name in beneficiaries:
             assert most[name] > running[name], f"{name} did not get the place of others"
-        for name in moved - beneficiaries:
+        for name in moved - beneficiaries - evicted:
             assert most[name] >= running[name], f"{name} was moved and is not back"
 
 

@@ -20,14 +20,20 @@ There = Sequence[tuple[SmallPod, int]]
 
 def possible(cluster: Cluster) -> bool:
     """Whether some of the gang's pods, in some order and on some nodes, are what it starts with."""
-    return _Every(cluster).somehow({}, 0)
+    return _Every(cluster).somehow(dict(cluster.held), 0)
+
+
+def may_share(cluster: Cluster, number: int, on: int, placed: Placed) -> bool:
+    """Whether a pod of the gang may be on a node beside others of it, by all that does not depend on an order."""
+    return _Every(cluster)._may_share(number, on, placed)
 
 
 class _Every:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         #: large pods first: they end branches early
-        self._order = sorted(range(len(cluster.pods)), key=lambda number: -cluster.pods[number].cpu)
+        waiting = set(range(len(cluster.pods))) - set(cluster.held)
+        self._order = sorted(waiting, key=lambda number: -cluster.pods[number].cpu)
 
     def somehow(self, placed: dict[int, int], depth: int) -> bool:
         """Whether the pods from `depth` on can be given nodes so that the gang may start."""
@@ -35,7 +41,7 @@ class _Every:
         if len(placed) + left < cluster.least or not self._enough_room(placed, depth):
             return False
         if not left:
-            return self._suffices(placed) and self._has_order(placed, frozenset(), set())
+            return self._suffices(placed) and self._has_order(placed, frozenset(cluster.held), set())
         number = self._order[depth]
         tried = set[object]()
         for on in range(len(cluster.nodes)):

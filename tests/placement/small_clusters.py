@@ -68,6 +68,8 @@ class Cluster:
     #: CPUs that the gang's queue may hold, and the queue above it and the others'
     capability: int | None = None
     above: int | None = None
+    #: the node of each pod of the gang that has one already, by number
+    held: Mapping[int, int] = field(default_factory=dict)
 
     def state(self) -> ClusterState:
         """What a session sees of it."""
@@ -89,9 +91,9 @@ class Cluster:
         for number, (each, on) in enumerate(self.running):
             yield pod_group(f"other{number}", 1, queue="others", phase="Running")
             yield _pod(f"other{number}-0", f"other{number}", each, node=f"n{on}")
-        yield pod_group("x", self.least, **self._spec())
+        yield pod_group("x", self.least, phase="Running" if self.held else "Inqueue", **self._spec())
         for number, each in enumerate(self.pods):
-            yield _pod(f"x-{number}", "x", each)
+            yield _pod(f"x-{number}", "x", each, node=f"n{self.held[number]}" if number in self.held else "")
 
     def _spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = {"minTaskMember": dict(self.by_role)} if self.by_role else {}

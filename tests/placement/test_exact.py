@@ -18,7 +18,7 @@ from stromboli.engine import SessionResult
 from stromboli.framework.diagnosis.explain import why_job
 from tests.builders import decide, policy
 from tests.fuzz import tried
-from tests.placement.brute_force import possible
+from tests.placement.brute_force import may_share, possible
 from tests.placement.small_clusters import HOST, ZONE, Cluster, Parts, SmallNode, SmallPod
 
 #: gangs, filters, HyperNodes, and limits of queues and of those above them
@@ -101,6 +101,17 @@ def clusters(draw: st.DrawFn, *, busy: bool) -> Cluster:
         capability=draw(st.sampled_from([None, None, None, 6, 10])),
         above=draw(st.sampled_from([None, None, None, 8, 12])),
     )
+
+
+@st.composite
+def begun(draw: st.DrawFn) -> Cluster:
+    """A gang that lost some of its pods, with a node."""
+    cluster = draw(clusters(busy=False))
+    for number in range(draw(st.integers(1, len(cluster.pods) - 1))):
+        on = draw(st.sampled_from(range(len(cluster.nodes))))
+        if len(cluster.held) < cluster.least - 1 and may_share(cluster, number, on, cluster.held):
+            cluster = replace(cluster, held={**cluster.held, number: on})
+    return cluster
 
 
 def running(nodes: tuple[SmallNode, ...], some: list[tuple[SmallPod, int]]) -> tuple[tuple[SmallPod, int], ...]:
@@ -195,6 +206,20 @@ def test_a_gang_that_others_keep_from_its_places_is_told_to_wait(cluster: Cluste
 @tried(50)
 def test_what_fits_beside_others_starts(cluster: Cluster) -> None:
     check_beside_others(cluster)
+
+
+@given(begun())
+@tried(100)
+def test_a_gang_that_has_begun_goes_on_where_it_can(cluster: Cluster) -> None:
+    assert starts(run(cluster)) == possible(cluster)
+
+
+@pytest.mark.exhaustive
+def test_many_gangs_that_have_begun() -> None:
+    def check(cluster: Cluster) -> None:
+        assert starts(run(cluster)) == possible(cluster)
+
+    tried(2_000)(given(begun())(check))()
 
 
 @pytest.mark.exhaustive
