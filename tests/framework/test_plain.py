@@ -19,7 +19,7 @@ ACTIONS = "enqueue, allocate, backfill, preempt, reclaim, gangpreempt, gangrecla
 
 def both(text: str, cluster: ClusterState, compatibility: Any = None) -> tuple[SessionResult, SessionResult]:
     fast, plain = (
-        Engine(text, compatibility=compatibility, plain=way).decide(cluster.snapshot(), now=builders.NOON)
+        Engine(text, compatibility=compatibility, plain=way).unbounded().decide(cluster.snapshot(), now=builders.NOON)
         for way in (False, True)
     )
     return fast, plain

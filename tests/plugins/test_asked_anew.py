@@ -95,7 +95,7 @@ def engine(world: str, *, anew: bool) -> Engine:
     below: list[dict[str, Any]] = [{"name": name} for name in ("predicates", "nodeorder", "binpack")]
     below.append({"name": plugin, "arguments": arguments})
     tiers = [{"plugins": [{"name": "priority"}, {"name": "gang"}]}, {"plugins": below}]
-    return Engine(yaml.safe_dump({"actions": "allocate", "tiers": tiers}), plain=anew)
+    return Engine(yaml.safe_dump({"actions": "allocate", "tiers": tiers}), plain=anew).unbounded()
 
 
 def binds(world: str, seed: int, *, anew: bool = False) -> tuple[list[Any], list[Bind]]:

@@ -18,11 +18,11 @@ def lift_gates(session: Session, job: Job, pods: Sequence[PodRecord]) -> None:
     """Lift the gates of those of a job's pods that its queue can allocate, in their order, if the rules say so."""
     if not session.rules.queue_gates:
         return
-    lifted = session.view.lifted_gates.now
-    for pod in session.ask.in_task_order([pod for pod in pods if pod.row not in lifted]):
+    lifted = session.view.lifted_gates
+    for pod in session.ask.in_task_order([pod for pod in pods if pod.row not in lifted.now]):
         allowed, refusal = session.ask.allocatable(job.queue, pod)
         if allowed:
-            lifted.add(pod.row)
+            lifted.lift(pod.row)
             session.decisions.append(LiftGate(pod.namespace, pod.name, pod.uid))
         elif refusal is not None:
             session.view.trace.pod(pod.row, refusal)

@@ -89,7 +89,8 @@ class Proportion(Plugin):
         row = self._row[queue.name]
         request = self._view.request(pod)
         held, limit = self._allocated[row], self._deserved[row]
-        kept_for = self._view.lifted_gates.beside(pod, count).get(queue.name)
+        lifted = self._view.lifted_gates
+        kept_for = lifted.beside(pod, count).get(queue.name) if lifted.found else None
         taken = held if kept_for is None else held + kept_for
         fitting = shares.copies_within(limit, taken, request, count, self._pods)
         pool = self._pools[row] if self._pools and fitting else None

@@ -25,7 +25,7 @@ def waits_for_queue(pod: PodRecord) -> bool:
 class LiftedGates:
     """Gates that were lifted in earlier sessions, and in this one."""
 
-    __slots__ = ("_before", "_jobs", "_pods", "_queues", "_requests", "now")
+    __slots__ = ("_before", "_jobs", "_pods", "_queues", "_requests", "found", "now")
 
     def __init__(
         self, snapshot: Snapshot, jobs: Jobs, queues: Sequence[str], requests: Callable[[Rows], Matrix], *, on: bool
@@ -38,10 +38,17 @@ class LiftedGates:
         #: rows of the pods whose gate is lifted in this session
         self.now: set[int] = set()
         self._before = self._waiting(snapshot) if on else NO_ROWS
+        #: whether any pod waits for what was lifted for it
+        self.found = len(self._before) > 0
+
+    def lift(self, row: int) -> None:
+        """Take note that a pod's gate is lifted in this session."""
+        self.now.add(row)
+        self.found = True
 
     def beside(self, pod: PodRecord, count: int) -> Mapping[str, Vector]:
         """What waiting pods ask for, by the name of their queue, other than a pod and up to `count` like it."""
-        if not self.now and not len(self._before):
+        if not self.found:
             return _NOTHING
         pods = self._pods
         rows = np.union1d(self._before, np.fromiter(self.now, np.intp))
