@@ -22,6 +22,7 @@ from stromboli.explain.checkup import policy_findings
 from stromboli.metrics.definitions import SUBJECTS, definitions
 from stromboli.policy.rules import RULES
 from stromboli.policy.switches import SWITCH_OF_KEY
+from tests import pages
 from tests.picture import demo
 
 ROOT = Path(__file__).parents[1]
@@ -196,3 +197,14 @@ def test_the_tests_that_stand_against_threats_are_there(repository: Path) -> Non
     named = re.findall(r"`(tests/[a-z0-9_/]+\.py)::(test_[a-z0-9_]+)`", (repository / "SECURITY.md").read_text())
     assert len(named) > 15
     assert [each for each in named if f"def {each[1]}(" not in (repository / each[0]).read_text()] == []
+
+
+def test_every_command_is_run_somewhere_or_not_for_a_reason(repository: Path) -> None:
+    """Those in neither table are run by tests/e2e/test_pages.py. A pattern that fits nothing is out of date."""
+    shown = [each.words for each in pages.commands()]
+    assert len(shown) > 80
+    for table in (pages.ELSEWHERE, pages.NOT_RUN):
+        assert [each for each in table if not any(re.search(each, words) for words in shown)] == []
+    for test in pages.ELSEWHERE.values():
+        path, _, name = test.partition("::")
+        assert f"def {name}(" in (repository / path).read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stromboli.api.errors import PolicyError
+from stromboli.engine import Engine
 from stromboli.framework.plugin.base import POINTS
 from stromboli.framework.runtime.participants import WITHOUT_SWITCH, switched
 from stromboli.policy.document import DEFAULT_POLICY, ArgumentModels, load_policy
@@ -461,3 +463,20 @@ def test_what_an_action_must_be_told_is_asked_for_where_it_is_used() -> None:
         load("actions: allocate, sweep")
     told = load("actions: sweep\nconfigurations: [{name: sweep, arguments: {least: 3}}]")
     assert told.action_arguments["sweep"] == Sweep(least=3)
+
+
+@pytest.mark.parametrize(
+    ("argument", "suggested"),
+    [
+        ("predicate.GPUSharingEnable", "'deviceshare.GPUSharingEnable' of the plugin 'deviceshare'"),
+        ("predicate.GPUSharingEnabel", "'deviceshare.GPUSharingEnable' of the plugin 'deviceshare'"),
+        ("predicate.PodAfinityEnable", "'predicate.PodAffinityEnable'"),
+    ],
+)
+def test_an_argument_of_another_plugin_is_suggested_with_its_plugin(argument: str, suggested: str) -> None:
+    with pytest.raises(PolicyError, match=re.escape(f"did you mean {suggested}?")):
+        Engine(
+            yaml.safe_dump(
+                {"actions": "allocate", "tiers": [{"plugins": [{"name": "predicates", "arguments": {argument: True}}]}]}
+            )
+        )

@@ -91,8 +91,12 @@ def did_you_mean(found: object, known: Collection[str]) -> str:
     return f", did you mean {near!r}?" if near else ""
 
 
-def nearest(found: object, known: Collection[str]) -> str:
-    """The known name that is most similar to an unknown one, empty if none is."""
+def nearest(found: object, known: Collection[str], least: float = 0.6) -> str:
+    """The known name that is most similar to an unknown one, empty if none is at `least` so similar, of 1."""
     folded = {name.casefold(): name for name in known}
-    near = difflib.get_close_matches(found[:_SHOWN].casefold(), folded, n=1) if isinstance(found, str) else ()
+    near = (
+        difflib.get_close_matches(found[:_SHOWN].casefold(), folded, n=1, cutoff=least)
+        if isinstance(found, str)
+        else ()
+    )
     return folded[near[0]] if near else ""

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from stromboli.api.documents import read_either
 from stromboli.api.errors import DocumentError, PolicyError
-from stromboli.api.validation import did_you_mean, field_path, listed, problem, readable, shown
+from stromboli.api.validation import did_you_mean, field_path, listed, nearest, problem, readable, shown
 from stromboli.policy.action_order import remarks
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.model import PluginOption, Policy, Tier
@@ -106,6 +106,10 @@ def load_policy(
     if policy is None or reader.problems:
         raise PolicyError([f"{source}: {line}" if source else line for line in reader.problems])
     return policy
+
+
+#: how similar the names of two plugins' arguments are, of 1, to be taken for each other
+_SAME = 0.85
 
 
 class _Reader:
@@ -256,8 +260,23 @@ class _Reader:
         elif rest:
             self._wrong(where, f"unknown key, with the value {shown(error['input'])}")
         else:
-            allowed = [info.alias or key for key, info in model.model_fields.items()]
-            self._known(path, "argument", str(first), allowed)
+            allowed = _names(model)
+            of_plugin = self._plugin_with(str(first), allowed)
+            if of_plugin:
+                self._wrong(path, f"unknown argument {shown(first)}, did you mean {of_plugin}?", allowed)
+            else:
+                self._known(path, "argument", str(first), allowed)
+
+    def _plugin_with(self, found: str, allowed: Collection[str]) -> str:
+        """`'P.Name' of the plugin 'P'`, where another plugin has an argument like this one, and these are unlike it."""
+        if nearest(_last(found), [_last(each) for each in allowed], _SAME):
+            return ""
+        for plugin, model in self.known_plugins.items():
+            names = {_last(each): each for each in _names(model)} if model else {}
+            near = nearest(_last(found), names, _SAME)
+            if near:
+                return f"{names[near]!r} of the plugin {plugin!r}"
+        return ""
 
     def _metrics(self, value: object) -> dict[str, str]:
         metrics = {}
@@ -351,3 +370,13 @@ def _kind(document: object) -> str:
     known = isinstance(document, dict) and not document.keys() & KEYS.keys()
     kind = document.get("kind") if known and isinstance(document, dict) else None
     return kind if isinstance(kind, str) else ""
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    """The arguments of a model, as policies name them."""
+    return [info.alias or key for key, info in model.model_fields.items()]
+
+
+def _last(argument: str) -> str:
+    """The part of an argument's name that tells it from others of its plugin."""
+    return argument.rpartition(".")[2]
