@@ -106,6 +106,13 @@ def test_a_queue_is_created_changed_and_deleted(world: World) -> None:
     assert world.run("queue", "set", "gone", "--weight", "2") == (1, "there is no queue gone\n")
 
 
+def test_a_change_is_written_to_the_cluster_whatever_service_the_environment_names(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STROMBOLI_URL", world.url)
+    assert world.run("queue", "create", "new") == (0, "queue new is created\n")
+
+
 def test_what_is_wrong_with_a_change_is_a_line(world: World) -> None:
     assert "'cpu=x' is no amount" in world.run("queue", "create", "new", "--capability", "cpu=x")[1]
     assert "nothing to change" in world.run("queue", "set", "team")[1]

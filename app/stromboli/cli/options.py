@@ -63,11 +63,11 @@ Now = Annotated[
 
 # -- a service, as a client ------------------------------------------------------------------------------------------
 
+#: the environment variable that says where the service is
+URL = "STROMBOLI_URL"
 Url = Annotated[
     str,
-    typer.Option(
-        envvar="STROMBOLI_URL", help="The service's address; by default it is looked for.", show_default=False
-    ),
+    typer.Option(envvar=URL, help="The service's address; by default it is looked for.", show_default=False),
 ]
 Token = Annotated[str, typer.Option(envvar="STROMBOLI_TOKEN", help="A token of the cluster, for a service elsewhere.")]
 CaFile = Annotated[Path | None, typer.Option("--certificate-authority", help="Authorities (PEM) of the service.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.api.errors import InvalidQuantityError, StromboliError
 from stromboli.cli.clusters import connected
 from stromboli.cli.completion import queue_names
-from stromboli.cli.options import DryRun
+from stromboli.cli.options import URL, DryRun
 from stromboli.cli.problems import NotFoundError
 from stromboli.cli.sources import opened
 from stromboli.cli.which import Which, about_a_cluster
@@ -168,7 +169,8 @@ async def written(which: Which, change: Callable[[Kube], Awaitable[object]], wha
     """Write to the cluster. Raises StromboliError, and NotFoundError for what is not there."""
     from stromboli.live.client import ApiError
 
-    if which.filename or which.url:
+    # What the environment says is meant for all commands, as for those that ask the service.
+    if which.filename or which.url not in ("", os.environ.get(URL)):
         raise StromboliError("files and --url are for --dry-run: changes are written to the cluster of the kubeconfig")
     try:
         async with connected(which.kubeconfig, which.context) as kube:
