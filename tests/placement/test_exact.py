@@ -202,7 +202,14 @@ def test_a_gang_that_others_keep_from_its_places_is_told_to_wait(cluster: Cluste
     assert not waits_for_ever(run(cluster))
 
 
+def joined_from_a_full_node() -> Cluster:
+    """The first pod joins the second, and not the one on a full node."""
+    there = ((SmallPod(2, app="a"), 0),)
+    return Cluster((SmallNode(2, 8, "u"),) * 2, (SmallPod(1, near=((HOST, "a"),)), SmallPod(1)), 2, there)
+
+
 @given(clusters(busy=True))
+@example(joined_from_a_full_node())
 @tried(50)
 def test_what_fits_beside_others_starts(cluster: Cluster) -> None:
     check_beside_others(cluster)

@@ -75,7 +75,7 @@ class _Order:
         there = [mine | present for mine, present in zip(came, rule.present, strict=True)]
         if any(there) and all(mask >> node & 1 for mask in there):
             return True
-        if any(came if rule.uncertain else there):
+        if any(came) or not rule.open:
             return False
         return bool(rule.selected >> kind & 1) and all(domains.of[node] >= 0 for domains in rule.divisions)
 

@@ -87,8 +87,15 @@ class NearRule:
     divisions: tuple[Domains, ...]
     #: by division: the nodes in whose domain a selected pod is already
     present: tuple[int, ...]
+    #: whether there is a selected pod on any node, be it no part of the problem
+    somewhere: bool = False
     #: whether those pods may as well be gone, so that a pod may be the first
     uncertain: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether a pod may be the first, as long as none of the gang is placed."""
+        return self.uncertain or not self.somewhere
 
     @property
     def founders(self) -> int:

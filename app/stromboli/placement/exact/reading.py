@@ -145,7 +145,7 @@ class _Reader:
                 problem.apart.append(ApartRule(each.words, conflicts, self._domains(each.domain)))
             elif isinstance(each, Near):
                 rule = self._near(each)
-                key = rule.selected, rule.present, tuple(domains.of for domains in rule.divisions)
+                key = rule.selected, rule.present, rule.somewhere, tuple(domains.of for domains in rule.divisions)
                 known = near.get(key)
                 near[key] = rule if known is None else replace(known, kinds=known.kinds | rule.kinds)
             elif isinstance(each, Balanced):
@@ -160,8 +160,9 @@ class _Reader:
         present = tuple(
             self._bits(mask & (domain >= 0)) for mask, domain in zip(each.present, each.domains, strict=True)
         )
-        uncertain = self._empty and any(present)
-        return NearRule(each.words, 1 << each.pod, _set(each.selected), divisions, present, uncertain)
+        somewhere = any(mask.any() for mask in each.present)
+        selected, uncertain = _set(each.selected), self._empty and somewhere
+        return NearRule(each.words, 1 << each.pod, selected, divisions, present, somewhere, uncertain)
 
     def _balanced(self, each: Balanced) -> BalancedRule:
         """Domains count though nothing fits on their nodes: what they have few of keeps others from more."""

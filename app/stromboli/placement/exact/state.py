@@ -154,7 +154,7 @@ class Partial:
         founders, on = rule.founders, self._nodes_of(rule.kinds)
         waiting = sum(self.left[kind] for kind in bits(founders) if self.open[kind])
         founding, joining = self._nodes_of(founders), self._nodes_of(rule.kinds & rule.selected)
-        alone = bool(rule.kinds & rule.selected) and (rule.uncertain or not any(rule.present))
+        alone = bool(rule.kinds & rule.selected) and rule.open
         self.steps += len(rule.divisions) * (len(on) + 1)
         for domains, present in zip(rule.divisions, rule.present, strict=True):
             there = present
