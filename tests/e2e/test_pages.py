@@ -113,7 +113,10 @@ def scene(
         arguments = ("--policy", str(folder / "policy.conf"), "--journal-dir", str(folder / "kept"))
         service = Service(cluster.kubeconfig(), folder / "log", *arguments).wait_ready()
         _fill(world)
-        yield _scene(world, folder, service, demo)
+        scene = _scene(world, folder, service, demo)
+        # The pages say once how it is made, and more than one has commands that read it.
+        scene.run("kubectl get nodes,pods,queues,podgroups -A -o json > cluster.json")
+        yield scene
         service.end()
         world.api.close()
 
