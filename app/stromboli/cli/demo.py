@@ -58,6 +58,9 @@ class DemoQueue:
         return {"apiVersion": SCHEDULING, "kind": "Queue", "metadata": {"name": self.name}} | {"spec": spec}
 
 
+#: the code of a process that SIGTERM ended
+_TERMINATED = 128 + signal.SIGTERM
+
 #: what they request is 170 of 100 CPUs; weights, guarantees and limits settle who gets how much
 QUEUES = (
     DemoQueue("a", weight=2, requests=80, expected=28, guarantee=10, capability=50),
@@ -83,7 +86,10 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="stromboli-demo-") as folder:
         kubeconfig = Path(folder) / "kubeconfig"
         with DevServer.spawn(Options(port=api_port), kubeconfig=kubeconfig) as url:
-            reached = asyncio.run(_Demo(url, kubeconfig, http_port or _free_port(), ui_port).run(serve))
+            try:
+                reached = asyncio.run(_Demo(url, kubeconfig, http_port or _free_port(), ui_port).run(serve))
+            except asyncio.CancelledError:
+                raise typer.Exit(_TERMINATED) from None
     raise typer.Exit(0 if reached else 1)
 
 
@@ -96,6 +102,10 @@ class _Demo:
         self._console = Console()
 
     async def run(self, serve: bool) -> bool:
+        task = asyncio.current_task()
+        assert task is not None
+        # Without a handler the demo would end, and what it started would go on.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         kube = Kube(Credentials.load(self._kubeconfig))
         try:
             self._console.print(f"API server {self._api_url} with {_NODES} simulated nodes of {_CPU_PER_NODE} CPUs")

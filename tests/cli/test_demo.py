@@ -1,0 +1,24 @@
+"""What the demo starts ends with it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from urllib.request import urlopen
+
+import pytest
+
+
+def test_a_demo_that_is_terminated_ends_its_service() -> None:
+    with subprocess.Popen([sys.executable, "-m", "stromboli.cli", "demo"], stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        lines = (re.match(r"scheduler +(http://\S+)", line) for line in demo.stdout)
+        (address,) = next(filter(None, lines)).groups()
+        with urlopen(f"{address}/healthz") as answer:
+            assert answer.status == 200
+        demo.send_signal(signal.SIGTERM)
+    assert demo.returncode == 128 + signal.SIGTERM
+    with pytest.raises(OSError, match="refused"):
+        urlopen(f"{address}/healthz")
