@@ -169,7 +169,7 @@ async def written(which: Which, change: Callable[[Kube], Awaitable[object]], wha
     """Write to the cluster. Raises StromboliError, and NotFoundError for what is not there."""
     from stromboli.live.client import ApiError
 
-    # What the environment says is meant for all commands, as for those that ask the service.
+    # A shell that has the variable set for commands which ask the service may change something, too.
     if which.filename or which.url not in ("", os.environ.get(URL)):
         raise StromboliError("files and --url are for --dry-run: changes are written to the cluster of the kubeconfig")
     try:

@@ -81,10 +81,10 @@ class NodeCandidates:
         self._held_amounts = held_amounts
         self._point = point
         self._columns: list[int] = np.flatnonzero(compared(request, session.view.nodes.always)).tolist()
-        self._wants: Vector = request[self._columns]
-        self._wanted: list[float] = self._wants.tolist()
+        self._wanted: list[float] = request[self._columns].tolist()
+        #: the amounts above zero, each with its place among these
         self._asked = [(column, want) for column, want in enumerate(self._wanted) if want > 0]
-        #: the same, infinite where nothing is wanted, so that no part of it is gained
+        #: what is wanted, infinite where that is nothing, so that no part of it is gained
         self._divisors = [want if want > 0 else math.inf for want in self._wanted]
         #: whether what is said about a victim stays so
         self._steady = session.ask.judges_steadily(point)
@@ -265,9 +265,9 @@ class NodeCandidates:
         return items
 
     def _asked_on(self, node: int) -> tuple[list[PodRecord], list[PodRecord]]:
-        """The pods on a node that agree to be evicted, and in victim order those that every plugin lets go, too.
+        """The pods on a node that agree to be evicted, and those of them that every plugin lets go, in victim order.
 
-        What plugins that judge steadily let go stands for the others.
+        Where plugins judge steadily, both are the pods that were let go when the node was first asked about.
         """
         known = self._permitted.get(node)
         if known is not None:
@@ -275,7 +275,7 @@ class NodeCandidates:
             left = [pod for pod in known if states.item(pod.row) in held]
             return left, left
         willing = self._willing(self._held_amounts.on(node))
-        found = self._ask(self._in_order(willing)) if willing else []
+        found = self._let_go(willing)
         if self._steady:
             self._permitted[node] = found
         return willing, found
@@ -292,8 +292,11 @@ class NodeCandidates:
 
     def permitted(self, rows: Rows) -> list[PodRecord]:
         """The potential victims among some pods, in victim order, as far as plugins allow them."""
-        pods = self._willing(rows)
-        return self._ask(self._in_order(pods)) if pods else []
+        return self._let_go(self._willing(rows))
+
+    def _let_go(self, willing: list[PodRecord]) -> list[PodRecord]:
+        """In victim order, the pods of some that plugins let go."""
+        return self._ask(self._in_order(willing)) if willing else []
 
     def allowed_together(self, units: Iterable[Unit]) -> bool:
         """Whether plugins let units be evicted together, as things stand."""

@@ -14,7 +14,10 @@ class Reprieve:
     """How many identical pods fit on some nodes while evicted units are given back there."""
 
     def __init__(self, request: Vector, free: Matrix, most: Vector, always: Collection[int]) -> None:
-        """`free` is what the nodes have without all units, shape (R, nodes), `most` how many pods each takes."""
+        """`free` is what is left on nodes once all units are evicted and no pod is placed, shape (dimensions, nodes).
+
+        `most` says how many of the pods each node takes at most.
+        """
         self._request = request
         self._free = free
         self._most = most

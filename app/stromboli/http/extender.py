@@ -35,8 +35,8 @@ class LiveSessions:
     def behind(self, pod: Pod, names: Sequence[str]) -> bool:
         """Whether a refusal of these nodes may be outdated.
 
-        It may be while the pod is unknown, its PodGroup may be about to be created, or a session is due; and while no
-        it seems to fit on no node although kube-scheduler offers them.
+        It may be while the pod is unknown, its PodGroup may be about to be created, or a session is due; and while the
+        pod seems to fit on none of the nodes although kube-scheduler offers them.
         """
         key, state = object_key(pod), self._state
         record = state.record(key)

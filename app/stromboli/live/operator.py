@@ -42,10 +42,10 @@ Watched: TypeAlias = tuple[tuple[str, str, str], Seen]
 _REQUESTS = (2.0, 20.0)
 #: an operator that ran for this many seconds was not broken from the start
 _LASTING = 60.0
-#: seconds that the operator gets to stop before all that it runs is cancelled, every so often; it is abandoned
-#: after three times as long
+#: seconds that the operator gets to stop before all its tasks are cancelled; it is abandoned after three times as long
 _GRACE = 1.0
-_PERSISTENCE = 0.1
+#: seconds between two cancellations of what still runs
+_INSISTS = 0.1
 #: seconds between two looks at which kinds are served
 _LOOK = 60.0
 
@@ -182,7 +182,7 @@ class _Life:
         while left := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in left:
                 task.cancel()
-            await asyncio.wait(left, timeout=_PERSISTENCE)
+            await asyncio.wait(left, timeout=_INSISTS)
 
     def _tell(self) -> None:
         if not self._ended.done():
