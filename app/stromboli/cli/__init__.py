@@ -48,6 +48,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "plugins": {"new": "plugins:new", "check": "plugins:check"},
     "config": {"check": "config:check", "show": "config:show", "default": "config:default"},
+    "lab": {"generate": "lab:generate"},
     "bench": {"engine": "bench:engine", "matrix": "matrix:matrix"},
 }
 
@@ -131,6 +132,9 @@ def make_app() -> typer.Typer:
     app.add_typer(_group("queue", "The queues of a cluster.", "stromboli queue tree"))
     app.add_typer(_group("job", "The jobs (PodGroups) of a cluster.", "stromboli job list -A"))
     app.add_typer(_group("config", "Check and print policies.", "stromboli config check volcano-scheduler.conf"))
+    app.add_typer(
+        _group("lab", "Policies on workloads over time.", "stromboli lab generate --jobs 1000 > workload.swf")
+    )
     app.add_typer(_group("bench", "Benchmarks.", "stromboli bench engine --nodes 1000"))
     return app
 

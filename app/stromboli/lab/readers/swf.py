@@ -1,0 +1,133 @@
+"""The Standard Workload Format of the Parallel Workloads Archive.
+
+| field | becomes |
+|---|---|
+| 2 submit time | the arrival, from the first job's |
+| 4 run time | the run time |
+| 8 requested processors, else 5 allocated ones | the gang: see `Processors` |
+| 10 requested memory, else 7 used memory, KB a processor | the memory of its pods, else that of `Processors` |
+| 9 requested time | the declared run time |
+| 12 user | user and namespace `user-N` |
+| 15 queue, or 12 user or 13 group | queue `queue-N`, `user-N` or `group-N` |
+
+Header comments (`; MaxProcs: 1024`) are kept. Jobs that never ran, with a run time or processors below 1 or cancelled
+before they started, are left out and counted; lines that are no jobs are named with their numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, TextIO
+
+import numpy as np
+
+from stromboli.lab.processors import Processors
+from stromboli.lab.workload import Job, Workload, in_order
+
+QueueBy = Literal["queue", "user", "group"]
+
+#: fields of a line, counted from 0
+_NUMBER, _SUBMIT, _RUN, _ALLOCATED, _USED_MEMORY, _PROCESSORS = 0, 1, 3, 4, 6, 7
+_TIME, _MEMORY, _STATUS, _USER, _GROUP, _QUEUE = 8, 9, 10, 11, 12, 14
+_FIELDS = 18
+_QUEUES: dict[QueueBy, int] = {"queue": _QUEUE, "user": _USER, "group": _GROUP}
+#: lines that are named; the others are counted
+_MOST_NAMED = 100
+#: what a figure may be: more than any log has, and less than what cannot be counted on
+_MOST = 1e12
+
+
+@dataclass(slots=True)
+class Trace:
+    """A file that was read."""
+
+    workload: Workload
+    header: dict[str, str] = field(default_factory=dict)
+    #: jobs that never ran
+    left_out: int = 0
+
+
+def read_swf(
+    lines: Iterable[str], source: str, *, shape: Processors | None = None, queue_by: QueueBy = "queue"
+) -> Trace:
+    """Read a log or the output of a model; what is wrong is in the workload's problems."""
+    shape = shape or Processors()
+    header: dict[str, str] = {}
+    jobs: list[Job] = []
+    problems: list[str] = []
+    left_out = 0
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith(";"):
+            name, colon, value = text.lstrip("; ").partition(":")
+            if colon:
+                header.setdefault(name.strip(), value.strip())
+            continue
+        figures, problem = _figures(text)
+        if problem:
+            problems.append(f"{source}: line {number}: {problem}")
+        elif figures[_RUN] <= 0 or max(figures[_PROCESSORS], figures[_ALLOCATED]) < 1:
+            left_out += 1
+        else:
+            jobs.append(_job(figures, shape, queue_by))
+    return Trace(in_order(jobs, _bounded(problems, source)), header, left_out)
+
+
+def _figures(text: str) -> tuple[list[float], str]:
+    """The fields of a line, or what is wrong with it."""
+    words = text.split()
+    if len(words) != _FIELDS:
+        return [], f"should have {_FIELDS} fields, not {len(words)}"
+    try:
+        figures = [float(word) for word in words]
+    except ValueError as error:
+        return [], f"should have numbers only: {str(error)[:100]}"
+    if not all(math.isfinite(figure) and abs(figure) < _MOST for figure in figures):
+        return [], "has a number that is no figure of a job"
+    if figures[_SUBMIT] < 0:
+        return [], f"submit time: should not be negative: {words[_SUBMIT]}"
+    return figures, ""
+
+
+def _job(figures: list[float], shape: Processors, queue_by: QueueBy) -> Job:
+    wanted = figures[_PROCESSORS] if figures[_PROCESSORS] >= 1 else figures[_ALLOCATED]
+    memory = max(figures[_MEMORY] if figures[_MEMORY] > 0 else figures[_USED_MEMORY], 0)
+    return Job(
+        arrival=figures[_SUBMIT],
+        run_time=figures[_RUN],
+        gang=shape.gang(int(wanted), int(memory) << 10),
+        declared=figures[_TIME] if figures[_TIME] > 0 else math.nan,
+        queue=f"{queue_by}-{max(int(figures[_QUEUES[queue_by]]), 0)}",
+        user=f"user-{max(int(figures[_USER]), 0)}",
+        name=f"job-{int(figures[_NUMBER])}",
+    )
+
+
+def _bounded(problems: list[str], source: str) -> list[str]:
+    more = len(problems) - _MOST_NAMED
+    return [*problems[:_MOST_NAMED], f"{source}: {more:,} more lines cannot be read"] if more > 0 else problems
+
+
+def write_swf(workload: Workload, out: TextIO, comments: Iterable[str] = ()) -> None:
+    """Write a workload of processors; what the format has no field for is lost."""
+    out.writelines(f"; {comment}\n" for comment in ("Version: 2.2", f"MaxJobs: {len(workload)}", *comments))
+    out.writelines(_line(workload, job) for job in range(len(workload)))
+
+
+def _line(workload: Workload, job: int) -> str:
+    processors = round(workload.gangs[workload.gang[job]].request().get("cpu", 0) / 1000)
+    declared = -1 if np.isnan(workload.declared[job]) else round(float(workload.declared[job]))
+    fields = dict.fromkeys(range(_FIELDS), -1) | {
+        _NUMBER: job + 1,
+        _SUBMIT: round(float(workload.arrival[job])),
+        _RUN: round(float(workload.run_time[job])),
+        _ALLOCATED: processors,
+        _PROCESSORS: processors,
+        _TIME: declared,
+        _STATUS: 1,
+        _USER: int(workload.user[job]),
+        _QUEUE: int(workload.queue[job]),
+    }
+    return " ".join(map(str, fields.values())) + "\n"
