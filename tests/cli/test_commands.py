@@ -105,14 +105,6 @@ def test_the_policy_in_force_at_a_service_is_shown() -> None:
     assert told["rules"]["veto"] == "strict"
 
 
-def test_the_definitions_are_those_of_the_chart(repository: Path) -> None:
-    printed = list(yaml.safe_load_all(stromboli("crds").output))
-    charted = sorted((repository / "charts/stromboli/files/crds").glob("*.yaml"))
-    assert {each["metadata"]["name"] for each in printed} == {
-        yaml.safe_load(path.read_text())["metadata"]["name"] for path in charted
-    }
-
-
 def test_queues_are_listed_and_shown_as_a_tree(files: Path) -> None:
     lines = stromboli("queue", "tree", "-f", files).output.splitlines()
     names = {line.strip().split()[0]: len(line) - len(line.lstrip()) for line in lines[1:]}

@@ -87,6 +87,7 @@ RIGHTS = {
     "list bus.volcano.sh/commands": "opens and closes queues for Volcano's Commands",
     "watch bus.volcano.sh/commands": "sees Commands come",
     "delete bus.volcano.sh/commands": "takes away Commands that were obeyed",
+    "get apiextensions.k8s.io/customresourcedefinitions": "knows what the cluster's definitions drop",
     "create authentication.k8s.io/tokenreviews": "knows who asks why",
     "create authorization.k8s.io/subjectaccessreviews": "tells nobody of what he may not read",
     "list scheduling.volcano.sh/queues": "knows the queues",
@@ -195,7 +196,7 @@ def release(world: World, helm: Helm, tmp_path: Path) -> Iterator[World]:
     """The chart on the world's cluster, for two replicas; there is no kubelet to run them."""
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"replicas": 2, "policy": EVICTING}))
-    done = helm("install", "stromboli", "charts/stromboli", "--create-namespace", "--values", str(values))
+    done = helm("install", "stromboli", "charts/stromboli", "--create-namespace", "--no-hooks", "--values", str(values))
     assert done.returncode == 0, done.stderr
     yield world
     done = helm("uninstall", "stromboli", "--wait")

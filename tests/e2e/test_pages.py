@@ -32,7 +32,7 @@ LASTING = {
     r"stromboli ui ": "",
 }
 #: commands that say by their code what they found, by pattern
-FINDING = r"stromboli doctor|--fail-on-pending|--diff|replay .*--policy"
+FINDING = r"stromboli doctor|crds diff|--fail-on-pending|--diff|replay .*--policy"
 _KAI = ("queues", "Queue", "Cluster", "v2"), ("podgroups", "PodGroup", "Namespaced", "v2alpha2")
 PAGES = sorted({each.page for each in pages.commands()})
 

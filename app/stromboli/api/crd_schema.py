@@ -17,6 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from stromboli.api import crds
+from stromboli.api.crd_compare import OURS, PART_OF
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,7 @@ def custom_resource_definition(definition: Definition) -> dict[str, Any]:
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": f"{model.plural}.{group}",
+            "labels": {PART_OF: OURS},
             "annotations": {"helm.sh/resource-policy": "keep"},
         },
         "spec": {
@@ -216,9 +218,14 @@ def custom_resource_definition(definition: Definition) -> dict[str, Any]:
     }
 
 
+def manifests() -> list[dict[str, Any]]:
+    """Every CRD."""
+    return [custom_resource_definition(definition) for definition in DEFINITIONS]
+
+
 def files() -> dict[str, str]:
     """File name -> text of every CRD."""
-    return {f"{crd['metadata']['name']}.yaml": _text(crd) for crd in map(custom_resource_definition, DEFINITIONS)}
+    return {f"{crd['metadata']['name']}.yaml": _text(crd) for crd in manifests()}
 
 
 class _Dumper(yaml.SafeDumper):

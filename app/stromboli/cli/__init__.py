@@ -29,7 +29,6 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "record": "record:record",
         "replay": "replay:replay",
         "doctor": "doctor:doctor",
-        "crds": "crds:crds",
     },
     "queue": {
         "list": "queue:list_",
@@ -47,6 +46,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "delete": "job_edit:delete",
     },
     "plugins": {"new": "plugins:new", "check": "plugins:check"},
+    "crds": {"print": "crds:print_", "diff": "crds:diff", "apply": "crds:apply"},
     "config": {"check": "config:check", "show": "config:show", "default": "config:default"},
     "lab": {"generate": "lab:generate"},
     "bench": {"engine": "bench:engine", "matrix": "matrix:matrix"},
@@ -135,6 +135,8 @@ def make_app() -> typer.Typer:
     app.add_typer(
         _group("lab", "Policies on workloads over time.", "stromboli lab generate --jobs 1000 > workload.swf")
     )
+    text = "The definitions of Queue, PodGroup and HyperNode."
+    app.add_typer(_group("crds", text, "stromboli crds diff"))
     app.add_typer(_group("bench", "Benchmarks.", "stromboli bench engine --nodes 1000"))
     return app
 

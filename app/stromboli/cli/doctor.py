@@ -50,6 +50,7 @@ def doctor(
         found += _misspelt(files)
     else:
         found += asyncio.run(_deployments(which.kubeconfig, which.context))
+        found += asyncio.run(_definitions(which.kubeconfig, which.context))
     session = known.rehearsal().session()
     found += [finding for check in OF_SESSIONS for finding in check(session)]
     show(found, output, _lines(found))
@@ -78,7 +79,7 @@ def _access(problems: list[tuple[str, int]]) -> Iterator[Finding]:
     """Kinds that were not listed: their definition is missing, or the right to read them."""
     for kind, status in problems:
         if status == 404 and kind in ("Queue", "PodGroup"):
-            yield Finding("crds", f"{SCHEDULING} {kind} is not defined", "stromboli crds | kubectl apply -f -")
+            yield Finding("crds", f"{SCHEDULING} {kind} is not defined", "stromboli crds apply")
         elif status in (401, 403):
             yield Finding(
                 "access", f"{kind} may not be listed", "grant list and watch, as the chart's ClusterRole does"
@@ -124,3 +125,17 @@ async def _deployments(kubeconfig: Path | None, context: str | None) -> list[Fin
                 Finding("schedulers", problem, "give each its own name: both bind pods to the same free resources")
             )
     return found
+
+
+async def _definitions(kubeconfig: Path | None, context: str | None) -> list[Finding]:
+    """Definitions of others, as far as they do not know what ours do; nothing where they may not be read."""
+    from stromboli.live.client import ApiError
+    from stromboli.live.definitions import installed
+
+    try:
+        async with clusters.connected(kubeconfig, context) as kube:
+            found = await installed(kube)
+    except (ApiError, clusters.RemoteError):
+        return []
+    advice = "do without, or have ours: stromboli crds apply --take-over"
+    return [Finding("crds", f"{each.name}: {line}", advice) for each in found for line in each.lacks]

@@ -36,7 +36,7 @@ from stromboli.http.extender import LiveSessions
 from stromboli.http.server import Probes, make_app, serve
 from stromboli.http.server import listen as open_socket
 from stromboli.journal import Folder, Journal, RecordedSessions, Tape
-from stromboli.live import node_load, queue_usage
+from stromboli.live import definitions, node_load, queue_usage
 from stromboli.live.access import AccessReviews
 from stromboli.live.client import Credentials, Kube
 from stromboli.live.extender_transport import HttpExtenderTransport
@@ -337,6 +337,7 @@ class _Scheduler:
             asyncio.create_task(watch_loop(_PATIENCE), name="watchdog"),
             asyncio.create_task(node_load.follow(self._policy, self._tell), name="node load"),
             asyncio.create_task(queue_usage.follow(self._policy, self._tell_usage), name="queue usage"),
+            asyncio.create_task(definitions.tell_what_is_lost(self._reviews), name="definitions"),
             asyncio.create_task(self._service.stopping(), name="stopping"),
         )
         try:

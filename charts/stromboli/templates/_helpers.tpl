@@ -33,3 +33,53 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "stromboli.scheme" -}}
 {{ .Values.tls.secretName | empty | ternary "http" "https" }}
 {{- end }}
+
+{{- define "stromboli.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* The pod of a Job that runs the image once: `root`, and as far as they differ `args`, `account`, `scheduler`. */}}
+{{- define "stromboli.once" -}}
+{{- with .scheduler }}
+schedulerName: {{ . }}
+{{- end }}
+restartPolicy: Never
+{{- if .account }}
+serviceAccountName: {{ .account }}
+{{- else }}
+automountServiceAccountToken: false
+{{- end }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext: {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+{{- with .initContainers }}
+initContainers: {{- toYaml . | nindent 2 }}
+{{- end }}
+containers:
+  - name: stromboli
+    image: {{ include "stromboli.image" .root | quote }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    args: {{- toYaml .args | nindent 6 }}
+    resources:
+      requests: {cpu: 10m, memory: 64Mi}
+    securityContext: {{- toYaml .root.Values.securityContext | nindent 6 }}
+    {{- with .volumeMounts }}
+    volumeMounts: {{- toYaml . | nindent 6 }}
+    {{- end }}
+{{- with .volumes }}
+volumes: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What comes before an installation or an upgrade, and goes when it went well. */}}
+{{- define "stromboli.before" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

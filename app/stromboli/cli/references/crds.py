@@ -12,7 +12,7 @@ from stromboli.framework.diagnosis.ignored import QUEUE_FIELDS
 _HEADER = """\
 # Custom resources
 
-The fields of the definitions that the chart installs and `stromboli crds` prints, under `spec` and `status`. A cluster
+The fields of the definitions that `stromboli crds apply` and the chart install, under `spec` and `status`. A cluster
 that has Volcano's keeps those: they have the same fields, and other bounds. Rules are checked by the API server when an
 object is written. Fields that the policy in force does not read are named by the condition `FieldIgnored`.
 """
