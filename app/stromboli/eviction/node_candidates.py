@@ -88,6 +88,9 @@ class NodeCandidates:
         self._divisors = [want if want > 0 else math.inf for want in self._wanted]
         #: whether what is said about a victim stays so
         self._steady = session.ask.judges_steadily(point)
+        self._in_turn = session.ask.judges_in_turn(point)
+        #: whether it may matter which pods plugins are asked about first
+        self._first_matters = not (self._steady or session.ask.gives_back_in_order)
         self._known: dict[int, _CacheEntry] = {}
         #: what pods of a class hold of what is wanted
         self._amounts: dict[int, list[float]] = {}
@@ -106,6 +109,8 @@ class NodeCandidates:
         self._allowed: dict[str, list[PodRecord]] = {}
         #: by node the pods that plugins first let go, where they judge a victim independently of the others
         self._permitted: dict[int, list[PodRecord]] = {}
+        #: rows of pods that plugins let go since the last eviction, if each may go alone then
+        self._free_to_go: set[int] = set()
 
     def candidate(self, node: int, left: int, elsewhere: Mask) -> tuple[Candidate | None, Iterable[str]]:
         """The cheapest way to make room on a node for some of `left` pods, and the jobs on which it depends.
@@ -124,7 +129,7 @@ class NodeCandidates:
         found, rest = self.sparable(pods)
         jobs = dict.fromkeys([pod.job for pod in pods])
         victims = self._victims(node, found, rest, short, left, elsewhere)
-        more = () if self._steady or self._session.ask.gives_back_in_order else self._permitted_by_size(willing, pods)
+        more = self._permitted_by_size(willing, pods) if self._first_matters else ()
         if more:
             others = self._victims(node, *self.sparable(more), short, left, elsewhere)
             sets = [_candidate(node, each, left) for each in (victims, others)]
@@ -157,6 +162,7 @@ class NodeCandidates:
         keys = {unit.job.key for unit in units}
         for key in keys:
             self._allowed.pop(key, None)
+        self._free_to_go.clear()
         return keys
 
     def everything(self) -> list[PotentialVictim]:
@@ -278,6 +284,8 @@ class NodeCandidates:
         found = self._let_go(willing)
         if self._steady:
             self._permitted[node] = found
+        elif self._in_turn:
+            self._free_to_go.update(pod.row for pod in found)
         return willing, found
 
     def _permitted_by_size(self, willing: Sequence[PodRecord], permitted: Sequence[PodRecord]) -> list[PodRecord]:
@@ -300,8 +308,10 @@ class NodeCandidates:
 
     def allowed_together(self, units: Iterable[Unit]) -> bool:
         """Whether plugins let units be evicted together, as things stand."""
-        pods = self._in_order([pod for unit in units for pod in unit.pods])
-        return self._steady or not pods or len(self._ask(pods)) == len(pods)
+        pods = [pod for unit in units for pod in unit.pods]
+        if self._steady or not pods or (len(pods) == 1 and pods[0].row in self._free_to_go):
+            return True
+        return len(self._ask(self._in_order(pods))) == len(pods)
 
     def _willing(self, rows: Rows) -> list[PodRecord]:
         """The pods in some rows that agree to be evicted; a pod that requests nothing takes only from its like."""

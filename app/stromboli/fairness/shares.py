@@ -148,9 +148,10 @@ def claims(view: View, *, beyond_allocated: bool) -> Matrix:
         claiming &= jobs.claims
     running = np.flatnonzero(claiming & jobs.in_phase("Running"))
     claiming[running] = (jobs.min_resources[running] > view.job_allocated[running]).any(axis=1)
-    # Most jobs claim what their columns say.
-    plain = claiming & jobs.in_phase("Inqueue") & ~jobs.membership.empty & ~jobs.membership.has_gated & jobs.unmade
-    out = np.zeros_like(jobs.min_resources)
+    out, plain = np.zeros(jobs.min_resources.shape), claiming
+    if claiming.any():
+        # Most jobs claim what their columns say.
+        plain = claiming & jobs.in_phase("Inqueue") & ~jobs.membership.empty & ~jobs.membership.has_gated & jobs.unmade
     out[plain] = jobs.min_resources[plain]
     if beyond_allocated or view.rules.admission:
         out[plain] = np.maximum(out[plain] - view.job_allocated[plain], 0)

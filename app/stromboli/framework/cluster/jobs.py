@@ -256,7 +256,7 @@ class Jobs(Mapping[str, Job]):
     def by_queue(self, of_jobs: Matrix) -> Matrix:
         """The sums over the jobs of each queue; `of_jobs` has the shape (jobs, dimensions)."""
         out = np.zeros((self._queues, of_jobs.shape[1]))
-        for column, amounts in enumerate(of_jobs.T):
+        for column, amounts in enumerate(of_jobs.T) if of_jobs.any() else ():
             out[:, column] = np.bincount(self.queue, weights=amounts, minlength=self._queues)
         return out
 

@@ -24,6 +24,7 @@ class Membership:
         "_tally",
         "allocated",
         "counts",
+        "empty",
         "index_of",
         "pending_best_effort",
     )
@@ -39,6 +40,8 @@ class Membership:
         self._by_job: Grouped | None = None
         #: the number of pods at the start, shape (states, jobs)
         self.counts: Rows = tally.counts(jobs)
+        #: which jobs had no pods at the start, shape (jobs,)
+        self.empty: Mask = self.counts.sum(axis=0) == 0
         #: what the pods of each job that hold a place requested at the start, shape (jobs, dimensions)
         self.allocated: Matrix = tally.allocated(jobs)
         self._pending = self._split(np.flatnonzero(self._pods.state == PodState.Pending))
@@ -76,16 +79,11 @@ class Membership:
         return self.allocated + self._sum(gained) - self._sum(lost) if len(gained) + len(lost) else self.allocated
 
     @property
-    def empty(self) -> Mask:
-        """Which jobs had no pods at the start, shape (jobs,)."""
-        empty: Mask = self.counts.sum(axis=0) == 0
-        return empty
-
-    @property
     def has_gated(self) -> Mask:
         """Which jobs had waiting pods with scheduling gates at the start, shape (jobs,)."""
         rows = self._pending.rows
-        gated = np.array([each.gated for each in self._classes], np.bool_)[self._pods.pod_class[rows]]
+        classes = self._pods.pod_class[rows]
+        gated = np.isin(classes, [each for each in np.unique(classes).tolist() if self._classes[each].gated])
         found: Mask = np.bincount(self._index(rows[gated]), minlength=len(self.allocated)) > 0
         return found
 

@@ -128,6 +128,9 @@ class Tally:
         pods, old = self._pods, before._pods
         changed, groups = pods.other_than(old), max(pods.groups, old.groups)
         gone = np.concatenate([changed[changed < len(old.state)], np.arange(len(pods.state), len(old.state))])
+        if not len(changed) and not len(gone) and pods.groups == old.groups:
+            self._counts, self._allocated = before._counts, before._allocated
+            return
         counts, allocated = _resized(before._counts, groups), _resized(before._allocated, groups)
         pods.add_to(counts, allocated, changed, +1)
         if allocated.max(initial=0.0) >= EXACT:

@@ -125,12 +125,12 @@ def told(ignored: dict[str, str]) -> str:
 
 def fields_read(session: Session) -> Collection[str]:
     """The names of the fields of queues that the policy's plugins, actions and rules read."""
-    plugins = session.points.plugins
+    plugins, actions = session.points.plugins, set(session.policy.actions)
     trees = {plugin.name for plugin in plugins if plugin.hierarchy}
     read = set[str]().union(*(plugin.queue_fields for plugin in plugins))
     for field in QUEUE_FIELDS:
-        by_action = any(name in session.policy.actions for name in field.actions)
-        if by_action or not trees.isdisjoint(field.hierarchical) or (field.rule and getattr(session.rules, field.rule)):
+        heeded = not (actions.isdisjoint(field.actions) and trees.isdisjoint(field.hierarchical))
+        if heeded or (field.rule and getattr(session.rules, field.rule)):
             read.add(field.name)
     return read
 
