@@ -158,6 +158,17 @@ def overstated() -> ClusterState:
 
 #: what is in the way, in words, with its reason, the situation and what helps
 WAYS = {
+    "racks that follow from labels are too small": (
+        "NoHyperNodeFits",
+        lambda: state(
+            [node(f"n{at}", cpu="2", labels={"zone": "a", "rack": str(at)}) for at in range(2)],
+            queue("default"),
+            pod_group("job", 2, networkTopology={"mode": "hard", "highestTierName": "rack"}),
+            gang("job", 2, cpu="2"),
+        ),
+        f"topology: {{levels: [{{nodeLabel: zone}}, {{nodeLabel: rack}}]}}\n{TOPOLOGY}",
+        ["user: set highestTierName: zone in PodGroup default/job"],
+    ),
     "a claim is missing": (
         *("NoMatchingNode", lambda: with_volume(there=False), DEFAULT_POLICY),
         ["user: create PersistentVolumeClaim default/data"],

@@ -179,6 +179,7 @@ FEATURES: Mapping[str, Feature] = {
         {"success": 0.5, "tick": 15, "idle": 15},
     ),
     "hard topology, one node changed": Feature(replace(nodes.IN_RACKS, changing=1), {"tick": 15}),
+    "hard topology from labels": Feature(nodes.LABELLED_RACKS, {"success": 0.3, "tick": 15}),
     "a taint of its own on each node": Feature(
         Trial(pod=lambda n: {"tolerations": [{"key": "owner", "value": f"team-{n}"}]}, node=nodes.owned),
         {"success": 0.2},
