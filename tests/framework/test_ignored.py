@@ -14,6 +14,8 @@ SET = {
     "deserved": {"cpu": "2"},
     "guarantee": {"resource": {"cpu": "1"}},
     "parent": "team",
+    "preemptMinRuntime": "30m",
+    "reclaimMinRuntime": "10m",
     "priority": 5,
     "reclaimable": False,
     "affinity": {"nodeGroupAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ["g"]}},

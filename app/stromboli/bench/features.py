@@ -302,6 +302,27 @@ FEATURES: Mapping[str, Feature] = {
     "preempt, 1,000 budgets": Feature(
         evictions.evicting("preempt", objects=evictions.budgets, plugins={"pdb": {}}), {"success": 1}
     ),
+    "preempt, minimum run times that have passed": Feature(
+        evictions.evicting(
+            "preempt",
+            placed=evictions.for_a_minute,
+            queue=lambda _: {"preemptMinRuntime": "30s"},
+            plugins={"minruntime": {}},
+        ),
+        {"success": 0.5},
+    ),
+    "preempt, in vain, minimum run times": Feature(
+        evictions.evicting(
+            "preempt",
+            placed=evictions.for_a_minute,
+            group=evictions.important,
+            running_group=lambda _: {"priorityClassName": "low", "queue": "queue-0", "minMember": 8},
+            queue=lambda _: {"preemptMinRuntime": "1h"},
+            plugins={"minruntime": {}},
+            always_vain=True,
+        ),
+        {"vain": 1},
+    ),
     "reclaim": Feature(evictions.evicting("reclaim"), {"success": 0.5}),
     "reclaim, in vain": Feature(evictions.evicting("reclaim", vain=True), {"vain": 1}),
     "reclaim under capacity, in vain, a request of its own each": Feature(

@@ -20,6 +20,7 @@ from stromboli.api.crds.base import (
     KubeObject,
     Name,
     ResourceList,
+    RunTime,
     crd,
 )
 
@@ -85,6 +86,11 @@ class QueueSpec(KubeModel):
     """Resources that are reserved for the queue even while it does not use them."""
     reclaimable: StrictBool | None = None
     """Whether other queues may reclaim what this queue uses beyond its share. Absent means yes."""
+    preempt_min_runtime: RunTime = ""
+    """How long jobs run before they may be preempted, a duration such as `30m`. Queues below inherit it."""
+    reclaim_min_runtime: RunTime = ""
+    """How long jobs run before other queues may reclaim what they hold, a duration such as `30m`. Queues below inherit
+    it."""
     parent: DNSName = ""
     """Name of the parent queue; absent means root."""
     priority: Count = 0
