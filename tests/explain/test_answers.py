@@ -158,6 +158,17 @@ def overstated() -> ClusterState:
 
 #: what is in the way, in words, with its reason, the situation and what helps
 WAYS = {
+    "a queue may borrow no more": (
+        "QueueCapabilityExceeded",
+        lambda: state(
+            node("n"),
+            queue("default", deserved={"cpu": "2"}, borrowingLimit={"cpu": "1"}),
+            *(pod_group("old", phase="Running"), *gang("old", 3, node="n")),
+            *(pod_group("job", 2), *gang("job", 2)),
+        ),
+        policy("gang", "predicates capacity"),
+        ["wait: wait until default/old ends", "admin: raise borrowingLimit of queue default to 3 cpu"],
+    ),
     "racks that follow from labels are too small": (
         "NoHyperNodeFits",
         lambda: state(

@@ -14,6 +14,8 @@ SET = {
     "deserved": {"cpu": "2"},
     "guarantee": {"resource": {"cpu": "1"}},
     "parent": "team",
+    "borrowingLimit": {"cpu": "1"},
+    "lendingLimit": {"cpu": "1"},
     "preemptMinRuntime": "30m",
     "reclaimMinRuntime": "10m",
     "priority": 5,

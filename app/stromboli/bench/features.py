@@ -336,6 +336,19 @@ FEATURES: Mapping[str, Feature] = {
         ),
         {"vain": 5},
     ),
+    "reclaim, limits on borrowing and lending": Feature(
+        evictions.evicting(
+            "reclaim",
+            queue=lambda number: {
+                "deserved": {"cpu": "80000"},
+                "borrowingLimit": {"cpu": "200000"},
+                "lendingLimit": {"cpu": "80000"},
+            },
+            plugins={"capacity": {}},
+            without="drf proportion",
+        ),
+        {"success": 0.5},
+    ),
     "reclaim, 200 queues": Feature(evictions.evicting("reclaim", queues=200), {"success": 0.5}),
     "gangpreempt": Feature(evictions.evicting("gangpreempt"), {"success": 5 / 8}),
     "gangpreempt, in vain": Feature(evictions.evicting("gangpreempt", vain=True), {"vain": 5}),
