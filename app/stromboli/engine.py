@@ -11,6 +11,7 @@ from stromboli.api.decisions import Decision
 from stromboli.api.errors import StromboliError
 from stromboli.discovery import discover
 from stromboli.framework.cluster.environment import OFFLINE, Environment
+from stromboli.framework.cluster.levels import with_levels
 from stromboli.framework.cluster.reservation import PLACE_RESERVED
 from stromboli.framework.diagnosis import closing, ignored
 from stromboli.framework.diagnosis.explain import why_job
@@ -135,7 +136,7 @@ class Engine:
         """Run one session at `now`, in seconds since the epoch; `clock` times its parts, and `follow` traces a pod."""
         if not self.rules.volume_limits:
             snapshot = with_attachments(snapshot, local=not self.rules.local_volumes)
-        snapshot = with_device_resources(snapshot)
+        snapshot = with_levels(with_device_resources(snapshot), self.policy.topology.labels)
         self._check_reads(snapshot)
         failures: list[PluginFailure] = []
         tiers = self._tiers(snapshot, environment, failures)

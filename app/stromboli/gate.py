@@ -248,6 +248,8 @@ def _check_queue(queue: Queue) -> None:
         ("spec.capability", spec.capability),
         ("spec.deserved", spec.deserved),
         ("spec.guarantee.resource", spec.guarantee.resource),
+        ("spec.borrowingLimit", spec.borrowing_limit),
+        ("spec.lendingLimit", spec.lending_limit),
     ):
         _check_size(described, path, amounts)
     _LISTS_OF_QUEUES.check(described, queue.metadata.annotations)

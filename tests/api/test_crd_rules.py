@@ -95,6 +95,7 @@ def test_accepts(api: httpx.Client, kind: str, spec: dict[str, Any] | None, stor
             "deserved must not be above capability",
         ),
         ("Queue", {"capability": {GPU: 4}, "deserved": {GPU: "5"}}, "deserved must not be above capability"),
+        ("Queue", {"deserved": {GPU: 4}, "lendingLimit": {GPU: "5"}}, "lendingLimit must not be above deserved"),
         (
             "Queue",
             {"deserved": {"memory": "1Gi"}, "guarantee": {"resource": {"memory": "1025Mi"}}},

@@ -208,6 +208,10 @@ def test_the_doctor_knows_what_a_topology_needs(mode: str) -> None:
     said = [f"{hard}, and the policy has no network-topology-aware", f"{hard}, and there are none"]
     assert [each for each in found if each.startswith(hard)] == (said if mode == "hard" else [])
     assert hard not in "".join(findings(*racks(2, 2), queue("default"), group))
+    labels = "topology: {levels: [{nodeLabel: rack}]}\n" + policy("gang", "predicates network-topology-aware")
+    assert hard not in "".join(findings(node("n", labels={"rack": "1"}), queue("default"), group, by=labels))
+    unlabelled = findings(*racks(2, 2), queue("default"), group, by=labels)
+    assert [each for each in unlabelled if each.startswith(hard)] == (said[1:] if mode == "hard" else [])
 
 
 def test_two_schedulers_on_one_name_and_missing_definitions(bare_cluster: Cluster) -> None:

@@ -158,6 +158,28 @@ def overstated() -> ClusterState:
 
 #: what is in the way, in words, with its reason, the situation and what helps
 WAYS = {
+    "a queue may borrow no more": (
+        "QueueCapabilityExceeded",
+        lambda: state(
+            node("n"),
+            queue("default", deserved={"cpu": "2"}, borrowingLimit={"cpu": "1"}),
+            *(pod_group("old", phase="Running"), *gang("old", 3, node="n")),
+            *(pod_group("job", 2), *gang("job", 2)),
+        ),
+        policy("gang", "predicates capacity"),
+        ["wait: wait until default/old ends", "admin: raise borrowingLimit of queue default to 3 cpu"],
+    ),
+    "racks that follow from labels are too small": (
+        "NoHyperNodeFits",
+        lambda: state(
+            [node(f"n{at}", cpu="2", labels={"zone": "a", "rack": str(at)}) for at in range(2)],
+            queue("default"),
+            pod_group("job", 2, networkTopology={"mode": "hard", "highestTierName": "rack"}),
+            gang("job", 2, cpu="2"),
+        ),
+        f"topology: {{levels: [{{nodeLabel: zone}}, {{nodeLabel: rack}}]}}\n{TOPOLOGY}",
+        ["user: set highestTierName: zone in PodGroup default/job"],
+    ),
     "a claim is missing": (
         *("NoMatchingNode", lambda: with_volume(there=False), DEFAULT_POLICY),
         ["user: create PersistentVolumeClaim default/data"],

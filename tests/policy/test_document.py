@@ -82,12 +82,19 @@ ALL_PLUGINS = (
     "binpack, conformance, drf, gang, network-topology-aware, nodeorder, overcommit, predicates, priority, proportion, "
     "rescheduling"
 )
-TOP_KEYS = "actions, compatibility, configurations, evictions, metrics, provisioning, rules, session, tiers"
+TOP_KEYS = "actions, compatibility, configurations, evictions, metrics, provisioning, rules, session, tiers, topology"
 PLUGIN_KEYS = ", ".join(sorted(["name", "arguments", "enableHierarchy", *SWITCHES.values()]))
 
 
 def load(text: str) -> Policy:
     return load_policy(text, known_actions=ACTIONS, known_plugins=PLUGINS, known_rules=RULES)
+
+
+def test_levels_that_nothing_reads_are_named() -> None:
+    levels = "\ntopology: {levels: [{nodeLabel: zone}]}"
+    told = ("topology.levels has no effect without the plugin network-topology-aware",)
+    assert load(one_plugin("{name: gang}") + levels).notes == told
+    assert load(one_plugin("{name: network-topology-aware}") + levels).notes == ()
 
 
 def problems(text: str) -> list[str]:
@@ -273,6 +280,19 @@ MISTAKES = {
     "evictions that are counted for ever": (
         "actions: allocate\nevictions: {window: 721h}",
         ["evictions.window: input should be less than or equal to 2592000, not 2595600.0"],
+    ),
+    "levels that are no labels": (
+        "actions: allocate\ntopology: {levels: [{nodeLabel: a b}, {nodeLable: zone}, rack]}",
+        [
+            "topology.levels[0].nodeLabel: 'a b' is not the key of a label, such as 'topology.kubernetes.io/zone'",
+            "topology.levels[1].nodeLabel: is required",
+            "topology.levels[1].nodeLable: unknown key, with the value 'zone'",
+            "topology.levels[2]: input should be a mapping, not 'rack'",
+        ],
+    ),
+    "a level twice": (
+        "actions: allocate\ntopology: {levels: [{nodeLabel: zone}, {nodeLabel: rack}, {nodeLabel: zone}]}",
+        ["topology.levels: 'zone' is given 2 times"],
     ),
     "unknown switch": (
         one_plugin("{name: gang, enableJobOder: true}"),

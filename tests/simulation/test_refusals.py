@@ -192,6 +192,10 @@ def test_what_is_on_a_bound_is_taken(kind: str, path: Fields, value: Any) -> Non
             "spec.guarantee.resource.memory: must not be above deserved, but 2Gi is above 1Gi",
         ),
         (
+            "Queue", "a", {"deserved": {"cpu": 1}, "lendingLimit": {"cpu": 2}},
+            "spec.lendingLimit.cpu: must not be above deserved, but 2 is above 1",
+        ),
+        (
             "Queue", "a", {"guarantee": {"resource": {"cpu": "1500m"}}, "capability": {"cpu": 1}},
             "spec.guarantee.resource.cpu: must not be above capability, but 1.5 is above 1",
         ),
@@ -363,6 +367,7 @@ def test_each_rule_of_the_definitions_is_known_to_files() -> None:
         "deserved must not be above capability",
         "guarantee must not be above deserved",
         "guarantee must not be above capability",
+        "lendingLimit must not be above deserved",
         "only one of highestTierAllowed and highestTierName may be given",
         "pattern must be a regular expression (RE2)",
     }

@@ -111,6 +111,7 @@ RULES: Mapping[type[crds.KubeModel], tuple[dict[str, str], ...]] = {
         _at_most("deserved", "capability", "self.deserved", "self.capability"),
         _at_most("guarantee", "deserved", _GUARANTEE, "self.deserved"),
         _at_most("guarantee", "capability", _GUARANTEE, "self.capability"),
+        _at_most("lendingLimit", "deserved", "self.lendingLimit", "self.deserved"),
     ),
     crds.NetworkTopology: (
         {

@@ -22,7 +22,7 @@ _UNITS = {
 _PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _WHOLE = re.compile(rf"[+-]?(?:0|(?:{_PART.pattern})+)")
 #: tolerated clock adjustments, in seconds
-_STEP = 60.0
+CLOCK_STEP = 60.0
 #: longer texts are rejected
 _LONGEST = 64
 
@@ -38,7 +38,7 @@ def parse(text: str) -> float:
 def since(then: float, now: float) -> float:
     """The seconds from one recorded time to another. Infinite if the start lies in the future by more than clock
     adjustments, since the clock was then wrong and the time is unknown."""
-    return now - then if then <= now + _STEP else math.inf
+    return now - then if then <= now + CLOCK_STEP else math.inf
 
 
 def _validate(value: object) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stromboli.bench.trial import Fields, Objects, Trial, container
+from stromboli.bench.trial import NOW, Fields, Objects, Trial, container
 from stromboli.simulation.manifests import decode
+from stromboli.state.pods import timestamp
 
 FULL = {"containers": [container({"cpu": "4", "memory": "4Gi"})]}
 
@@ -59,6 +60,10 @@ def budgets(nodes: int) -> Objects:
         yield "PodDisruptionBudget", {"metadata": metadata, "spec": spec, "status": status}
 
 
+def for_a_minute(number: int) -> Fields:
+    return {**_evictable(number), "started": timestamp(NOW - 60)}
+
+
 def evicting(action: str, *, vain: bool = False, queues: int = 1, **more: Any) -> Trial:
     """Eight running pods fill each node; gangs of eight want their places.
 
@@ -83,9 +88,9 @@ def evicting(action: str, *, vain: bool = False, queues: int = 1, **more: Any) -
         "always_vain": vain,
         "objects": _classes,
         "per_group": 8,
+        "running_group": lambda _: {"priorityClassName": "low", "queue": "queue-0"},
     }
     return Trial(
-        running_group=lambda _: {"priorityClassName": "low", "queue": "queue-0"},
         actions=f"enqueue, allocate, {action}",
         queues=queues,
         per_node=8,

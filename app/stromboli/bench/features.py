@@ -179,6 +179,7 @@ FEATURES: Mapping[str, Feature] = {
         {"success": 0.5, "tick": 15, "idle": 15},
     ),
     "hard topology, one node changed": Feature(replace(nodes.IN_RACKS, changing=1), {"tick": 15}),
+    "hard topology from labels": Feature(nodes.LABELLED_RACKS, {"success": 0.3, "tick": 15}),
     "a taint of its own on each node": Feature(
         Trial(pod=lambda n: {"tolerations": [{"key": "owner", "value": f"team-{n}"}]}, node=nodes.owned),
         {"success": 0.2},
@@ -301,6 +302,27 @@ FEATURES: Mapping[str, Feature] = {
     "preempt, 1,000 budgets": Feature(
         evictions.evicting("preempt", objects=evictions.budgets, plugins={"pdb": {}}), {"success": 1}
     ),
+    "preempt, minimum run times that have passed": Feature(
+        evictions.evicting(
+            "preempt",
+            placed=evictions.for_a_minute,
+            queue=lambda _: {"preemptMinRuntime": "30s"},
+            plugins={"minruntime": {}},
+        ),
+        {"success": 0.5},
+    ),
+    "preempt, in vain, minimum run times": Feature(
+        evictions.evicting(
+            "preempt",
+            placed=evictions.for_a_minute,
+            group=evictions.important,
+            running_group=lambda _: {"priorityClassName": "low", "queue": "queue-0", "minMember": 8},
+            queue=lambda _: {"preemptMinRuntime": "1h"},
+            plugins={"minruntime": {}},
+            always_vain=True,
+        ),
+        {"vain": 1},
+    ),
     "reclaim": Feature(evictions.evicting("reclaim"), {"success": 0.5}),
     "reclaim, in vain": Feature(evictions.evicting("reclaim", vain=True), {"vain": 1}),
     "reclaim under capacity, in vain, a request of its own each": Feature(
@@ -313,6 +335,19 @@ FEATURES: Mapping[str, Feature] = {
             always_vain=True,
         ),
         {"vain": 5},
+    ),
+    "reclaim, limits on borrowing and lending": Feature(
+        evictions.evicting(
+            "reclaim",
+            queue=lambda number: {
+                "deserved": {"cpu": "80000"},
+                "borrowingLimit": {"cpu": "200000"},
+                "lendingLimit": {"cpu": "80000"},
+            },
+            plugins={"capacity": {}},
+            without="drf proportion",
+        ),
+        {"success": 0.5},
     ),
     "reclaim, 200 queues": Feature(evictions.evicting("reclaim", queues=200), {"success": 0.5}),
     "gangpreempt": Feature(evictions.evicting("gangpreempt"), {"success": 5 / 8}),

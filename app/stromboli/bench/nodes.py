@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stromboli.bench.trial import Fields, Objects, Trial
 from stromboli.simulation import synthetic
 
@@ -49,6 +51,12 @@ IN_RACKS = Trial(
     per_group=20,
     pods=320,
     groups=10,
+)
+LABELLED_RACKS = replace(
+    IN_RACKS,
+    objects=Trial().objects,
+    node=lambda number: {"labels": {"spine": str(number // 200), "rack": str(number // 20)}},
+    settings={"topology": {"levels": [{"nodeLabel": "spine"}, {"nodeLabel": "rack"}]}},
 )
 PARTS = {
     "networkTopology": {"mode": "hard", "highestTierAllowed": 2},

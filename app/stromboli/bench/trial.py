@@ -71,6 +71,8 @@ class Trial:
     #: the plugin that heeds the hierarchy of queues
     hierarchy: str = ""
     actions: str = _ACTIONS
+    #: further keys of the policy
+    settings: Mapping[str, Fields] = field(default_factory=dict)
     #: arguments of actions
     configurations: Mapping[str, Fields] = field(default_factory=dict)
     #: queues, between which PodGroups take turns
@@ -99,6 +101,7 @@ class Trial:
         if self.configurations:
             listed = [{"name": name, "arguments": of} for name, of in self.configurations.items()]
             out.append(f"configurations: {json.dumps(listed)}")
+        out += [f"{key}: {json.dumps(value)}" for key, value in self.settings.items()]
         out.append("tiers:")
         for tier in tiers:
             out += ["- plugins:", *map(self._plugin, tier)]

@@ -149,7 +149,9 @@ def topology_findings(session: Session) -> Iterator[Finding]:
     if not any(plugin.name == _TOPOLOGY for plugin in session.points.plugins):
         yield Finding("topology", f"{jobs}, and the policy has no {_TOPOLOGY}", f"add the plugin {_TOPOLOGY}")
     if not session.view.snapshot.hyper_nodes:
-        yield Finding("topology", f"{jobs}, and there are none", "create HyperNodes, or drop networkTopology")
+        labels = session.policy.topology.labels
+        how = f"label nodes with {labels[0]}" if labels else "create HyperNodes, or name topology.levels in the policy"
+        yield Finding("topology", f"{jobs}, and there are none", f"{how}, or drop networkTopology")
 
 
 def pod_findings(session: Session) -> Iterator[Finding]:

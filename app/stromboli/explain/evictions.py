@@ -12,12 +12,13 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, copies_that_fit, told
 from stromboli.eviction.eligibility import HELD, agrees
+from stromboli.eviction.run_times import RunTimes
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.diagnosis.explain import why_job
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.session import Session
 from stromboli.kube.budgets import budgets_of
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import PodRecord, timestamp
 
 #: actions that evict for other jobs of the same queue, and for other queues
 PREEMPTING = ("preempt", "gangpreempt")
@@ -116,7 +117,7 @@ def _unasked(running: Sequence[PodRecord], there: Sequence[PodRecord]) -> str:
 def _no_victims(session: Session, job: Job, pod: PodRecord, point: str, message: str, detail: str) -> Reason:
     """A reason with what would have to be different for a pod to be evicted: priorities within a queue, or shares."""
     running = candidates(session, job, point)
-    protected = list(_protected(session, running))
+    protected = [*_protected(session, running), *_young(session, job, point, running)]
     if point == "preemptable":
         said = [*_by_priority(session, job, running), *protected]
         return _reason("NoVictims", message, detail).saying(job.namespace, said)
@@ -167,6 +168,23 @@ def _protected(session: Session, pods: Sequence[PodRecord]) -> Iterator[Passage]
         words = f"PodDisruptionBudget {budgets.key(number)} allows no disruption, and covers {count} of them"
         others = "disruption budgets of other namespaces allow none of theirs"
         yield Passage((budgets.listed[number].namespace,), words, others)
+
+
+def _young(session: Session, job: Job, point: str, pods: Sequence[PodRecord]) -> Iterator[Passage]:
+    """The jobs of some pods that have not run for their minimum, and when they will have, where the policy heeds it."""
+    view = session.view
+    for plugin in session.points.plugins:
+        if plugin.name != "minruntime" or not pods:
+            continue
+        young = RunTimes(view, plugin.arguments).young(None if point == "preemptable" else job.queue)
+        found = [of for key in dict.fromkeys(pod.job for pod in pods) if young.jobs[(of := view.jobs[key]).index]]
+        found.sort(key=lambda of: young.until[of.index])
+        named = ", ".join(f"{of.key} until {timestamp(young.until[of.index])}" for of in found[:_MOST_JOBS])
+        more = f" and {len(found) - _MOST_JOBS} more" if len(found) > _MOST_JOBS else ""
+        if found:
+            words = "their minimum run time protects"
+            namespaces = tuple(sorted({of.namespace for of in found[:_MOST_JOBS]}))
+            yield Passage(namespaces, f"{words} {named}{more}", f"{words} jobs of other namespaces")
 
 
 def _share(session: Session, queue: Queue, pod: PodRecord) -> str:

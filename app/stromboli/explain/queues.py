@@ -107,6 +107,10 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
         yield from _by_weight(session, queue, gauges, deserved)
     elif gauges.plugin == "capacity" and deserved is not None:
         yield f"deserves what its spec says: {listed(queue.spec.deserved or {})}"
+        if queue.spec.borrowing_limit:
+            yield f"borrows no more than {listed(queue.spec.borrowing_limit)}"
+        if queue.spec.lending_limit:
+            yield f"lends no more than {listed(queue.spec.lending_limit)}"
     elif not gauges.plugin and not queue.has_jobs:
         yield "has no jobs, so it gets no share"
     elif not gauges.plugin:

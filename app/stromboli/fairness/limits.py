@@ -46,6 +46,8 @@ class Excess:
     kept: Vector | None = None
     #: whether all beyond the limit is used by other queues or guaranteed to them
     for_others: bool = False
+    #: the most that it may hold by its `borrowingLimit`; None without one
+    borrowing: Vector | None = None
     #: the most that it may hold when it is alone; None where that is not known
     most: Vector | None = None
 
@@ -58,9 +60,11 @@ class Excess:
         of = [column_name(view.dimensions, c) for c in self.columns]
         rest = " as other queues hold the rest or are guaranteed it" if self.for_others else ""
         own = shares.capability(view, view.queues[self.queue])
+        if self.borrowing is not None:
+            own = np.minimum(own, self.borrowing)
         detail = "; ".join(
             f"{name}: {self._held(c, name)}, {'may have' if self.bound[c] >= own[c] else verb} "
-            f"{told(name, self.bound[c])}{rest}, "
+            f"{told(name, self.bound[c])}{self._borrowed(view, c, name)}{rest}, "
             f"{told(name, self.request[c])} more requested"
             for c, name in zip(self.columns, of, strict=True)
         )
@@ -90,6 +94,13 @@ class Excess:
         )
         message = f"the cluster is full in {', '.join(names)}, of which queue {self.queue} may have all"
         return Reason(Stage.Placement, "ClusterFull", message, Actionable.Wait, detail, scalable=True)
+
+    def _borrowed(self, view: View, column: int, name: str) -> str:
+        """What part of a limit is borrowed, where that is what the limit follows from."""
+        if self.borrowing is None or self.bound[column] < self.borrowing[column]:
+            return ""
+        borrowed = view.vector(view.queues[self.queue].spec.borrowing_limit)[column]
+        return f", of which it borrows {told(name, borrowed)}"
 
     def _held(self, column: int, name: str) -> str:
         """`holds 4 (1 elastic), 5 more claimed by admitted jobs`."""

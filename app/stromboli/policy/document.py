@@ -2,7 +2,7 @@
 
 The file has the format of Volcano's `volcano-scheduler.conf` and is read strictly: a key or value that Volcano ignores
 silently is an error here, reported with its path, the value and the allowed values. All errors are reported together.
-Five keys are Stromboli's own: `compatibility`, `rules`, `evictions`, `provisioning` and `session`.
+Six keys are Stromboli's own: `compatibility`, `rules`, `evictions`, `provisioning`, `session` and `topology`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from stromboli.policy.switches import (
     SWITCHES,
     WITHOUT_EFFECT,
 )
+from stromboli.policy.topology import TopologySettings
 
 #: the built-in policy
 DEFAULT_POLICY = """\
@@ -53,6 +54,7 @@ tiers:
 """
 
 _EVICTIONS, _PROVISIONING, _SESSION = EvictionSettings(), ProvisioningSettings(), SessionSettings()
+_TOPOLOGY = TopologySettings()
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
@@ -74,6 +76,7 @@ KEYS: Mapping[str, str] = {
     "evictions": "Limits on repeated evictions, and how long the freed resources are reserved.",
     "provisioning": "Whether cluster autoscalers are asked for the nodes of whole gangs.",
     "session": "Limits on the work of one session.",
+    "topology": "Labels of nodes that say where they are in the network.",
 }
 #: the supported keys of `metrics` and their descriptions
 METRICS_KEYS: Mapping[str, str] = {
@@ -84,6 +87,8 @@ METRICS_KEYS: Mapping[str, str] = {
 }
 #: plugins that cannot share a policy with fairshare
 _OTHER_SHARES = frozenset(("capacity", "proportion"))
+#: the plugin that reads the topology
+_TOPOLOGY_READER = "network-topology-aware"
 _PLUGIN_KEYS = ("name", "arguments", *SWITCH_OF_KEY)
 
 
@@ -139,9 +144,13 @@ class _Reader:
             return None
         top = self._mapping("", documents[0] if documents else None, KEYS)
         actions = self._actions(top.get("actions"))
+        tiers = self._tiers(top.get("tiers"))
+        topology = self._settings("topology", top.get("topology"), _TOPOLOGY)
+        if topology.levels and not any(option.name == _TOPOLOGY_READER for tier in tiers for option in tier.plugins):
+            self.notes.append(f"topology.levels has no effect without the plugin {_TOPOLOGY_READER}")
         return Policy(
             actions=actions,
-            tiers=self._tiers(top.get("tiers")),
+            tiers=tiers,
             action_arguments=self._configurations(top.get("configurations"), actions),
             metrics=self._metrics(top.get("metrics")),
             compatibility=self._compatibility("compatibility", top.get("compatibility")),
@@ -149,6 +158,7 @@ class _Reader:
             evictions=self._settings("evictions", top.get("evictions"), _EVICTIONS),
             provisioning=self._settings("provisioning", top.get("provisioning"), _PROVISIONING),
             session=self._settings("session", top.get("session"), _SESSION),
+            topology=topology,
             notes=tuple(self.notes),
         )
 

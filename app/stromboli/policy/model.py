@@ -12,8 +12,10 @@ from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.provisioning import ProvisioningSettings
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.sessions import SessionSettings
+from stromboli.policy.topology import TopologySettings
 
 _EVICTIONS, _PROVISIONING, _SESSION = EvictionSettings(), ProvisioningSettings(), SessionSettings()
+_TOPOLOGY = TopologySettings()
 #: seconds between two readings of the load of nodes, by default
 _METRICS_INTERVAL = 30.0
 
@@ -61,6 +63,8 @@ class Policy:
     provisioning: ProvisioningSettings = _PROVISIONING
     #: limits on the work of a session
     session: SessionSettings = _SESSION
+    #: labels of nodes that say where they are in the network
+    topology: TopologySettings = _TOPOLOGY
     #: keys of the file that have no effect, one line each
     notes: tuple[str, ...] = ()
 

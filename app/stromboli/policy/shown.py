@@ -24,6 +24,7 @@ def document(policy: Policy, rules: Rules) -> dict[str, Any]:
         "evictions": _arguments(policy.evictions),
         "provisioning": _arguments(policy.provisioning),
         "session": _arguments(policy.session),
+        "topology": _arguments(policy.topology),
     }
 
 

@@ -98,10 +98,12 @@ def _of_queue(queue: crds.Queue) -> Problems:
         yield "spec.parent", f"the root queue has no parent, not {spec.parent!r}"
     guarantee = spec.guarantee.resource
     named = {"spec.capability": spec.capability, "spec.deserved": spec.deserved, "spec.guarantee.resource": guarantee}
+    named |= {"spec.borrowingLimit": spec.borrowing_limit, "spec.lendingLimit": spec.lending_limit}
     for path, amounts in named.items():
         yield from _no_resources(path, amounts)
     yield from _above("spec.deserved", spec.deserved, "capability", spec.capability)
     yield from _above("spec.guarantee.resource", guarantee, "deserved", spec.deserved)
+    yield from _above("spec.lendingLimit", spec.lending_limit, "deserved", spec.deserved)
     yield from _above("spec.guarantee.resource", guarantee, "capability", spec.capability)
 
 

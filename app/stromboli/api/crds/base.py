@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     ConfigDict,
@@ -19,7 +20,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from stromboli.api import keys, quantity
+from stromboli.api import duration, keys, quantity
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, problem, shown
 
@@ -55,6 +56,20 @@ Quantity: TypeAlias = Annotated[
 ]
 #: resource name -> amount as written
 ResourceList: TypeAlias = Annotated[dict[str, Quantity], crd(maxProperties=128)]
+
+
+def _run_time(text: str) -> str:
+    if text and duration.parse(text) < 0:
+        raise ValueError(f"should not be negative, but is {shown(text)}")
+    return text
+
+
+#: a duration as written, empty for none
+RunTime: TypeAlias = Annotated[
+    str,
+    AfterValidator(_run_time),
+    crd(maxLength=64, pattern=r"^(0|([0-9]+(\.[0-9]*)?(ns|us|ms|s|m|h))+)?$"),
+]
 Name: TypeAlias = Annotated[str, crd(maxLength=253)]
 DNSName: TypeAlias = Annotated[
     str, crd(maxLength=253, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$")

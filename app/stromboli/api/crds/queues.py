@@ -20,6 +20,7 @@ from stromboli.api.crds.base import (
     KubeObject,
     Name,
     ResourceList,
+    RunTime,
     crd,
 )
 
@@ -83,8 +84,18 @@ class QueueSpec(KubeModel):
     """Amounts that the queue is entitled to; what it uses beyond them, other queues can reclaim."""
     guarantee: Guarantee = Field(default_factory=Guarantee)
     """Resources that are reserved for the queue even while it does not use them."""
+    borrowing_limit: ResourceList | None = None
+    """How much the queue may use beyond what it deserves. A resource that is not listed is unlimited."""
+    lending_limit: ResourceList | None = None
+    """How much of what the queue deserves others may use while it does not. A resource that is not listed is lent
+    whole."""
     reclaimable: StrictBool | None = None
     """Whether other queues may reclaim what this queue uses beyond its share. Absent means yes."""
+    preempt_min_runtime: RunTime = ""
+    """How long jobs run before they may be preempted, a duration such as `30m`. Queues below inherit it."""
+    reclaim_min_runtime: RunTime = ""
+    """How long jobs run before other queues may reclaim what they hold, a duration such as `30m`. Queues below inherit
+    it."""
     parent: DNSName = ""
     """Name of the parent queue; absent means root."""
     priority: Count = 0

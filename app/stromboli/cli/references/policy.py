@@ -16,6 +16,7 @@ from stromboli.policy.provisioning import ProvisioningSettings
 from stromboli.policy.rules import SIDES
 from stromboli.policy.sessions import SessionSettings
 from stromboli.policy.switches import SWITCHES, WITHOUT_EFFECT
+from stromboli.policy.topology import TopologySettings
 
 
 def _keys() -> str:
@@ -63,6 +64,10 @@ def _session() -> str:
     return _settings(SessionSettings)
 
 
+def _topology() -> str:
+    return _settings(TopologySettings)
+
+
 def _settings(model: type[BaseModel]) -> str:
     return table(("key", "type", "default", ""), arguments(model))
 
@@ -90,5 +95,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "evictions": _evictions,
     "provisioning": _provisioning,
     "session": _session,
+    "topology": _topology,
     "rules": _rules,
 }

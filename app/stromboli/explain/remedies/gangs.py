@@ -6,7 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
 from msgspec.structs import replace
+from pydantic.alias_generators import to_camel
 
 from stromboli.api import objects, quantity
 from stromboli.api.resources import PODS, TOLERANCE, listed
@@ -99,10 +101,14 @@ def topology(case: Case) -> Iterator[Candidate]:
     topology = case.job.pod_group.spec.network_topology
     if topology is None:
         return
-    tiers = sorted({node.spec.tier for node in case.session.view.snapshot.hyper_nodes.values()})
-    for tier in [tier for tier in tiers if tier > (topology.highest_tier_allowed or 0)][:MOST_ALIKE]:
-        wider = topology.model_copy(update={"highest_tier_allowed": tier, "highest_tier_name": ""})
-        words = f"set highestTierAllowed: {tier} in PodGroup {case.job.key}"
+    tree = case.session.view.topology
+    named = {tier: name for name, tier in tree.tier_by_name.items()} if topology.highest_tier_name else {}
+    highest = tree.tier_by_name.get(topology.highest_tier_name, topology.highest_tier_allowed or 0)
+    for tier in [tier for tier in np.unique(tree.tiers[: tree.top]).tolist() if tier > highest][:MOST_ALIKE]:
+        field, value = ("highest_tier_name", named[tier]) if tier in named else ("highest_tier_allowed", tier)
+        update = {"highest_tier_allowed": None, "highest_tier_name": "", field: value}
+        wider = topology.model_copy(update=update)
+        words = f"set {to_camel(field)}: {value} in PodGroup {case.job.key}"
         yield Candidate(words, "user", set_group(case.job.key, network_topology=wider))
     soft = topology.model_copy(update={"mode": "soft", "highest_tier_allowed": None, "highest_tier_name": ""})
     words = f"set networkTopology mode: soft in PodGroup {case.job.key}"

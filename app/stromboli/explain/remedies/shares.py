@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
+from pydantic.alias_generators import to_camel
 
 from stromboli.api import quantity
 from stromboli.api.resources import PODS, Vector, listed
@@ -37,30 +38,35 @@ def _needs(case: Case) -> Vector:
 
 def limits(case: Case) -> Iterator[Candidate]:
     """A limit that is raised to what is held and asked for together, in the queue and those above it."""
-    over = ("QueueCapabilityExceeded", "QueueShareExceeded", "QueueOverused", "NeverFits")
-    if case.reason not in over or case.job is None:
+    limiting = ("QueueCapabilityExceeded", "QueueShareExceeded", "QueueOverused", "NeverFits")
+    if case.reason not in limiting or case.job is None:
         return
     view, report, needs = case.session.view, case.session.report, _needs(case)
-    raised: list[tuple[str, dict[str, str]]] = []
+    raised: list[tuple[str, str, dict[str, str]]] = []
     for queue in lineage(case.job.queue, view.queues):
         gauges = report.gauges.get(queue.name)
-        if gauges is not None and gauges.limit is not None and queue.spec.capability:
-            # An admitted job is among those that claim, and others' claims keep no pod of it from a place.
-            claimed = gauges.amounts.get("inqueue", 0.0) if case.job.pending_phase else 0.0
-            wanted = gauges.amounts["allocated"] + claimed + needs
-            over_limit = np.flatnonzero((wanted > gauges.limit) & (needs > 0)).tolist()
-            short = {c for c in over_limit if c != PODS or view.counts_pods} & {
-                view.dimensions.index(each) for each in queue.spec.capability if each in view.dimensions
-            }
+        if gauges is None or gauges.limit is None:
+            continue
+        # An admitted job is among those that claim, and others' claims keep no pod of it from a place.
+        claimed = gauges.amounts.get("inqueue", 0.0) if case.job.pending_phase else 0.0
+        wanted = gauges.amounts["allocated"] + claimed + needs
+        over = (wanted > gauges.limit) & (needs > 0)
+        over[PODS] &= view.counts_pods
+        beyond = wanted - view.vector(queue.spec.deserved)
+        for field, said, most in (
+            ("capability", queue.spec.capability, wanted),
+            ("borrowing_limit", queue.spec.borrowing_limit, beyond),
+        ):
+            short = np.flatnonzero(over & (most > view.vector(said, np.inf))).tolist()
             if short:
-                raised.append((queue.name, amounts(case.session, wanted, sorted(short))))
+                raised.append((queue.name, field, amounts(case.session, most, short)))
     if raised:
-        words = "; ".join(f"raise capability of queue {name} to {listed(most)}" for name, most in raised)
+        words = "; ".join(f"raise {to_camel(field)} of queue {name} to {listed(most)}" for name, field, most in raised)
 
         def change(state: ClusterState) -> None:
-            for name, most in raised:
-                spec = state.queues[name].spec
-                set_queue(name, capability={**(spec.capability or {}), **most})(state)
+            for name, field, most in raised:
+                said = getattr(state.queues[name].spec, field) or {}
+                set_queue(name, **{field: {**said, **most}})(state)
 
         yield Candidate(words, "admin", change)
 

@@ -344,6 +344,7 @@ def _name_pods(queues: Iterable[Queue]) -> bool:
             (spec.capability and "pods" in spec.capability)
             or (spec.deserved and "pods" in spec.deserved)
             or (spec.guarantee.resource and "pods" in spec.guarantee.resource)
+            or (spec.borrowing_limit and "pods" in spec.borrowing_limit)
         ):
             return True
     return False

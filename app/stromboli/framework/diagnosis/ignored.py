@@ -63,6 +63,10 @@ QUEUE_FIELDS = (
         ("capacity", "fairshare"),
         hierarchical=("capacity",),
     ),
+    QueueField("borrowingLimit", lambda queue: bool(queue.spec.borrowing_limit), ("capacity",)),
+    QueueField("lendingLimit", lambda queue: bool(queue.spec.lending_limit), ("capacity",)),
+    QueueField("preemptMinRuntime", lambda queue: bool(queue.spec.preempt_min_runtime), ("minruntime",)),
+    QueueField("reclaimMinRuntime", lambda queue: bool(queue.spec.reclaim_min_runtime), ("minruntime",)),
     QueueField("priority", lambda queue: bool(queue.spec.priority), ("proportion", "capacity", "fairshare")),
     QueueField(
         "reclaimable",

@@ -113,7 +113,7 @@ class VictimQuestions:
         Only plugins whose word is final are asked: those that protect pods, or those of the first tier that decides.
         """
         heard = self.heard(point)
-        tiers = (heard.protecting,) if hint == "evictable_pods" else heard.deciding[:1]
+        tiers = (heard.protecting,) if hint == "evictable_pods" else (heard.protecting, *heard.deciding[:1])
         plugins = [plugin_of(method) for tier in tiers for method in tier]
         found = []
         for method in self._participants.all[hint]:

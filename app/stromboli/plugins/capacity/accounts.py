@@ -9,7 +9,7 @@ import numpy as np
 from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Vector
-from stromboli.fairness import guarantees, obstacles, shares
+from stromboli.fairness import guarantees, lending, obstacles, shares
 from stromboli.fairness.obstacles import ROOT
 from stromboli.fairness.queue_tree import linked
 from stromboli.framework.cluster.job import Queue
@@ -63,10 +63,10 @@ class Accounts:
 
     def _account(self, queue: Queue) -> Account:
         view = self._view
-        capability = shares.capability(view, queue)
+        capability = np.minimum(shares.capability(view, queue), lending.most(view, queue))
         deserved = view.vector(queue.spec.deserved)
         named = queue.spec.deserved or {}
-        guarantee = view.vector(queue.spec.guarantee.resource)
+        guarantee = np.maximum(view.vector(queue.spec.guarantee.resource), lending.unlent(view, queue))
         deserves = guarantee > 0
         deserves |= [name in named for name in view.dimensions]
         deserves[[CPU, MEMORY]] = True

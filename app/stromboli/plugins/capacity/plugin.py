@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import Mask, Matrix, Vector
-from stromboli.fairness import guarantees, obstacles, shares
+from stromboli.fairness import guarantees, lending, obstacles, shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.fairness.obstacles import ROOT
 from stromboli.framework import reasons
@@ -54,7 +54,7 @@ class CapacityArguments(Arguments):
 class Capacity(Plugin):
     name = "capacity"
     fills_shares = True
-    queue_fields = frozenset(("capability", "deserved", "guarantee", "priority"))
+    queue_fields = frozenset(("borrowingLimit", "capability", "deserved", "guarantee", "lendingLimit", "priority"))
     Arguments: ClassVar[type[BaseModel]] = CapacityArguments
 
     def open(self, view: View) -> None:
@@ -78,9 +78,10 @@ class Capacity(Plugin):
         self._changed: set[str] = set()
 
     def ceiling(self, view: View, queue: Queue) -> Vector | None:
-        """The capability, and with a hierarchy those of all ancestors."""
+        """The capability and what may be borrowed, and with a hierarchy those of all ancestors."""
         line = lineage(queue, view.queues) if self.hierarchy else (queue,)
         limits = [shares.capability(view, each) for each in line if each.spec.capability]
+        limits += [lending.most(view, each) for each in line if each.spec.borrowing_limit]
         return np.min(limits, axis=0) if limits else None
 
     # -- order and limits ------------------------------------------------------------------------------------------
@@ -218,7 +219,9 @@ class Capacity(Plugin):
         if not columns:
             return None
         name, held, claimed, elastic = account.queue.name, account.allocated, account.inqueue, account.elastic
-        excess = Excess(name, held, request, account.limit, columns, claimed, elastic)
+        excess = Excess(
+            name, held, request, account.limit, columns, claimed, elastic, borrowing=self._borrowing(account)
+        )
         return excess.reason(self._view, Limit.Capability, Stage.Admission)
 
     def _least_devices(self, job: Job) -> Amounts:
@@ -253,6 +256,10 @@ class Capacity(Plugin):
         kept: Vector = np.sum([self._view.vector(None), *amounts], axis=0)
         return kept
 
+    def _borrowing(self, account: Account) -> Vector | None:
+        """The most that a queue may hold by its `borrowingLimit`; None without one."""
+        return lending.most(self._view, account.queue) if account.queue.spec.borrowing_limit else None
+
     def _over(
         self,
         account: Account,
@@ -266,7 +273,13 @@ class Capacity(Plugin):
             return None
         got = tried(self._view, self._view.jobs[pods[0].job])
         name, held, ends = account.queue.name, account.allocated, account.terminating
-        excess = Excess(name, held, request, account.limit, columns, tried=got, terminating=ends, kept=kept)
+        excess = Excess(
+            *(name, held, request, account.limit, columns),
+            tried=got,
+            terminating=ends,
+            kept=kept,
+            borrowing=self._borrowing(account),
+        )
         return excess.reason(self._view, Limit.Capability)
 
     # -- accounts --------------------------------------------------------------------------------------------------

@@ -1,0 +1,140 @@
+"""Minimum run times: until when a gang may not be evicted, by its priority class or its queue.
+
+A gang runs since its minimum of pods does, by when their kubelets started them, or else by when they were scheduled.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from stromboli.api import duration
+from stromboli.api.duration import Duration
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Mask, Vector
+from stromboli.eviction.eligibility import HELD
+from stromboli.framework.cluster.job import Queue, lineage
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments
+from stromboli.state.pods import PodRecord, seconds
+
+
+class OfPriorityClass(Arguments):
+    """The minimum run times of a priority class."""
+
+    preempt: Duration | None = Field(default=None, alias="preemptMinRuntime", ge=0)
+    reclaim: Duration | None = Field(default=None, alias="reclaimMinRuntime", ge=0)
+
+
+class MinRuntimeArguments(Arguments):
+    """Arguments of minruntime."""
+
+    preempt: Duration = Field(default=0.0, alias="defaultPreemptMinRuntime", ge=0)
+    """How long a job runs before jobs of its own queue may preempt it, where no queue says it."""
+    reclaim: Duration = Field(default=0.0, alias="defaultReclaimMinRuntime", ge=0)
+    """How long a job runs before other queues may reclaim what it holds, where no queue says it."""
+    method: Literal["lca", "queue"] = Field(default="lca", alias="reclaimResolveMethod")
+    """Where `reclaimMinRuntime` is looked for: from the queue of the job upwards (`queue`), or from the queue above it
+    that is next below the lowest common ancestor with the reclaiming queue (`lca`)."""
+    classes: dict[str, OfPriorityClass] = Field(default_factory=dict, alias="priorityClasses")
+    """`preemptMinRuntime` and `reclaimMinRuntime` by the name of a job's priority class, which outweigh those of
+    queues."""
+
+
+class Young(NamedTuple):
+    """Which jobs have not run for their minimum, and when they will have, shape (jobs,)."""
+
+    jobs: Mask
+    until: Vector
+
+
+class RunTimes:
+    """The minimum run times of the jobs in a session."""
+
+    #: the fields of queues that are read
+    fields: ClassVar = frozenset(("preemptMinRuntime", "reclaimMinRuntime"))
+
+    def __init__(self, view: View, arguments: MinRuntimeArguments) -> None:
+        self._view, self._arguments = view, arguments
+        self._found: dict[str, Young] = {}
+
+    @property
+    def used(self) -> bool:
+        """Whether there are any."""
+        arguments = self._arguments
+        of_classes = any(of.preempt or of.reclaim for of in arguments.classes.values())
+        specs = (queue.spec for queue in self._view.queues.values())
+        return bool(arguments.preempt or arguments.reclaim or of_classes) or any(
+            spec.preempt_min_runtime or spec.reclaim_min_runtime for spec in specs
+        )
+
+    def young(self, reclaimer: Queue | None) -> Young:
+        """The jobs that are too young to be evicted for jobs of another queue, or to be preempted, where it is None."""
+        key = "" if reclaimer is None else reclaimer.name
+        if key not in self._found:
+            least = np.array([self._of_queue(queue, reclaimer) for queue in self._view.queues.values()])
+            self._found[key] = self._since(self._of_jobs(least, preempting=reclaimer is None))
+        return self._found[key]
+
+    def _of_queue(self, queue: Queue, reclaimer: Queue | None) -> float:
+        """The minimum run time of the jobs of a queue, as queues have it."""
+        above = list(lineage(queue, self._view.queues))
+        if reclaimer is None:
+            said = (each.spec.preempt_min_runtime for each in above)
+            return next((duration.parse(text) for text in said if text), self._arguments.preempt)
+        if self._arguments.method == "lca":
+            common = {each.name for each in lineage(reclaimer, self._view.queues)}
+            apart = sum(each.name not in common for each in above)
+            above = above[max(apart - 1, 0) :]
+        said = (each.spec.reclaim_min_runtime for each in above)
+        return next((duration.parse(text) for text in said if text), self._arguments.reclaim)
+
+    def _of_jobs(self, of_queues: Vector, *, preempting: bool) -> Vector:
+        jobs, classes = self._view.jobs, self._arguments.classes
+        least: Vector = of_queues[jobs.queue]
+        if classes:
+            names, numbers = jobs.said("priority class", lambda group: group.spec.priority_class_name)
+            given = [
+                (of.preempt if preempting else of.reclaim) if (of := classes.get(name)) else None for name in names
+            ]
+            own = np.array([np.nan if each is None else each for each in given])[numbers]
+            least = np.where(np.isnan(own), least, own)
+        return least
+
+    def _since(self, least: Vector) -> Young:
+        if not least.any():
+            return Young(np.zeros(len(least), np.bool_), np.full(len(least), -np.inf))
+        until = self._began + least
+        return Young((least > 0) & (until > self._now), until)
+
+    @cached_property
+    def _now(self) -> float:
+        # Sessions that ask for no eviction do not ask for the time, either.
+        return self._view.time()
+
+    @cached_property
+    def _began(self) -> Vector:
+        """Since when each job holds its minimum of pods, or all it has, shape (jobs,); -inf where it is not known."""
+        view = self._view
+        jobs, states = view.jobs, view.pods.state
+        rows = np.flatnonzero(np.isin(states, HELD) & (view.membership.index_of[view.pods.job] >= 0))
+        of, facts = view.membership.index_of[view.pods.job[rows]], view.snapshot.pod_facts
+        column = facts.column("started or scheduled", _began)
+        at = np.array([*column.values[:], 0.0])[column.numbers[rows]]
+        # A pod that was bound a moment ago does not say when; of one that has run for long it does not matter.
+        at = np.where(at > 0, at, np.where(states[rows] == PodState.Bound, self._now, -np.inf))
+        at[at > self._now + duration.CLOCK_STEP] = -np.inf
+        order, counts = np.lexsort((at, of)), np.bincount(of, minlength=len(jobs))
+        there, last = counts > 0, np.cumsum(counts) - counts + np.clip(jobs.min_available, 1, np.maximum(counts, 1)) - 1
+        began = np.full(len(jobs), -np.inf)
+        began[there] = at[order[last[there]]]
+        return began
+
+
+def _began(pod: PodRecord) -> float:
+    """When a pod started, or else when it was scheduled; 0 where it says neither."""
+    scheduled = (each for each in pod.conditions if each.type == "PodScheduled" and each.status == "True")
+    return pod.started or max((seconds(each.last_transition_time) for each in scheduled), default=0.0)

@@ -1,0 +1,75 @@
+"""HyperNodes that follow from the labels of nodes, by the policy's `topology.levels`.
+
+Nodes that agree in the labels of a level and of all wider ones make a domain: rack 1 of zone a is not rack 1 of zone b.
+A node without the label of a level is in no domain of that level, nor of narrower ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias, cast
+
+import numpy as np
+
+from stromboli.api import crds
+from stromboli.state.nodes import NodeFacts, NodeRecord
+from stromboli.state.snapshot import Snapshot
+
+#: the values of some labels, that of the widest level first
+_Path: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """HyperNodes with what they follow from."""
+
+    labels: _Path
+    facts: NodeFacts
+    #: where there are nodes
+    paths: frozenset[_Path]
+    hyper_nodes: Mapping[str, crds.HyperNode]
+
+
+def with_levels(snapshot: Snapshot, labels: tuple[str, ...]) -> Snapshot:
+    """The snapshot with the HyperNodes of some levels, the widest first, in place of its own."""
+    if not labels:
+        return snapshot
+    facts, known = snapshot.nodes.facts, cast("_Known | None", snapshot.derived.get(_Known))
+    if known is None or known.labels != labels or known.facts is not facts:
+        paths = _paths(facts, labels)
+        same = known is not None and known.labels == labels and known.paths == paths
+        hyper_nodes = known.hyper_nodes if known is not None and same else dict(_hyper_nodes(labels, paths))
+        known = snapshot.derived[_Known] = _Known(labels, facts, paths, hyper_nodes)
+    return replace(snapshot, hyper_nodes=known.hyper_nodes)
+
+
+def _paths(facts: NodeFacts, labels: tuple[str, ...]) -> frozenset[_Path]:
+    """The domains that nodes are in, each as its path."""
+
+    def path(record: NodeRecord) -> _Path | None:
+        values = [record.labels.get(label) for label in labels]
+        return tuple(value for value in values[: (*values, None).index(None)] if value is not None) or None
+
+    column = facts.column(("levels", labels), path)
+    lowest = (column.values[number] for number in np.unique(column.numbers) if number >= 0)
+    return frozenset(path[:depth] for path in lowest for depth in range(1, len(path) + 1))
+
+
+def _hyper_nodes(labels: tuple[str, ...], paths: frozenset[_Path]) -> Iterator[tuple[str, crds.HyperNode]]:
+    """A HyperNode for each domain. No other one has its name: a path with a slash for each wider level."""
+    below: dict[_Path, list[crds.Member]] = {path: [] for path in paths}
+    for path in sorted(paths):
+        if len(path) > 1:
+            child = crds.MemberSelector(exact_match=crds.ExactMatch(name=_name(path)))
+            below[path[:-1]].append(crds.Member(type="HyperNode", selector=child))
+    for path, members in below.items():
+        nodes = crds.LabelSelector(match_labels=dict(zip(labels, path, strict=False)))
+        own = crds.Member(type="Node", selector=crds.MemberSelector(label_match=nodes))
+        tier, name = len(labels) - len(path) + 1, _name(path)
+        spec = crds.HyperNodeSpec(tier=tier, tier_name=labels[len(path) - 1], members=[own, *members])
+        yield name, crds.HyperNode(metadata=crds.Metadata(name=name), spec=spec)
+
+
+def _name(path: _Path) -> str:
+    return "/".join(path)
