@@ -62,6 +62,7 @@ def _job(answer: Answer) -> Iterator[str]:
     if answer.pods:
         gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed"
         gang += f", {answer.min_member} start together" if answer.min_member else ""
+        gang += f" and run at most {lasting(answer.run_time)}" if answer.run_time else ""
         yield f"  Queue {answer.queue or '-'}; {gang}; a pod asks for {listed(answer.request)}"
     if answer.steps:
         yield "Stages"

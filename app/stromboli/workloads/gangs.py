@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from stromboli.workloads.model import RoleFields, WorkloadKind
-from stromboli.workloads.paths import Object, at, count, items, mapping, text
+from stromboli.workloads.paths import Object, at, count, items, mapping, seconds, text
 
 #: the part of a gang that there is once for each value of the label that tells parts apart
 EACH = "*"
+#: where the template of a pod, or the spec of a Job, says after how many seconds it is ended
+DEADLINE = "spec.activeDeadlineSeconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Role:
     needed: int
     #: names of the pods but for the number at their end
     prefix: str
+    #: the seconds after which its pods are ended for good; None where they are not
+    deadline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,12 @@ class Gang:
     adjustable: bool = True
     #: whether what each role cannot do without counts beside how many start together
     by_role: bool = False
+
+    @property
+    def deadline(self) -> int | None:
+        """The seconds after which all of its pods are ended; None where some are not."""
+        found = [role.deadline for role in self.roles if role.count]
+        return max((each for each in found if each is not None), default=None) if None not in found else None
 
     @property
     def min_member(self) -> int:
@@ -83,7 +93,8 @@ def _roles(owner: Object, fields: RoleFields) -> Iterator[Role]:
         least = count(owner, entry, fields.min_replicas, replicas) or 0
         prefix = f"{workload_name}-{name.lower()}" if name else workload_name
         template = mapping(entry, fields.template)
-        yield Role(name.lower(), template, replicas * pods, min(least, replicas) * pods, prefix)
+        needed = min(least, replicas) * pods
+        yield Role(name.lower(), template, replicas * pods, needed, prefix, seconds(template, DEADLINE))
 
 
 def number(owner: Object, obj: object, path: str) -> int:
