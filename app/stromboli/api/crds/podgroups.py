@@ -25,7 +25,6 @@ from stromboli.api.crds.base import (
     crd,
 )
 
-
 #: an annotation: how long its pods run at most, once they do; a duration, or a number of seconds
 RUN_TIME = "stromboli.io/run-time"
 
