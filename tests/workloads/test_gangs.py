@@ -51,6 +51,7 @@ def wrapped(*pod_sets: Object) -> Object:
     return {"components": [{"template": template, **({"podSets": list(pod_sets)} if pod_sets else {})}]}
 
 
+ELSEWHERE, ARGO = "kueue.x-k8s.io/multikueue", "argoproj.io/v1alpha1"
 BATCH, KUBEFLOW, RAY, JOBSET = "batch/v1", "kubeflow.org/v1", "ray.io/v1", "jobset.x-k8s.io/v1alpha2"
 ROLES = {"Master": replicas(1), "Worker": replicas(3)}
 SPARK = {"driver": {"cores": 1, "memory": "512m", "schedulerName": "stromboli"}}
@@ -241,6 +242,40 @@ def test_each_kind_of_the_table_is_tried_here() -> None:
     elsewhere = {"DaemonSet", "Pod", "ReplicationController", "TrainJob", "Workflow", "CronWorkflow"}
     elsewhere |= {"ScheduledSparkApplication"}
     assert known - tried == {(group, kind) for group, kind in known if kind in elsewhere}
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "spec"),
+    [
+        ("Job", BATCH, {"managedBy": ELSEWHERE, "parallelism": 2, "template": POD}),
+        ("PyTorchJob", KUBEFLOW, {"pytorchReplicaSpecs": ROLES, "runPolicy": {"managedBy": ELSEWHERE}}),
+        ("RayJob", RAY, {"managedBy": ELSEWHERE, "rayClusterSpec": ray()}),
+    ],
+)
+def test_what_runs_in_another_cluster_has_no_pods_here(kind: str, version: str, spec: Object) -> None:
+    done = simulated({"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec})
+    assert not done.bindings
+
+
+def problems(*manifests: Object) -> list[str]:
+    """What is wrong with manifests, as they are read and as a cluster would take them."""
+    loaded = load(["-"], io.BytesIO(yaml.safe_dump_all(manifests).encode()))
+    admit(loaded, ("stromboli",))
+    return loaded.problems
+
+
+@pytest.mark.parametrize(("version", "kind"), [("trainer.kubeflow.org/v1alpha1", "TrainJob"), (ARGO, "Workflow")])
+def test_a_workload_from_which_no_pods_follow_is_told(version: str, kind: str) -> None:
+    whole = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": {}}
+    (line,) = problems(whole)
+    assert line.endswith("its pods do not follow from it: add what it makes, or its pods")
+    assert problems({**whole, "metadata": {"name": "w", "uid": "u"}}) == []
+
+
+@pytest.mark.parametrize("key", ["scheduling.volcano.sh/group-min-member", "stromboli.io/run-time"])
+def test_an_annotation_that_cannot_be_read_is_told_once(key: str) -> None:
+    (line,) = problems(owner(BATCH, "Job", {"parallelism": 3, "template": POD}, uid="", annotations={key: "many"}))
+    assert f"metadata.annotations[{key}]" in line
 
 
 # -- owners as they are in a cluster ---------------------------------------------------------------------------------

@@ -63,7 +63,8 @@ def _job(answer: Answer) -> Iterator[str]:
         gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed"
         gang += f", {answer.min_member} start together" if answer.min_member else ""
         gang += f" and run at most {duration.written(answer.run_time)}" if answer.run_time else ""
-        yield f"  Queue {answer.queue or '-'}; {gang}; a pod asks for {listed(answer.request)}"
+        asks = f"; a pod asks for {listed(answer.request)}" if answer.placed < answer.pods else ""
+        yield f"  Queue {answer.queue or '-'}; {gang}{asks}"
     if answer.steps:
         yield "Stages"
         for step in answer.steps:

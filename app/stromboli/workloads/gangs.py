@@ -12,6 +12,9 @@ from stromboli.workloads.paths import Object, at, count, items, mapping, seconds
 EACH = "*"
 #: where the template of a pod, or the spec of a Job, says after how many seconds it is ended
 DEADLINE = "spec.activeDeadlineSeconds"
+#: where it is said what controller takes care of a workload, and the one that has others run it
+_MANAGED_BY = ("spec.managedBy", "spec.runPolicy.managedBy")
+_ELSEWHERE = "kueue.x-k8s.io/multikueue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,12 @@ def by_paths(owner: Object, kind: WorkloadKind) -> Workload:
 
 def workload(owner: Object, kind: WorkloadKind, *gangs: Gang, part_label: str = "") -> Workload:
     """A workload with these gangs."""
-    return Workload(gangs, part_label, at(owner, kind.suspend) is True, kind.role_labels)
+    return Workload(gangs, part_label, is_suspended(owner, kind), kind.role_labels)
+
+
+def is_suspended(owner: Object, kind: WorkloadKind) -> bool:
+    """Whether a workload is to have no pods here for now: it is suspended, or runs in another cluster."""
+    return at(owner, kind.suspend) is True or _ELSEWHERE in (text(owner, path) for path in _MANAGED_BY)
 
 
 def _roles(owner: Object, fields: RoleFields) -> Iterator[Role]:
