@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from stromboli.api import duration, objects, readers
-from stromboli.api.crds import KINDS, HyperNode, LabelSelector, Member, PodGroup, Queue
+from stromboli.api.crds import KINDS, RUN_TIME, HyperNode, LabelSelector, Member, PodGroup, Queue, run_time
 from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, misfit
 from stromboli.api.resources import amount, is_scheduled
 from stromboli.api.validation import field_path, shown
@@ -79,6 +79,7 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
         "volcano.sh/resource-strategy-weight": lambda text: readers.json(text, dict[str, readers.Integer]),
     },
     "PodGroup": {
+        RUN_TIME: run_time,
         "volcano.sh/sla-waiting-time": duration.parse,
         "sla-waiting-time": duration.parse,
         "volcano.sh/jdb-min-available": _pods,

@@ -105,6 +105,7 @@ QUESTIONS = (
     (("why", "queue", "a"), "Queue a: Open"),
     (("top", "--once"), "1 nodes, 1 queues"),
     (("whatif", "-f", "-"), "no difference"),
+    (("job", "suspend", "default/waits", "--dry-run"), "0 wait after it"),
 )
 
 

@@ -285,6 +285,13 @@ def test_nodes_are_counted_by_cause_with_the_nearest_miss() -> None:
     ]
 
 
+def test_how_long_the_pods_run_at_most_is_told() -> None:
+    group = pod_group("job", 2)
+    group.metadata.annotations["stromboli.io/run-time"] = "5400"
+    told = said(state(node("n", cpu="1"), queue("default"), group, gang("job", 2)), "job default/job")
+    assert "2 start together and run at most 1h30m;" in told
+
+
 def test_nodes_that_lack_the_same_are_one_cause() -> None:
     nodes = [node(f"n{i}", cpu="4") for i in range(3)]
     held = [pod(f"held-{i}", cpu=str(1 + i), node=f"n{i}") for i in range(3)]

@@ -51,6 +51,7 @@ def wrapped(*pod_sets: Object) -> Object:
     return {"components": [{"template": template, **({"podSets": list(pod_sets)} if pod_sets else {})}]}
 
 
+ELSEWHERE, ARGO = "kueue.x-k8s.io/multikueue", "argoproj.io/v1alpha1"
 BATCH, KUBEFLOW, RAY, JOBSET = "batch/v1", "kubeflow.org/v1", "ray.io/v1", "jobset.x-k8s.io/v1alpha2"
 ROLES = {"Master": replicas(1), "Worker": replicas(3)}
 SPARK = {"driver": {"cores": 1, "memory": "512m", "schedulerName": "stromboli"}}
@@ -243,6 +244,40 @@ def test_each_kind_of_the_table_is_tried_here() -> None:
     assert known - tried == {(group, kind) for group, kind in known if kind in elsewhere}
 
 
+@pytest.mark.parametrize(
+    ("kind", "version", "spec"),
+    [
+        ("Job", BATCH, {"managedBy": ELSEWHERE, "parallelism": 2, "template": POD}),
+        ("PyTorchJob", KUBEFLOW, {"pytorchReplicaSpecs": ROLES, "runPolicy": {"managedBy": ELSEWHERE}}),
+        ("RayJob", RAY, {"managedBy": ELSEWHERE, "rayClusterSpec": ray()}),
+    ],
+)
+def test_what_runs_in_another_cluster_has_no_pods_here(kind: str, version: str, spec: Object) -> None:
+    done = simulated({"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec})
+    assert not done.bindings
+
+
+def problems(*manifests: Object) -> list[str]:
+    """What is wrong with manifests, as they are read and as a cluster would take them."""
+    loaded = load(["-"], io.BytesIO(yaml.safe_dump_all(manifests).encode()))
+    admit(loaded, ("stromboli",))
+    return loaded.problems
+
+
+@pytest.mark.parametrize(("version", "kind"), [("trainer.kubeflow.org/v1alpha1", "TrainJob"), (ARGO, "Workflow")])
+def test_a_workload_from_which_no_pods_follow_is_told(version: str, kind: str) -> None:
+    whole = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": {}}
+    (line,) = problems(whole)
+    assert line.endswith("its pods do not follow from it: add what it makes, or its pods")
+    assert problems({**whole, "metadata": {"name": "w", "uid": "u"}}) == []
+
+
+@pytest.mark.parametrize("key", ["scheduling.volcano.sh/group-min-member", "stromboli.io/run-time"])
+def test_an_annotation_that_cannot_be_read_is_told_once(key: str) -> None:
+    (line,) = problems(owner(BATCH, "Job", {"parallelism": 3, "template": POD}, uid="", annotations={key: "many"}))
+    assert f"metadata.annotations[{key}]" in line
+
+
 # -- owners as they are in a cluster ---------------------------------------------------------------------------------
 
 
@@ -403,6 +438,50 @@ def test_what_is_no_mapping_or_list_counts_as_absent() -> None:
         assert group_of(cluster)["spec"]["minMember"] >= 1
 
 
+RUN_TIME = "stromboli.io/run-time"
+ENDS = {"activeDeadlineSeconds": 3600}
+ENDING = {"spec": {**POD["spec"], **ENDS}}
+
+
+@pytest.mark.parametrize(
+    ("owners", "seconds"),
+    [
+        ([owner(BATCH, "Job", {"parallelism": 2, **ENDS})], 3600),
+        ([owner(BATCH, "Job", {"parallelism": 2, **ENDS}, annotations={RUN_TIME: "45m"})], 2700),
+        ([owner(BATCH, "Job", ENDS, labels={"kueue.x-k8s.io/max-exec-time-seconds": "60"})], 60),
+        ([owner(BATCH, "Job", {"parallelism": 2, "completions": 2, "template": ENDING})], 3600),
+        # Others come after these pods.
+        ([owner(BATCH, "Job", {"parallelism": 2, "completions": 9, "template": ENDING})], None),
+        ([owner(KUBEFLOW, "PyTorchJob", {"pytorchReplicaSpecs": ROLES, "runPolicy": ENDS})], 3600),
+        ([owner(RAY, "RayCluster", ray()), owner(RAY, "RayJob", ENDS)], 3600),
+        ([owner(BATCH, "Job"), owner(BATCH, "CronJob", annotations={RUN_TIME: "90"})], 90),
+        ([owner(BATCH, "Job", {"activeDeadlineSeconds": 2**40})], 2**40),
+        ([owner(BATCH, "Job", {"activeDeadlineSeconds": "3600"}, annotations={RUN_TIME: "soon"})], None),
+        ([owner(BATCH, "Job")], None),
+    ],
+)
+def test_the_run_time_is_said_by_the_workload_or_what_owns_it(owners: list[Object], seconds: float | None) -> None:
+    assert PodGroup.parse(pod_group_for(pod_of(*owners), owners)).run_time == seconds
+
+
+def test_a_job_set_runs_as_long_as_the_last_of_its_jobs_if_all_of_them_end() -> None:
+    def job_set(*deadlines: Object) -> Object:
+        jobs = [{"name": f"j{n}", "template": {"spec": {**each, "template": POD}}} for n, each in enumerate(deadlines)]
+        return owner("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": jobs})
+
+    for deadlines, seconds in (((ENDS, {"activeDeadlineSeconds": 60}), 3600), ((ENDS, {}), None)):
+        whole = job_set(*deadlines)
+        assert PodGroup.parse(pod_group_for(pod_of(whole), [whole])).run_time == seconds
+
+
+def test_a_pod_by_itself_says_how_long_it_runs_and_one_of_many_does_not() -> None:
+    ends = builders.pod("p", cpu="1", activeDeadlineSeconds=60)
+    assert PodGroup.parse(pod_group_for(ends, [])).run_time == 60
+    one_of_many = pod_of(owner("example.com/v1", "Unknown"))
+    spec = msgspec.structs.replace(one_of_many.spec, active_deadline_seconds=60)
+    assert PodGroup.parse(pod_group_for(msgspec.structs.replace(one_of_many, spec=spec), [])).run_time is None
+
+
 # -- owners that change ----------------------------------------------------------------------------------------------
 
 
@@ -410,7 +489,8 @@ def changes(before: Object, after: Object, **meta: Any) -> Object:
     """What of the PodGroup of a pod is to change when its owner does."""
     pod = pod_of(before, **meta)
     first = family_of(pod, [before])
-    return family_of(pod, [after]).changes(PodGroup.parse(first.manifest(pod)), first.said)
+    found = family_of(pod, [after]).changes(PodGroup.parse(first.manifest(pod)), first.said)
+    return {**found.get("spec", {}), **found.get("metadata", {}).get("annotations", {})}
 
 
 def test_a_group_follows_the_number_of_its_pods_and_what_they_need() -> None:
@@ -479,6 +559,25 @@ def test_numbers_of_roles_go_when_an_annotation_says_how_many_start_together() -
         cluster(), cluster(**{"scheduling.volcano.sh/group-min-member": "1"}), labels={"ray.io/group": "gpu"}
     )
     assert (found["minMember"], found["minTaskMember"]) == (1, None)
+
+
+def test_numbers_of_roles_come_back_with_the_workloads_own_number() -> None:
+    def cluster(**annotations: str) -> Object:
+        groups = replicas(4, groupName="gpu", minReplicas=2)
+        return owner(RAY, "RayCluster", ray(groups, enableInTreeAutoscaling=True), annotations=annotations)
+
+    annotated = cluster(**{"scheduling.volcano.sh/group-min-member": "1"})
+    found = changes(annotated, cluster(), labels={"ray.io/group": "gpu"})
+    assert (found["minMember"], found["minTaskMember"]) == (3, {"headgroup": 1, "gpu": 2})
+
+
+def test_a_run_time_is_followed() -> None:
+    bare, ends, noted = (
+        owner(BATCH, "Job", spec, annotations=notes) for spec, notes in (({}, {}), (ENDS, {}), (ENDS, {RUN_TIME: "5m"}))
+    )
+    assert changes(bare, ends) == changes(noted, ends) == {RUN_TIME: "3600s"}
+    assert changes(ends, noted) == {RUN_TIME: "5m"}
+    assert changes(noted, noted) == {}
 
 
 def test_what_a_group_needs_no_longer_is_taken_out() -> None:

@@ -35,6 +35,14 @@ def parse(text: str) -> float:
     return float(-seconds if text.startswith("-") else seconds)
 
 
+def written(seconds: float) -> str:
+    """A duration, as `parse` reads it: `1h30m`."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "m"), (rest, "s"))
+    return "".join(f"{amount:.12g}{unit}" for amount, unit in parts if amount) or "0s"
+
+
 def since(then: float, now: float) -> float:
     """The seconds from one recorded time to another. Infinite if the start lies in the future by more than clock
     adjustments, since the clock was then wrong and the time is unknown."""

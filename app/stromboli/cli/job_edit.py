@@ -122,13 +122,8 @@ def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
     """What would happen: the pods go, and with a job that is deleted its PodGroup."""
     source = opened(which)
     name = source.explain(Question("job", namespace, name, tries=False)).name
-    known = getattr(source, "known", None)
-    if known is not None:
-        records = (record for record in known.state.pods.records if record is not None)
-        pods = [record.name for record in records if record.job == f"{namespace}/{name}"]
-    else:
-        pods = asyncio.run(_pods_of(which, namespace, name))
-    gone = [("v1", "Pod", pod) for pod in pods] + ([(SCHEDULING, "PodGroup", name)] if done == "deleted" else [])
+    pods = source.pods(f"{namespace}/{name}")
+    gone = [("v1", "Pod", pod.name) for pod in pods] + ([(SCHEDULING, "PodGroup", name)] if done == "deleted" else [])
     if not gone:
         raise NotFoundError(f"job {namespace}/{name} has no pods")
     documents = (
@@ -136,11 +131,6 @@ def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
         for version, kind, each in gone
     )
     return list(lines(source.whatif({"the change": "\n---\n".join(map(json.dumps, documents))})))
-
-
-async def _pods_of(which: Which, namespace: str, name: str) -> list[str]:
-    async with clusters.connected(which.kubeconfig, which.context) as kube:
-        return [pod["metadata"]["name"] for pod in await _pods(kube, namespace, name)]
 
 
 async def _group(kube: Kube, namespace: str, name: str) -> Object | None:

@@ -28,7 +28,7 @@ from stromboli.dashboard.report import SessionReport
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, QueueAnswer
 from stromboli.explain.history import with_history
-from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, QueuePage, QueueRow
+from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, PodPage, PodRow, QueuePage, QueueRow
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import redacted
 from stromboli.explain.remedies import explained
@@ -68,6 +68,8 @@ class Source(Protocol):
     def queues(self) -> list[QueueRow]: ...
 
     def jobs(self, only: JobFilter, limit: int | None = None) -> list[JobRow]: ...
+
+    def pods(self, job: str) -> list[PodRow]: ...
 
     def nodes(self, resource: str, limit: int) -> Nodes: ...
 
@@ -163,6 +165,10 @@ class OfService:
         rows: list[JobRow] = self._all("jobs", asked, JobPage, limit)
         return rows
 
+    def pods(self, job: str) -> list[PodRow]:
+        rows: list[PodRow] = self._all(clusters.quoted("jobs", *job.split("/"), "pods"), {}, PodPage)
+        return rows
+
     def _all(self, path: str, asked: dict[str, str], kind: type[P], limit: int | None = None) -> Any:
         """The rows of all pages."""
         rows: list[Any] = []
@@ -231,6 +237,9 @@ class Here:
     def jobs(self, only: JobFilter, limit: int | None = None) -> list[JobRow]:
         everything = self._report.jobs(0, 0).total
         return self._report.jobs(0, everything if limit is None else limit, only).items
+
+    def pods(self, job: str) -> list[PodRow]:
+        return self._report.pods(0, len(self.session.view.pods.records), job=job).items
 
     def nodes(self, resource: str, limit: int) -> Nodes:
         return self._report.nodes(0, limit, resource=resource)

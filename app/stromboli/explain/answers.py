@@ -125,6 +125,8 @@ class Answer(Part, frozen=True, kw_only=True):
     placed: int = 0
     #: how many start together
     min_member: int = 0
+    #: the seconds that its pods run at most, 0 where nothing says so
+    run_time: float = 0.0
     #: how many of the pods that wait fit on nodes now
     would_fit: int = 0
     #: what a pod that waits asks for

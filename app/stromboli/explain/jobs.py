@@ -97,6 +97,7 @@ def _outlined(session: Session, said: Answer, job: Job, reason: Reason | None) -
         pods=job.size,
         placed=job.ready_count,
         min_member=job.min_available,
+        run_time=job.pod_group.run_time or 0.0,
         workload=workload_of(job.pod_group),
         ignored=ignored_of_job(session, job),
     )

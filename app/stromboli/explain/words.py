@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from stromboli.api import quantity
+from stromboli.api import duration, quantity
 from stromboli.api.resources import in_bytes, listed, told_quantity
 from stromboli.explain.answers import Answer, Holding, QueueAnswer
 from stromboli.explain.jobs import counted
@@ -62,7 +62,9 @@ def _job(answer: Answer) -> Iterator[str]:
     if answer.pods:
         gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed"
         gang += f", {answer.min_member} start together" if answer.min_member else ""
-        yield f"  Queue {answer.queue or '-'}; {gang}; a pod asks for {listed(answer.request)}"
+        gang += f" and run at most {duration.written(answer.run_time)}" if answer.run_time else ""
+        asks = f"; a pod asks for {listed(answer.request)}" if answer.placed < answer.pods else ""
+        yield f"  Queue {answer.queue or '-'}; {gang}{asks}"
     if answer.steps:
         yield "Stages"
         for step in answer.steps:

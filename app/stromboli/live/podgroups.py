@@ -279,7 +279,7 @@ class PodGroupMaker:
         assert kind is not None
         above = tuple(await self._owners.above(owner))
         inside = self._namespace_object(owner["metadata"].get("namespace"))
-        family = Family(owner, kind, kind.read(owner), above, namespace=inside)
+        family = Family(owner, kind, kind.read(owner), self._owners.kinds, above, namespace=inside)
         for manager in self._managers.get(uid, ()):
             if manager in self._families:
                 self._families[manager] = family.beneath(self._families[manager])
@@ -290,8 +290,8 @@ class PodGroupMaker:
             if changes:
                 namespace, _, name = key.rpartition("/")
                 path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}"
-                await self._kube.persist("PATCH", path, msgspec.json.encode({"spec": changes}), MERGE_PATCH)
-                log.info("pod group changed", job=key, changed=", ".join(changes))
+                await self._kube.persist("PATCH", path, msgspec.json.encode(changes), MERGE_PATCH)
+                log.info("pod group changed", job=key, changed=", ".join(changes.get("spec") or changes))
         self._said[uid] = family.said
         if self._changed.get(uid) is owner:
             del self._changed[uid]

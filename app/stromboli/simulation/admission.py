@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from stromboli import gate
 from stromboli.api import crds, keys, objects
 from stromboli.api.crds import QueueState
 from stromboli.api.errors import StromboliError
@@ -20,6 +21,7 @@ from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Family, family_of, is_bare
 from stromboli.workloads.groups import controller, owners_of
+from stromboli.workloads.names import workload_of
 from stromboli.workloads.native import completed, group_of, in_native_group, native_key
 
 _DEFAULT_QUEUE = "default"
@@ -118,6 +120,8 @@ class _Groups:
         self._loaded = loaded
         self._namespaces = namespaces
         self._families: dict[str, Family] = {}
+        #: what was told, since the pods of an owner have the same problem
+        self._told: set[str] = set()
         #: by key
         self.made: dict[str, crds.PodGroup] = {}
 
@@ -131,12 +135,19 @@ class _Groups:
             if key not in self.made:
                 manifest = family.manifest(pod)
                 manifest["metadata"]["creationTimestamp"] = meta.creation_timestamp
-                self.made[key] = crds.PodGroup.parse(manifest, f"Pod {meta.key}: its PodGroup")
+                made = self.made[key] = crds.PodGroup.parse(manifest, f"Pod {meta.key}: its PodGroup")
+                for line in gate.unread("PodGroup", made):
+                    self._tell(f"{workload_of(made) or f'Pod/{meta.name}'} in {meta.namespace}: {line}")
         except StromboliError as error:
-            self._loaded.problems.append(str(error))
+            self._tell(str(error))
             return replace(pod, metadata=meta)
         annotations = {**(meta.annotations or {}), **family.annotations(pod)}
         return replace(pod, metadata=replace(meta, annotations=annotations))
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._loaded.problems.append(line)
 
     def _family(self, pod: objects.Pod) -> Family:
         manager, known = controller(pod), self._loaded.owners

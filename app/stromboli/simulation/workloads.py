@@ -18,9 +18,9 @@ from stromboli.simulation.defaults import with_defaults
 from stromboli.simulation.schema import converted
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import Gang, Kind, Kinds, Role, Workload, family_of
-from stromboli.workloads.gangs import EACH, by_paths
+from stromboli.workloads.gangs import EACH, by_paths, is_suspended
 from stromboli.workloads.groups import ROLE_ANNOTATION, manager_of
-from stromboli.workloads.paths import Object, at, items, mapping, text
+from stromboli.workloads.paths import Object, items, mapping, text
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -72,6 +72,8 @@ class Expansion:
         manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": owner["uid"]}}
         self.owners[owner["uid"]] = manifest
         found = kind.read(manifest)
+        if not (kind.row.roles or kind.row.makes or kind.row.reader or is_suspended(manifest, kind.row)):
+            raise InvalidObjectError(where, "", "its pods do not follow from it: add what it makes, or its pods")
         if not found.gangs:
             for part in _parts(kind, manifest, owner):
                 if self.type_of(part) is not None:
@@ -167,7 +169,7 @@ def check_counts(value: Any, where: str, path: tuple[int | str, ...] = ()) -> No
 
 def _parts(kind: Kind, manifest: Object, owner: Manifest) -> Iterator[Manifest]:
     """The objects that a controller makes of a workload."""
-    if at(manifest, kind.row.suspend) is True:
+    if is_suspended(manifest, kind.row):
         return
     metadata = {key: manifest["metadata"].get(key) for key in ("namespace", "creationTimestamp")}
     metadata |= {"name": manifest["metadata"]["name"], "ownerReferences": [owner]}

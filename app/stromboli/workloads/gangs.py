@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from stromboli.workloads.model import RoleFields, WorkloadKind
-from stromboli.workloads.paths import Object, at, count, items, mapping, text
+from stromboli.workloads.paths import Object, at, count, items, mapping, seconds, text
 
 #: the part of a gang that there is once for each value of the label that tells parts apart
 EACH = "*"
+#: where the template of a pod, or the spec of a Job, says after how many seconds it is ended
+DEADLINE = "spec.activeDeadlineSeconds"
+#: where it is said what controller takes care of a workload, and the one that has others run it
+_MANAGED_BY = ("spec.managedBy", "spec.runPolicy.managedBy")
+_ELSEWHERE = "kueue.x-k8s.io/multikueue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class Role:
     needed: int
     #: names of the pods but for the number at their end
     prefix: str
+    #: the seconds after which its pods are ended for good; None where they are not
+    deadline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,12 @@ class Gang:
     adjustable: bool = True
     #: whether what each role cannot do without counts beside how many start together
     by_role: bool = False
+
+    @property
+    def deadline(self) -> int | None:
+        """The seconds after which all of its pods are ended; None where some are not."""
+        found = [role.deadline for role in self.roles if role.count]
+        return max((each for each in found if each is not None), default=None) if None not in found else None
 
     @property
     def min_member(self) -> int:
@@ -72,7 +85,12 @@ def by_paths(owner: Object, kind: WorkloadKind) -> Workload:
 
 def workload(owner: Object, kind: WorkloadKind, *gangs: Gang, part_label: str = "") -> Workload:
     """A workload with these gangs."""
-    return Workload(gangs, part_label, at(owner, kind.suspend) is True, kind.role_labels)
+    return Workload(gangs, part_label, is_suspended(owner, kind), kind.role_labels)
+
+
+def is_suspended(owner: Object, kind: WorkloadKind) -> bool:
+    """Whether a workload is to have no pods here for now: it is suspended, or runs in another cluster."""
+    return at(owner, kind.suspend) is True or _ELSEWHERE in (text(owner, path) for path in _MANAGED_BY)
 
 
 def _roles(owner: Object, fields: RoleFields) -> Iterator[Role]:
@@ -83,7 +101,8 @@ def _roles(owner: Object, fields: RoleFields) -> Iterator[Role]:
         least = count(owner, entry, fields.min_replicas, replicas) or 0
         prefix = f"{workload_name}-{name.lower()}" if name else workload_name
         template = mapping(entry, fields.template)
-        yield Role(name.lower(), template, replicas * pods, min(least, replicas) * pods, prefix)
+        needed = min(least, replicas) * pods
+        yield Role(name.lower(), template, replicas * pods, needed, prefix, seconds(template, DEADLINE))
 
 
 def number(owner: Object, obj: object, path: str) -> int:

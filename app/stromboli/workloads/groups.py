@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from stromboli.api import objects
-from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase
+from stromboli.api.crds import RUN_TIME, SCHEDULING, PodGroup, PodGroupPhase
 from stromboli.api.crds.base import dumped
 from stromboli.api.errors import misfit
 from stromboli.api.quantity import parse
@@ -101,7 +101,8 @@ def family_of(
             found = depth, kind, workload
     depth, kind, workload = found
     below, above = tuple(owners[:depth]), tuple(owners[depth + 1 :])
-    return Family(owners[depth] if owners else None, kind, workload, above, below, tuple(beside), namespace or {})
+    top = owners[depth] if owners else None
+    return Family(top, kind, workload, kinds, above, below, tuple(beside), namespace or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,8 @@ class Family:
     owner: Object | None
     kind: Kind | None
     workload: Workload
+    #: the table that says where in the spec of each owner something is
+    kinds: Kinds
     #: what owns it, what it owns on the way to the pod, and what owns a pod without managing it
     above: tuple[Object, ...] = ()
     below: tuple[Object, ...] = ()
@@ -158,18 +161,23 @@ class Family:
         """The PodGroup of a pod. Raises InvalidObjectError and InvalidQuantityError."""
         meta = pod.metadata
         like: Object = {"kind": "Pod", "metadata": msgspec.to_builtins(meta)}
+        if controller(pod) is None:
+            like["spec"] = {"activeDeadlineSeconds": pod.spec.active_deadline_seconds}
         gang = self.workload.gang(self.part(pod)) or Gang((), least=1)
         metadata: Object = {
             "name": self.name(pod),
             "namespace": meta.namespace or "default",
             "ownerReferences": self._references(pod),
-            "annotations": {**said.inherited(self._owners, like), **self._names()},
+            "annotations": said.inherited(self._owners, like) | self._names(),
             "labels": {key: labels(like)[key] for key in said.POD_LABELS if key in labels(like)},
         }
-        spec = self._numbers(gang, named=bool(self.role(pod)))
+        spec = self._numbers(gang)
         if "minResources" not in spec:
             spec["minResources"] = self._least(gang, spec["minMember"]) or min_resources(pod.spec, spec["minMember"])
         spec |= self._said([*self._owners, like], self.namespace)
+        run_time = said.run_time([*self._owners, like], self._where("run_time")) or _lasting(gang)
+        if run_time:
+            metadata["annotations"] |= {RUN_TIME: run_time}
         if pod.spec.priority_class_name:
             spec.setdefault("priorityClassName", pod.spec.priority_class_name)
         return {
@@ -182,11 +190,16 @@ class Family:
 
     @property
     def said(self) -> Object:
-        """The queue, priority and topology that the workload and what owns it say. Raises InvalidObjectError."""
-        return self._said([*([self.owner] if self.owner else ()), *self.above])
+        """The queue, priority, topology and run time that the workload and what owns it say.
+
+        Raises InvalidObjectError.
+        """
+        owners = [*([self.owner] if self.owner else ()), *self.above]
+        run_time = said.run_time(owners, self._where("run_time"))
+        return self._said(owners) | ({RUN_TIME: run_time} if run_time else {})
 
     def changes(self, group: PodGroup, before: Object | None = None) -> Object:
-        """What of a PodGroup's spec is to change, by what the owners say now, and what `said` was before.
+        """The merge patch of a PodGroup by what the owners say now, and what `said` was before; empty for none.
 
         What they say no longer is left to pods and namespace, as in a new group. Raises as `manifest` does.
         """
@@ -194,7 +207,7 @@ class Family:
         if gang is None:
             return {}
         now = group.spec
-        numbers, said = self._numbers(gang, named=bool(now.min_task_member)), self.said
+        numbers, said = self._numbers(gang), self.said
         left = self._left_open(gang) if before and before.keys() - said.keys() else {}
         spec = {"minTaskMember": None, **{key: left.get(key) for key in before or ()}, **numbers, **said}
         if "minResources" not in spec and spec["minMember"] != now.min_member:
@@ -202,13 +215,17 @@ class Family:
                 now.min_resources, spec["minMember"], now.min_member
             )
             spec |= {"minResources": least} if least is not None else {}
+        run_time = spec.pop(RUN_TIME, None) or _lasting(gang)
         shown = dumped(now)
         changed: Object = {key: value for key, value in spec.items() if value != shown.get(key)}
         # A merge patch keeps keys that are not named.
         for key in ("minResources", "minTaskMember", "networkTopology"):
             if changed.get(key) is not None:
                 changed[key] = {**dict.fromkeys(shown.get(key) or ()), **changed[key]}
-        return changed
+        patch: Object = {"spec": changed} if changed else {}
+        if (run_time or RUN_TIME in (before or ())) and run_time != group.metadata.annotations.get(RUN_TIME):
+            patch["metadata"] = {"annotations": {RUN_TIME: run_time}}
+        return patch
 
     def beneath(self, other: Family) -> Family:
         """The workload as it is now for pods of which another family said what lies between."""
@@ -224,13 +241,14 @@ class Family:
         suffix = name.removeprefix(f"podgroup-{self.uid}").removeprefix("-")
         return next((gang.part for gang in self.workload.gangs if _in_name(gang.part) == suffix), suffix)
 
-    def _numbers(self, gang: Gang, *, named: bool) -> Object:
-        """How many pods start together, and of which roles; `named` says whether the roles of pods are known."""
+    def _numbers(self, gang: Gang) -> Object:
+        """How many pods start together, and of which roles, where labels of pods name these."""
         row = self.kind.row if self.kind else None
         asked = said.min_member(self._owners) if gang.adjustable else None
         spec: Object = {"minMember": gang.min_member if asked is None else asked}
         elastic = sum(role.needed for role in gang.roles) < sum(role.count for role in gang.roles)
-        if gang.by_role or (asked is None and gang.least is None and named and elastic and len(gang.roles) > 1):
+        named = bool(self.workload.role_labels) and len(gang.roles) > 1
+        if gang.by_role or (asked is None and gang.least is None and named and elastic):
             spec["minTaskMember"] = {role.name: role.needed for role in gang.roles}
         resources = at(self.owner, row.min_resources) if row else None
         if isinstance(resources, dict):
@@ -248,16 +266,26 @@ class Family:
         """The queue, priority and topology of which some objects say something; a namespace speaks of queues only."""
         row = self.kind.row if self.kind else None
         spec: Object = {}
-        queue = said.first([*everyone, *namespace], said.QUEUE, {0: row.queue} if row else {})
+        queue = said.first([*everyone, *namespace], said.QUEUE, self._where("queue"))
         if queue:
             spec["queue"] = queue
-        priority = said.first(everyone, said.PRIORITY_CLASS, {0: row.priority_class} if row else {})
+        priority = said.first(everyone, said.PRIORITY_CLASS, self._where("priority_class"))
         if priority:
             spec["priorityClassName"] = priority
         topology = said.network_topology(everyone) or (mapping(self.owner, row.network_topology) if row else {})
         if topology:
             spec["networkTopology"] = topology
         return spec
+
+    def _where(self, field: str) -> Callable[[Object], str]:
+        """Where in the spec of an owner something is, by the field of its kind that says so."""
+
+        def path_of(owner: Object) -> str:
+            kind = self.kinds.of(owner)
+            path: str = getattr(kind.row, field) if kind is not None else ""
+            return path
+
+        return path_of
 
     def _least(self, gang: Gang, pods: int) -> Object:
         """What so many pods ask for by their templates, those that are needed first; empty without templates."""
@@ -303,6 +331,11 @@ def group_uid(name: str) -> str:
 
 def _in_name(part: str) -> str:
     return _NOT_IN_NAMES.sub("-", part.lower()).strip("-.")
+
+
+def _lasting(gang: Gang) -> str | None:
+    """How long the pods of a gang run at most by its templates."""
+    return f"{gang.deadline}s" if gang.deadline else None
 
 
 def _scaled(resources: Object | None, pods: int, before: int) -> Object | None:

@@ -105,6 +105,8 @@ class WorkloadKind(_Model):
     """The name of its queue."""
     priority_class: Path = ""
     """The name of its PriorityClass."""
+    run_time: Path = ""
+    """After how many seconds it is ended."""
     network_topology: Path = ""
     """How close together its pods are placed, as in a PodGroup."""
     group_name: str = ""

@@ -72,7 +72,10 @@ def as_pod_group(native: Object) -> Object:
         noted[EVICTED_TOGETHER] = "true"
     metadata: Object = {**meta, "name": inner_name(name), "annotations": noted}
     spec: Object = {"minMember": _min_count(native)}
-    queue, priority = said.first([native], said.QUEUE, {}), text(native, "spec.priorityClassName")
+    queue, priority = said.first([native], said.QUEUE), text(native, "spec.priorityClassName")
+    run_time = said.first([native], said.RUN_TIME)
+    if run_time:
+        noted[said.RUN_TIME[0]] = run_time
     if queue:
         spec["queue"] = queue
     if priority:
@@ -90,7 +93,7 @@ def completed(group: PodGroup, namespace: Object, priority_class: str) -> PodGro
     `priority_class` is that of its most important pod, empty where none has one.
     """
     spec: dict[str, Any] = {}
-    queue = said.first([namespace], said.QUEUE, {})
+    queue = said.first([namespace], said.QUEUE)
     if queue and "queue" not in group.spec.model_fields_set:
         spec["queue"] = queue
     if priority_class and not group.spec.priority_class_name:

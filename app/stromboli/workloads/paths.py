@@ -50,6 +50,12 @@ def count(owner: Object, obj: object, path: str, default: int | None = None) -> 
     return found
 
 
+def seconds(obj: object, path: str) -> int | None:
+    """The number of seconds at a path; None where there is none, or not more than 0."""
+    found = at(obj, path)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
+
 def items(obj: object, path: str) -> Iterator[tuple[str, Object]]:
     """The entries of a list or mapping at a path; those of a list have no key."""
     found = at(obj, path)

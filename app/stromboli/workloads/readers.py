@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from stromboli.api import readers
-from stromboli.workloads.gangs import EACH, Gang, Role, Workload, by_paths, number, workload
+from stromboli.workloads.gangs import DEADLINE, EACH, Gang, Role, Workload, by_paths, number, workload
 from stromboli.workloads.model import WorkloadKind
-from stromboli.workloads.paths import Object, at, count, items, labels, mapping, notes, text
+from stromboli.workloads.paths import Object, at, count, items, labels, mapping, notes, seconds, text
 
 Reader: TypeAlias = Callable[[Object, WorkloadKind], Workload]
 
@@ -27,7 +27,8 @@ def job(owner: Object, kind: WorkloadKind) -> Workload:
     asked = readers.count(notes(owner).get(_MIN_PARALLELISM))
     needed = pods if asked is None else min(asked, pods)
     name = text(owner, "metadata.name")
-    return workload(owner, kind, Gang((Role("", mapping(owner, "spec.template"), pods, needed, name),)))
+    template = mapping(owner, "spec.template")
+    return workload(owner, kind, Gang((Role("", template, pods, needed, name, _job_deadline(owner, owner)),)))
 
 
 def _job_pods(owner: Object, batch_job: Object) -> int:
@@ -38,6 +39,14 @@ def _job_pods(owner: Object, batch_job: Object) -> int:
     status = mapping(batch_job, "status")
     done = (readers.count(str(status.get("succeeded") or 0)) or 0) + _indexes(status.get("failedIndexes"))
     return min(parallel, max(0, completions - done))
+
+
+def _job_deadline(owner: Object, batch_job: Object) -> int | None:
+    """When the pods of a Job are ended: with it, or after their own time where none come after them."""
+    found = [seconds(batch_job, DEADLINE)]
+    if (count(owner, batch_job, "spec.completions", 0) or 0) <= number(owner, batch_job, "spec.parallelism"):
+        found.append(seconds(batch_job, f"spec.template.{DEADLINE}"))
+    return min((each for each in found if each is not None), default=None)
 
 
 def _indexes(listed: object) -> int:
@@ -58,7 +67,8 @@ def job_set(owner: Object, kind: WorkloadKind) -> Workload:
         in_order = in_order or bool(each.get("dependsOn"))
         called, template = text(each, "name"), mapping(each, "template")
         pods = number(owner, each, "replicas") * _job_pods(owner, template)
-        role = Role(called, mapping(template, "spec.template"), pods, pods, f"{name}-{called}")
+        ends = _job_deadline(owner, template)
+        role = Role(called, mapping(template, "spec.template"), pods, pods, f"{name}-{called}", ends)
         gangs.append(Gang((role,), part=called))
     if in_order:
         return workload(owner, kind, *gangs, part_label=REPLICATED_JOB)

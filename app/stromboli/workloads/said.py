@@ -6,17 +6,18 @@ before those of Kueue and KAI, and a field of the spec comes after both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from stromboli.api import readers
+from stromboli.api import crds, readers
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, shown
 from stromboli.state.pods import QUEUE_ANNOTATION
-from stromboli.workloads.paths import Object, described, labels, notes, text
+from stromboli.workloads.paths import Object, described, labels, notes, seconds, text
 
 MIN_MEMBER = ("scheduling.volcano.sh/group-min-member", "kai.scheduler/batch-min-member")
 QUEUE = (QUEUE_ANNOTATION, "volcano.sh/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
 PRIORITY_CLASS = ("ray.io/priority-class-name", "kueue.x-k8s.io/priority-class", "priorityClassName")
+RUN_TIME = (crds.RUN_TIME, "kueue.x-k8s.io/max-exec-time-seconds")
 TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
 #: the topology mode of each annotation whose value is the name of a tier
@@ -44,15 +45,24 @@ def said(objects: Iterable[Object], keys: Sequence[str]) -> tuple[Object, str, s
     return None
 
 
-def first(objects: Sequence[Object], keys: Sequence[str], paths: Mapping[int, str]) -> str:
-    """What the first object says by a key, or in its spec; `paths` has where, by its place among the objects."""
-    for index, obj in enumerate(objects):
+def first(objects: Iterable[Object], keys: Sequence[str], path_of: Callable[[Object], str] = lambda _: "") -> str:
+    """What the first object says by a key, or in its spec; `path_of` says where."""
+    for obj in objects:
         found = said((obj,), keys)
         if found is not None:
             return found[2]
-        in_spec = text(obj, paths.get(index, ""))
+        in_spec = text(obj, path_of(obj))
         if in_spec:
             return in_spec
+    return ""
+
+
+def run_time(objects: Iterable[Object], path_of: Callable[[Object], str]) -> str:
+    """How long the first object that says so runs at most, by a key or in its spec; empty where none does."""
+    for obj in objects:
+        found, in_spec = said((obj,), RUN_TIME), seconds(obj, path_of(obj))
+        if found is not None or in_spec:
+            return found[2] if found is not None else f"{in_spec}s"
     return ""
 
 

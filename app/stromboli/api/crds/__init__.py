@@ -41,6 +41,7 @@ from stromboli.api.crds.hypernodes import (
     RegexMatch,
 )
 from stromboli.api.crds.podgroups import (
+    RUN_TIME,
     NetworkTopology,
     PodGroup,
     PodGroupCondition,
@@ -48,6 +49,7 @@ from stromboli.api.crds.podgroups import (
     PodGroupSpec,
     PodGroupStatus,
     SubGroupPolicy,
+    run_time,
 )
 from stromboli.api.crds.queues import (
     CLOSED_BY_PARENT,
@@ -65,6 +67,7 @@ from stromboli.api.crds.queues import (
 __all__ = [
     "CLOSED_BY_PARENT",
     "KINDS",
+    "RUN_TIME",
     "SCHEDULING",
     "TOPOLOGY",
     "ClusterShare",
@@ -106,6 +109,7 @@ __all__ = [
     "SubGroupPolicy",
     "crd",
     "dumped",
+    "run_time",
 ]
 
 Resource: TypeAlias = Queue | PodGroup | HyperNode

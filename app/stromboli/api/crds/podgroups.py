@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     Field,
 )
 
+from stromboli.api import duration
 from stromboli.api.crds.base import (
     SCHEDULING,
     Condition,
@@ -22,6 +24,17 @@ from stromboli.api.crds.base import (
     ResourceList,
     crd,
 )
+
+#: an annotation: how long its pods run at most, once they do; a duration, or a number of seconds
+RUN_TIME = "stromboli.io/run-time"
+
+
+def run_time(text: str) -> float:
+    """The seconds of a declared run time. Raises ValueError for what is none."""
+    seconds = float(text) if text.isdecimal() else duration.parse(text)
+    if not 0 < seconds < inf:
+        raise ValueError(f"should be more than 0, not {text}")
+    return seconds
 
 
 class PodGroupPhase(StrEnum):
@@ -117,3 +130,11 @@ class PodGroup(KubeObject):
     def queue(self) -> str:
         """The name of its queue."""
         return self.spec.queue or "default"
+
+    @property
+    def run_time(self) -> float | None:
+        """The seconds that its pods run at most; None where that is not said, or not so that it can be read."""
+        try:
+            return run_time(self.metadata.annotations[RUN_TIME])
+        except (KeyError, ValueError):
+            return None

@@ -42,6 +42,7 @@ def _keys() -> str:
         ("how many pods start together", said.MIN_MEMBER),
         ("the queue", said.QUEUE),
         ("the priority class", said.PRIORITY_CLASS),
+        ("how long it runs at most: a duration, or seconds", said.RUN_TIME),
         ("how close together pods are", (said.TOPOLOGY_MODE, said.TOPOLOGY_TIER, *said.TIER_NAMES)),
     )
     return table(

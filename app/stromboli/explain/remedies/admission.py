@@ -16,6 +16,7 @@ from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 from stromboli.workloads.names import in_queue
+from stromboli.workloads.native import GROUP, outer_name
 
 
 def groups(case: Case) -> Iterator[Candidate]:
@@ -41,7 +42,11 @@ def groups(case: Case) -> Iterator[Candidate]:
             words = f"set the annotation {GROUP_ANNOTATION}: {near} on the pods"
             yield Candidate(words, "user", partial(_regroup, pods=case.pods, name=near))
         if state.pod_group(key) is None:
-            yield Candidate(f"create PodGroup {key} in queue default with minMember 1", "user", create)
+            of_kubernetes = outer_name(name)
+            what = f"PodGroup {key} in queue default with minMember 1"
+            if of_kubernetes is not None:
+                what = f"podgroups.{GROUP} {first.namespace}/{of_kubernetes} with minCount 1"
+            yield Candidate(f"create {what}", "user", create)
     if reason == "SchedulingGated":
         names = sorted({gate.name for pod in case.pods for gate in pod.pod_class.spec.scheduling_gates or ()})
         yield Candidate(f"remove the scheduling gates {', '.join(names)}", "user", respec(case, scheduling_gates=None))
