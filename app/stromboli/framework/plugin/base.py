@@ -13,14 +13,14 @@ one session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
 from stromboli.api.decisions import ClaimUse, VolumeUse
-from stromboli.api.reasons import Reason
+from stromboli.api.reasons import Passage, Reason
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.cluster.job import Job, Queue, SubJob
 from stromboli.framework.cluster.nodes import NodeView
@@ -53,6 +53,19 @@ class Passing(str):
     """A cause that ends when pods are gone, such as a host port in use: an eviction may help."""
 
     __slots__ = ()
+
+
+class Elsewhere(str):
+    """A cause that ends when certain pods are gone, wherever they are: no eviction on the node itself helps."""
+
+    __slots__ = ("pods",)
+    pods: Callable[[], Passage]
+
+    def __new__(cls, cause: str, pods: Callable[[], Passage]) -> Elsewhere:
+        """`pods` names them."""
+        new = super().__new__(cls, cause)
+        new.pods = pods
+        return new
 
 
 class Anywhere(str):
