@@ -16,7 +16,7 @@ import numpy as np
 from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Elsewhere, Filters, Passing
+from stromboli.framework.plugin.causes import Elsewhere, Filters, Passing
 from stromboli.framework.plugin.relations import Apart, Near, Relation
 from stromboli.kube.domains import Domains, domains
 from stromboli.kube.placed import PlacedPods, Scope, Trait

@@ -13,7 +13,7 @@ from stromboli.api.resources import PODS, TOLERANCE, Mask, Rows, Vector, compare
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Anywhere, Elsewhere, Failed, Passing
+from stromboli.framework.plugin.causes import Anywhere, Elsewhere, Failed, Passing
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.never_fits import larger_than_any_node
 from stromboli.framework.session.session import Session

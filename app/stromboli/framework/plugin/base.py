@@ -13,18 +13,19 @@ one session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
 from stromboli.api.decisions import ClaimUse, VolumeUse
-from stromboli.api.reasons import Passage, Reason
-from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import Rows, Vector
 from stromboli.framework.cluster.job import Job, Queue, SubJob
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.causes import Filters
 from stromboli.framework.plugin.combination import Combination, Declaration, combines, declarations
 from stromboli.framework.plugin.definition import check_methods
 from stromboli.framework.plugin.hints import Hints, holds
@@ -47,41 +48,6 @@ class Vote(IntEnum):
 Verdict: TypeAlias = Vote | Reason
 #: what to sort by, ascending: a number, a tuple of them, or anything that compares with its like
 Key: TypeAlias = Any
-
-
-class Passing(str):
-    """A cause that ends when pods are gone, such as a host port in use: an eviction may help."""
-
-    __slots__ = ()
-
-
-class Elsewhere(str):
-    """A cause that ends when certain pods are gone, wherever they are: no eviction on the node itself helps."""
-
-    __slots__ = ("pods",)
-    pods: Callable[[], Passage]
-
-    def __new__(cls, cause: str, pods: Callable[[], Passage]) -> Elsewhere:
-        """`pods` names them."""
-        new = super().__new__(cls, cause)
-        new.pods = pods
-        return new
-
-
-class Anywhere(str):
-    """A cause in what the pod names, such as a claim that does not exist: a new node would be ruled out as well."""
-
-    __slots__ = ()
-
-
-class Failed(str):
-    """A cause that is none: the plugin could not say, so no node passes."""
-
-    __slots__ = ()
-
-
-#: nodes that pass, by the cause that excludes the others
-Filters: TypeAlias = Iterable[tuple[str, Mask]]
 
 
 class Arguments(BaseModel):
