@@ -169,7 +169,15 @@ def check_beside_others(cluster: Cluster) -> None:
         assert waits_for_ever(result) != later or (helped and not later)
 
 
+def first_of_all() -> Cluster:
+    """The last pod is alone on its node, which it may be if it comes before the two that share the other."""
+    near = {"near": ((HOST, "b"),)}
+    gang = SmallPod(3, app="b"), SmallPod(1, 4, app="b", disk="ssd", **near), SmallPod(2, app="b", **near)
+    return Cluster((SmallNode(4, 8, "u", disk="ssd"), SmallNode(2, 2, "u")), gang, 3)
+
+
 @given(clusters(busy=False))
+@example(first_of_all())
 @example(Cluster((SmallNode(2, 2, "u"),), (SmallPod(1, disk="ssd"), SmallPod(1, disk="ssd")), 2, tier=1))
 @example(Cluster((SmallNode(2, 2, "u"), SmallNode(2, 2, "u", rack=1)), (SmallPod(1), SmallPod(1, 2)), 2, tier=1))
 @example(Cluster((SmallNode(4, 8, "u", attaches=1),), (SmallPod(1, volumes=2), SmallPod(1)), 2))
