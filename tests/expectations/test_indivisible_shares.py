@@ -10,6 +10,7 @@ import pytest
 from stromboli.engine import Engine, SessionResult
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
+from tests.expectations.test_histories import engine
 from tests.expectations.world import Job, World
 from tests.plugins.queues import bound, evicted
 
@@ -142,3 +143,15 @@ def run_on(world: World) -> dict[str, int]:
     for _ in range(5):
         total += world.session()[0]
     return dict(total)
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+def test_a_queue_that_promised_a_pod_its_place_does_not_borrow(action: str) -> None:
+    """b's gang fits nowhere and leaves a more than its share of 4.5, of which high needs 3: three pods go, once."""
+    by = engine((action, "allocate", "backfill"), "proportion")
+    world = World(by, {"n0": (5, 16), "n1": (4, 16)}, {"a": {}, "b": {}}, patience=3)
+    low, high = Job("low", "a", 5, 1, cpu=1), Job("high", "a", 1, 1, cpu=3, priority="high", created=2)
+    low.pods.update(zip(low.pods, ["n0"] * 4, strict=False))
+    low.phase = "Running"
+    world.jobs = [low, Job("large", "b", 2, 2, cpu=3, created=1), high]
+    assert (run_on(world)["evicted"], high.running) == (3, 1)

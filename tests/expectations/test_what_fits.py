@@ -168,6 +168,17 @@ def test_who_only_waits_for_others_is_told_that_it_resolves() -> None:
     assert (why.reason, why.actionable) == ("Unschedulable", "wait")
 
 
+def test_what_pods_lack_in_one_order_only_is_not_told_as_if_for_good() -> None:
+    """x-0 joins x-1, which has no node to itself; in the order of pods x-0 is tried while there is nothing to join."""
+    pods = (
+        pod("x-0", "x", cpu="1", **terms("podAffinity", ZONE, app="b")),
+        pod("x-1", "x", cpu="1", labels={"app": "b"}),
+    )
+    running = (pod_group("run", 1, phase="Running"), pod("run-0", "run", cpu="3", node="n"))
+    result = run(node("n", cpu="4", labels={ZONE: "u"}), *running, pod_group("x", 2), *pods)
+    assert told(result)[::2] == ("PlacesTaken", "wait")
+
+
 def test_what_was_not_found_within_the_budget_is_not_called_impossible() -> None:
     by = f"{BY}\nsession: {{search: 10}}\n"
     assert told(run(*ps_comes_last(), by=by))[::2] == ("NoPlacesFound", "admin")

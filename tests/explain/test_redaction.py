@@ -24,7 +24,8 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.diagnosis.explain import pending_reasons
-from stromboli.framework.plugin.base import Filters, Plugin
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.plugin.causes import Filters
 from stromboli.framework.reasons import plugin_failed
 from stromboli.framework.registry import Registry
 from stromboli.framework.session.session import Session

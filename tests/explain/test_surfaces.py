@@ -50,6 +50,12 @@ def apart(label: str) -> dict[str, Any]:
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
+def together(label: str) -> dict[str, Any]:
+    """Beside pods with a label."""
+    affinity = apart(label)["affinity"]
+    return {"affinity": {"podAffinity": affinity["podAntiAffinity"]}}
+
+
 def waits(count: int = 1, in_queue: str = "default", spec: dict[str, Any] | None = None, **pods: Any) -> list[Any]:
     """The job that waits, default/job."""
     return [pod_group("job", count, in_queue, **spec or {}), *gang("job", count, **pods)]
@@ -157,6 +163,19 @@ SITUATIONS = {
     "host port": Situation(lambda: one(*runs(1, **PORT), *waits(**PORT)), "NoMatchingNode", "wait"),
     "anti-affinity": Situation(
         lambda: one(*runs(1, labels={"app": "x"}), *waits(**apart("x"))), "NoMatchingNode", "wait"
+    ),
+    "affinity to a pod where it cannot be": Situation(
+        lambda: one(
+            node("m", labels={"disk": "ssd"}),
+            *runs(1, labels={"app": "x"}),
+            *waits(labels={"app": "x"}, nodeSelector={"disk": "ssd"}, **together("x")),
+        ),
+        *("NoMatchingNode", "wait"),
+        number="it joins pods such as default/runs-0 on n; when these are gone it may go elsewhere",
+    ),
+    "affinity to no pod": Situation(
+        lambda: one(*runs(1, labels={"app": "x"}), *waits(labels={"app": "x"}, **together("y"))),
+        *("NoMatchingNode", "user"),
     ),
     "claim missing": Situation(
         lambda: one(*waits(resourceClaims=[{"name": "cards", "resourceClaimName": "cards"}])),

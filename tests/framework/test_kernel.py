@@ -16,7 +16,8 @@ from stromboli.engine import Engine
 from stromboli.framework.cluster.nodes import NodeLedger, NodeView
 from stromboli.framework.node_selection import boards, ranking
 from stromboli.framework.node_selection.kernel import Kernel
-from stromboli.framework.plugin.base import Filters, Plugin
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.plugin.causes import Filters
 from stromboli.framework.runtime.points import Points
 from stromboli.policy.model import PluginOption
 from stromboli.simulation import synthetic

@@ -28,6 +28,14 @@ def may_share(cluster: Cluster, number: int, on: int, placed: Placed) -> bool:
     return _Every(cluster)._may_share(number, on, placed)
 
 
+def lawful(cluster: Cluster, placed: Placed) -> bool:
+    """Whether the gang may have its pods on those nodes, and start like that."""
+    every = _Every(cluster)
+    beside = ({other: at for other, at in placed.items() if other != number} for number in placed)
+    alone = all(map(every._may_share, placed, placed.values(), beside))
+    return alone and every._suffices(placed) and every._has_order(placed, frozenset(cluster.held), set())
+
+
 class _Every:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -118,7 +126,7 @@ class _Every:
     # -- what the gang starts with -----------------------------------------------------------------------------------
 
     def _suffices(self, placed: Placed) -> bool:
-        """Whether these are enough, of each role and in whole sub groups."""
+        """Whether these are enough, of each role and in whole sub groups; what is left of others stays as it is."""
         cluster = self._cluster
         roles = Counter(cluster.pods[number].role for number in placed)
         if len(placed) < cluster.least or any(roles[role] < least for role, least in cluster.by_role.items()):
@@ -126,7 +134,11 @@ class _Every:
         if cluster.parts is None:
             return True
         parts = Counter(cluster.pods[number].part for number in placed)
-        return len(parts) >= cluster.parts.least and all(count >= cluster.parts.size for count in parts.values())
+        whole = {part for part, count in parts.items() if count >= cluster.parts.size}
+        return (
+            len(whole) >= cluster.parts.least
+            and {cluster.pods[number].part for number in placed if number not in cluster.held} <= whole
+        )
 
     # -- what depends on the order -----------------------------------------------------------------------------------
 

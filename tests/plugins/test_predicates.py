@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.framework.plugin.base import Passing
+from stromboli.framework.plugin.causes import Passing
 from stromboli.framework.session.session import Session
 from stromboli.kube import node_affinity
 from stromboli.plugins.predicates import Predicates

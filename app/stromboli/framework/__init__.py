@@ -10,7 +10,8 @@ from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job, Queue, SubJob
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Anywhere, Arguments, Filters, Key, Passing, Plugin, Verdict, Vote
+from stromboli.framework.plugin.base import Arguments, Key, Plugin, Verdict, Vote
+from stromboli.framework.plugin.causes import Anywhere, Filters, Passing
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Near, Relation, Unclear
 from stromboli.framework.plugin.report import Report

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Filters, Passing
+from stromboli.framework.plugin.causes import Elsewhere, Filters, Passing
 from stromboli.framework.plugin.relations import Apart, Near, Relation
 from stromboli.kube.domains import Domains, domains
 from stromboli.kube.placed import PlacedPods, Scope, Trait
@@ -48,6 +49,7 @@ class InterPod:
     """The filters and scores in one session. Masks and vectors have shape (nodes,)."""
 
     def __init__(self, view: View, placed: PlacedPods) -> None:
+        self._view = view
         self._facts = view.nodes.facts
         self._placed = placed
         self._namespaces: Mapping[str, Any] = view.snapshot.objects.get("Namespace", {})
@@ -67,7 +69,7 @@ class InterPod:
         """The filters by the pod's terms, and by the terms of placed pods that select it."""
         near = self._placed.traits(required_affinity).value(pod.row) if requires_affinity(pod.pod_class) else None
         if near:
-            yield _NOT_NEAR, self._near_all(near, pod)
+            yield from self._near_all(near, pod)
         far = [(term.topology_key, counts) for term in self._own_far(pod) if (counts := self._counts(term)) is not None]
         if far:
             yield Passing("node(s) didn't match pod anti-affinity rules"), self._nobody(far)
@@ -146,19 +148,32 @@ class InterPod:
                 total = score if total is None else total + score
         return total
 
-    def _near_all(self, terms: tuple[Term, ...], pod: PodRecord) -> Mask:
+    def _near_all(self, terms: tuple[Term, ...], pod: PodRecord) -> Filters:
         """Nodes that have, in every term's domain, a pod that all terms select.
 
-        The first pod of a group with affinity to itself passes everywhere, or none of them could ever start.
+        The first pod of a group with affinity to itself passes everywhere, or none of them could ever start. One that
+        is not the first passes there again when the others are gone.
         """
         by_term = [self._domains(term.topology_key) for term in terms]
         counts = self._placed.count(terms, partial(self._selected_by_all, terms))
         far = [] if counts is None else [each.without(counts) for each in by_term]
-        if not all(mask.all() for mask in far):
-            return ~reduce(np.logical_or, far)
-        if all(self._selects(term, pod) for term in terms):
-            return reduce(np.logical_and, [each.labelled for each in by_term])
-        return np.zeros(len(self._facts), np.bool_)
+        joins, itself = not all(mask.all() for mask in far), all(self._selects(term, pod) for term in terms)
+        if itself and not (joins and all(each.everywhere for each in by_term)):
+            yield _NOT_NEAR, reduce(np.logical_and, [each.labelled for each in by_term])
+        if joins:
+            near = ~reduce(np.logical_or, far)
+            yield (Elsewhere(_NOT_NEAR, partial(self._joined, terms)) if itself else _NOT_NEAR), near
+        elif not itself:
+            yield _NOT_NEAR, np.zeros(len(self._facts), np.bool_)
+
+    def _joined(self, terms: tuple[Term, ...]) -> Passage:
+        """A pod that all of some terms select, on the first node that has one."""
+        there = self._placed.on_first_node(self._selected_by_all(terms))
+        first = min(self._view.records(there), key=lambda pod: pod.key)
+        then = "when these are gone it may go elsewhere"
+        where = self._view.nodes.name(int(self._view.pods.node[first.row]))
+        named = f"it joins pods such as {first.key} on {where}; {then}"
+        return Passage((first.namespace,), named, f"it joins pods of another namespace; {then}")
 
     def _own_far(self, pod: PodRecord) -> Sequence[Term]:
         """The anti-affinity terms of a pod."""

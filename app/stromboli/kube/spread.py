@@ -16,7 +16,7 @@ import numpy as np
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Filters, Passing
+from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.framework.plugin.relations import Balanced
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.domains import Domains, domains

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.plugin.base import Anywhere, Filters, Passing
+from stromboli.framework.plugin.causes import Anywhere, Filters, Passing
 from stromboli.framework.plugin.relations import Limited, Relation, Unclear
 from stromboli.kube.attached import volume_attachments
 from stromboli.kube.csi_migration import Volume, driver_of, migrated, unmigrated

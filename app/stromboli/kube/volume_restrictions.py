@@ -14,7 +14,7 @@ import numpy as np
 from stromboli.api import keys
 from stromboli.api.objects import Disks
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.plugin.base import Filters, Passing
+from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.framework.plugin.relations import Apart, same_node
 from stromboli.kube.numbered import Numbered
 from stromboli.kube.placed import PlacedPods, Scope

@@ -17,7 +17,7 @@ from stromboli.api.decisions import VolumeUse
 from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.cluster.nodes import read_only
-from stromboli.framework.plugin.base import Anywhere, Filters
+from stromboli.framework.plugin.causes import Anywhere, Filters
 from stromboli.kube.csi_migration import migrated_terms, unmigrated
 from stromboli.kube.csi_nodes import CsiNodes
 from stromboli.kube.node_affinity import selected_nodes

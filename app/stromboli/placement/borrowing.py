@@ -2,7 +2,8 @@
 
 Two queues that each deserve half of a node cannot each have half of it when their pods ask for all of it. When every
 job that waits is beyond its queue's share, the queue furthest below its own gets one job more than that. No pod is
-evicted for it, and nodes for which a job waits within its share are left alone: their capacity is not spare.
+evicted for it, and nodes for which a job waits within its share are left alone: their capacity is not spare. Nor does a
+queue borrow that has promised a pod a place within its share: beyond it the promise could not be kept.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class _Borrowing:
     def run(self, jobs: Sequence[Job]) -> None:
         session, possible = self._session, self._possible(jobs)
         borrowers: dict[str, list[Job]] = {}
+        promised = self._with_promises() if possible else ()
         for job in possible:
-            if self._is_within_share(job) is False:
+            if job.queue.name not in promised and self._is_within_share(job) is False:
                 borrowers.setdefault(job.queue.name, []).append(job)
         if not borrowers:
             return
@@ -72,6 +74,12 @@ class _Borrowing:
         small = np.zeros(len(view.snapshot.classes), np.bool_)
         small[view.pods.pod_class[rows]] = (view.requests(rows) < most + TOLERANCE).all(axis=1)
         return [job for job in jobs if small[view.pods.pod_class[view.membership.pending(job.index)]].any()]
+
+    def _with_promises(self) -> set[str]:
+        """The queues that have promised a pod a place."""
+        view = self._session.view
+        rows = np.flatnonzero(view.pods.state == PodState.Pipelined).tolist()
+        return {view.jobs[view.record(row).job].queue.name for row in rows}
 
     def _pods(self, job: Job) -> list[PodRecord]:
         """The pods of a job that are to be placed, in order."""

@@ -24,7 +24,8 @@ from stromboli.api.resources import TOLERANCE, Mask, Vector
 from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Anywhere, Arguments, Filters, Plugin
+from stromboli.framework.plugin.base import Arguments, Plugin
+from stromboli.framework.plugin.causes import Anywhere, Filters
 from stromboli.framework.plugin.operation import Operation
 from stromboli.state.pods import PodRecord
 

@@ -14,7 +14,8 @@ from stromboli.api.decisions import ClaimUse, VolumeUse
 from stromboli.api.resources import Mask, fits
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Arguments, Filters, Passing, Plugin
+from stromboli.framework.plugin.base import Arguments, Plugin
+from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.framework.plugin.relations import Relation, Unclear
 from stromboli.kube import node_affinity, taints

@@ -17,7 +17,8 @@ from stromboli.api import readers
 from stromboli.api.resources import CPU, MEMORY, Vector, compared
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Arguments, Filters, Plugin
+from stromboli.framework.plugin.base import Arguments, Plugin
+from stromboli.framework.plugin.causes import Filters
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 

@@ -32,7 +32,8 @@ from stromboli.eviction.eligibility import preemptable
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Arguments, Filters, Plugin, Verdict, Vote
+from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
+from stromboli.framework.plugin.causes import Filters
 from stromboli.state.pods import PREEMPTABLE, PodRecord
 from stromboli.state.reads import Reads
 

@@ -21,7 +21,8 @@ from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.cluster.environment import NodeUsage
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Arguments, Filters, Plugin
+from stromboli.framework.plugin.base import Arguments, Plugin
+from stromboli.framework.plugin.causes import Filters
 from stromboli.framework.plugin.operation import Operation
 from stromboli.state.classes import PodClass
 from stromboli.state.nodes import NodeFacts

@@ -13,7 +13,7 @@ from stromboli.api.resources import PODS, TOLERANCE, Mask, Rows, Vector, compare
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Anywhere, Failed, Passing
+from stromboli.framework.plugin.causes import Anywhere, Elsewhere, Failed, Passing
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.never_fits import larger_than_any_node
 from stromboli.framework.session.session import Session
@@ -212,24 +212,29 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
     left = np.ones(len(session.view.nodes), np.bool_) if within is None else within.copy()
     if not left.any():
         return reasons.no_nodes()
-    counts: dict[str, int] = {}
+    causes, counts = list[str](), dict[str, int]()
     for cause, failed in session.kernel.causes(pod):
         if isinstance(cause, Failed):
             return reasons.of_failure(cause)
         hit = failed & left
         if hit.any():
+            causes.append(cause)
             counts[cause] = counts.get(cause, 0) + int(hit.sum())
             left &= ~hit
-    if not left.any():
+    passing = any(isinstance(cause, Passing | Elsewhere) for cause in causes)
+    if left.any():
+        reason = _no_capacity(session, pod, left, counts, passing=passing)
+    else:
         message = f"no node takes the pod: {_listed(counts)}"
-        scalable = not any(isinstance(cause, Anywhere) for cause in counts)
-        who = Actionable.Wait if any(isinstance(cause, Passing) for cause in counts) else Actionable.User
-        return Reason(Stage.Placement, "NoMatchingNode", message, who, nodes=counts, scalable=scalable)
-    return _no_capacity(session, pod, left, counts)
+        scalable = not any(isinstance(cause, Anywhere) for cause in causes)
+        who = Actionable.Wait if passing else Actionable.User
+        reason = Reason(Stage.Placement, "NoMatchingNode", message, who, nodes=counts, scalable=scalable)
+    blocking = [cause.pods() for cause in causes if isinstance(cause, Elsewhere)]
+    return reason.saying(pod.namespace, blocking) if blocking else reason
 
 
-def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int]) -> Reason:
-    """The reason of a pod that some nodes would take if they had free capacity."""
+def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int], *, passing: bool) -> Reason:
+    """The reason of a pod that some nodes would take if they had free capacity; `passing` says if others may, too."""
     view = session.view
     request, rows = view.request(pod), view.nodes.rows if nodes.all() else np.flatnonzero(nodes)
     future, whole = view.nodes.future_idle(rows), view.nodes.view(rows).allocatable
@@ -242,7 +247,7 @@ def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str
     for bits, number in zip(lacking.tolist(), numbers.tolist(), strict=True):
         lacked = [column for at, column in enumerate(columns) if bits >> at & 1]
         counts[reasons.insufficient(view.dimensions, pod, lacked)] = number
-    if fits(request, whole).any() or any(isinstance(cause, Passing) for cause in counts):
+    if fits(request, whole).any() or passing:
         message = f"no node is available: {_listed(counts)}"
         return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts, scalable=True)
     return larger_than_any_node(view, pod, whole, counts)

@@ -13,7 +13,7 @@ one session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias
 
@@ -21,10 +21,11 @@ from pydantic import BaseModel, ConfigDict
 
 from stromboli.api.decisions import ClaimUse, VolumeUse
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.api.resources import Rows, Vector
 from stromboli.framework.cluster.job import Job, Queue, SubJob
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.causes import Filters
 from stromboli.framework.plugin.combination import Combination, Declaration, combines, declarations
 from stromboli.framework.plugin.definition import check_methods
 from stromboli.framework.plugin.hints import Hints, holds
@@ -47,28 +48,6 @@ class Vote(IntEnum):
 Verdict: TypeAlias = Vote | Reason
 #: what to sort by, ascending: a number, a tuple of them, or anything that compares with its like
 Key: TypeAlias = Any
-
-
-class Passing(str):
-    """A cause that ends when pods are gone, such as a host port in use: an eviction may help."""
-
-    __slots__ = ()
-
-
-class Anywhere(str):
-    """A cause in what the pod names, such as a claim that does not exist: a new node would be ruled out as well."""
-
-    __slots__ = ()
-
-
-class Failed(str):
-    """A cause that is none: the plugin could not say, so no node passes."""
-
-    __slots__ = ()
-
-
-#: nodes that pass, by the cause that excludes the others
-Filters: TypeAlias = Iterable[tuple[str, Mask]]
 
 
 class Arguments(BaseModel):

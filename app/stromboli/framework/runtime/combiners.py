@@ -13,7 +13,8 @@ import numpy as np
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.plugin.base import DECLARED, Failed, Vote
+from stromboli.framework.plugin.base import DECLARED, Vote
+from stromboli.framework.plugin.causes import Failed
 from stromboli.framework.plugin.combination import Combination
 from stromboli.framework.runtime import checks
 from stromboli.framework.runtime.asked import Method, plugin_of

@@ -10,7 +10,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.cluster.nodes import Nodes, NodeView
-from stromboli.framework.plugin.base import Passing
+from stromboli.framework.plugin.causes import Passing
 from stromboli.framework.plugin.relations import Relation
 from stromboli.framework.runtime.asked import plugin_of
 from stromboli.framework.runtime.failures import TurnCutError

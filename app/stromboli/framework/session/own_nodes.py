@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Filters, Plugin
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.plugin.causes import Filters
 from stromboli.state.pods import PodRecord
 
 

@@ -22,7 +22,7 @@ from stromboli.api.decisions import ClaimUse
 from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows, fits
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Anywhere, Filters, Passing
+from stromboli.framework.plugin.causes import Anywhere, Filters, Passing
 from stromboli.framework.recent import Recent
 from stromboli.kube.dra.allocation import allocation_of, on_node, reaching
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.api.resources import Mask, Rows
-from stromboli.framework.plugin.base import Filters, Passing
+from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, allocate
 from stromboli.kube.dra.inventory import Inventory
 from stromboli.kube.dra.objects import ResourceClaim

@@ -174,13 +174,16 @@ class _Attempt:
     def _never(self, reading: Reading) -> Reason | None:
         """The reason of a gang that would not be placed if no other pod held a place."""
         verdict = self._solve(reading, real=False)
-        if verdict.found.places is not None or not reading.problem.clear:
+        if not reading.problem.clear:
             return None
+        told = self._session.view.reason(self._job)
+        for_good = told is not None and told.actionable is Actionable.User
+        if verdict.found.places is not None:
+            return self._taken() if for_good else None
         if not verdict.found.proven:
             return self._not_found()
         problem = verdict.problem
-        accepted, told = sum(kind.count for kind in problem.kinds if kind.nodes), self._session.view.reason(self._job)
-        if accepted < pods_needed(problem) and told is not None and told.actionable is Actionable.User:
+        if for_good and sum(kind.count for kind in problem.kinds if kind.nodes) < pods_needed(problem):
             # Pods that no node takes, even alone, say so themselves.
             return None
         # Without what keeps pods from them, other nodes come into question.
@@ -199,6 +202,11 @@ class _Attempt:
             "; ".join([f"it starts with {pods_needed(problem)} pods", *filter(None, numbers)]),
             scalable=not any(QUEUE in names for names in sets),
         )
+
+    def _taken(self) -> Reason:
+        """The reason of a gang whose pods only lack for good what they would not in another order."""
+        words = f"PodGroup {self._job.key} starts with pods that would have places together if pods of others were gone"
+        return Reason(Stage.Gang, "PlacesTaken", words, Actionable.Wait, scalable=True)
 
     def _not_found(self) -> Reason:
         steps = self._session.policy.session.search

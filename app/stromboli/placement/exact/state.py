@@ -153,7 +153,7 @@ class Partial:
         """Whether the pods of a rule may have pods to join, in some order; narrows where the others may go."""
         founders, on = rule.founders, self._nodes_of(rule.kinds)
         waiting = sum(self.left[kind] for kind in bits(founders) if self.open[kind])
-        founding, joining = self._nodes_of(founders), self._nodes_of(rule.kinds & rule.selected)
+        founding = self._nodes_of(founders)
         alone = bool(rule.kinds & rule.selected) and rule.open
         self.steps += len(rule.divisions) * (len(on) + 1)
         for domains, present in zip(rule.divisions, rule.present, strict=True):
@@ -167,7 +167,8 @@ class Partial:
                 continue
             if unfounded:
                 there |= domains.members.get(next(iter(unfounded)), 0)
-            elif alone and not joining:
+            elif alone:
+                # All that are placed find others to join; one more may still come before all of them.
                 for members in domains.members.values():
                     there |= members
             for kind in bits(rule.kinds):

@@ -14,7 +14,8 @@ from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Arguments, Filters, Passing, Plugin
+from stromboli.framework.plugin.base import Arguments, Plugin
+from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.framework.recent import Recent
 from stromboli.plugins.deviceshare.card_parts import CardParts

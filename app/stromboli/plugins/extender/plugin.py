@@ -21,7 +21,8 @@ from stromboli.framework.cluster.environment import ExtenderError
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Arguments, Filters, Passing, Plugin, Verdict, Vote
+from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
+from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.plugin.report import Report
 from stromboli.plugins.extender import wire

@@ -15,7 +15,8 @@ from stromboli.api.requests import pod_level
 from stromboli.api.resources import Rows, Vector
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Arguments, Filters, Plugin
+from stromboli.framework.plugin.base import Arguments, Plugin
+from stromboli.framework.plugin.causes import Filters
 from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.plugins.numaaware import topology
 from stromboli.plugins.numaaware.kinds import INDIFFERENT, REFUSED, UNCLEAR, Kinds, Wanted, kind_of
