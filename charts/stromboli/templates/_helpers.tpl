@@ -29,6 +29,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* The labels and annotations that name a queue. */}}
+{{- define "stromboli.queueKeys" -}}
+"scheduling.volcano.sh/queue-name", "volcano.sh/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue"
+{{- end }}
+
 {{/* How the port is spoken to. */}}
 {{- define "stromboli.scheme" -}}
 {{ .Values.tls.secretName | empty | ternary "http" "https" }}
