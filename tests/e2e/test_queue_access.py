@@ -1,4 +1,4 @@
-"""Who may use a queue, on a real API server: what the chart's admission policies refuse, and what sessions say."""
+"""Who may use which queue, on a real API server: what the chart's admission policies do, and what sessions say."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
@@ -18,7 +19,10 @@ pytestmark = pytest.mark.e2e
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PATCH = {"Content-Type": "application/merge-patch+json"}
-SERVED = ("--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy")
+SERVED = [
+    f"--api-versions=admissionregistration.k8s.io/v1/{kind}"
+    for kind in ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
+]
 #: creates the objects of a template of the chart with some values
 Apply = Callable[..., None]
 
@@ -29,7 +33,7 @@ def apply(world: World, helm_binary: Path, repository: Path) -> Iterator[Apply]:
 
     def run(template: str, *values: str) -> None:
         sets = [part for value in values for part in ("--set", value)]
-        command = [str(helm_binary), "template", "stromboli", "charts/stromboli", "--namespace", "stromboli-system"]
+        command = [str(helm_binary), "template", "stromboli", "charts/stromboli", "--namespace", world.namespace]
         done = subprocess.run(
             [*command, "--show-only", f"templates/{template}", *sets, *SERVED],
             cwd=repository,
@@ -199,3 +203,91 @@ def test_no_pod_passes_the_queues_in_a_guarded_namespace(board: World, plane: Cl
         scheduler.post(f"{pods}/waits/binding", json=binding, params={"dryRun": "All"}).raise_for_status()
     label(board, guarded=None)
     eventually(lambda: refused(board, pods, others) == "")
+
+
+RULES = """
+actions: "enqueue, allocate"
+tiers: [{plugins: [{name: gang}, {name: predicates}]}]
+queueRules:
+- {queue: open, groups: [research]}
+- {queue: "user-{user}", create: true}
+"""
+
+
+def identity(obj: Object) -> tuple[str, list[str]]:
+    said = obj["metadata"].get("annotations", {})
+    return said.get("stromboli.io/user", ""), said.get("stromboli.io/groups", "").split("\n")
+
+
+def as_user(world: World, user: str, group: str, name: str) -> Object:
+    """A Job of a user, who claims to be somebody else in it and in its template."""
+    lie = {"stromboli.io/user": "ceo", "stromboli.io/groups": "board"}
+    manifest = job()
+    manifest["metadata"] |= {"name": name, "annotations": lie}
+    manifest["spec"]["template"]["metadata"] = {"annotations": lie}
+    with world.cluster.client() as client:
+        client.headers = httpx.Headers(
+            [
+                *client.headers.multi_items(),
+                ("Impersonate-User", user),
+                *(("Impersonate-Group", each) for each in (group, ROOT)),
+            ]
+        )
+        answer = client.post(f"/apis/batch/v1/namespaces/{world.namespace}/jobs", json=manifest)
+    assert answer.is_success, answer.text
+    made: Object = answer.json()
+    return made
+
+
+#: who may do everything
+ROOT = "system:masters"
+
+
+def test_who_made_a_workload_is_known_and_cannot_be_forged(
+    board: World, apply: Apply, start: Start, tmp_path: Path
+) -> None:
+    accounts = f"{CORE}/namespaces/{board.namespace}/serviceaccounts"
+    board.create(accounts, {"metadata": {"name": "stromboli"}})
+    rights = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    binding = {
+        "metadata": {"name": board.namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "stromboli", "namespace": board.namespace}],
+    }
+    board.create(rights, binding)
+    apply("useridentity.yaml", "userIdentity.enabled=true")
+    pods = f"{CORE}/namespaces/{board.namespace}/pods"
+
+    def tried() -> str:
+        answer = board.api.post(pods, json=pod("tried"), params={"dryRun": "All"})
+        return identity(answer.json())[0]
+
+    eventually(lambda: tried() == "admin")
+    research = as_user(board, "alice", "research", "first")
+    assert identity(research)[0] == "alice"
+    assert {"research", "board"} & set(identity(research)[1]) == {"research"}
+    as_user(board, "bob@example.com", "web", "second")
+    jobs = f"/apis/batch/v1/namespaces/{board.namespace}/jobs"
+    lie = {"metadata": {"annotations": {"stromboli.io/user": "ceo"}, "labels": {"changed": "yes"}}}
+    changed = board.api.patch(f"{jobs}/first", json=lie, headers=PATCH).raise_for_status().json()
+    assert identity(changed)[0] == "alice"
+    assert changed["metadata"]["labels"]["changed"] == "yes"
+    eventually(lambda: len(board.items(pods)) == 2)
+    assert {identity(made)[0] for made in board.items(pods)} == {""}
+
+    policy = tmp_path / "policy.conf"
+    policy.write_text(RULES)
+    kubeconfig = board.cluster.service_account_kubeconfig(board.namespace, "stromboli")
+    start("--policy", str(policy), kubeconfig=kubeconfig)
+    eventually(lambda: len(board.placed()) == 2)
+    groups = {group["metadata"]["ownerReferences"][0]["name"]: group for group in board.groups()}
+    assert {name: group["spec"]["queue"] for name, group in groups.items()} == {
+        "first": "open",
+        "second": "user-bob-example-com",
+    }
+    assert {name: identity(group)[0] for name, group in groups.items()} == {
+        "first": "alice",
+        "second": "bob@example.com",
+    }
+    assert "user-bob-example-com" in board.queues()
+    board.api.delete(f"{rights}/{board.namespace}").raise_for_status()
