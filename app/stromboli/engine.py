@@ -30,6 +30,7 @@ from stromboli.kube.dra.extended import with_device_resources
 from stromboli.placement.reservations import place_reserved
 from stromboli.policy.document import DEFAULT_POLICY, load_policy
 from stromboli.policy.model import PluginOption, Policy
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.policy.rules import RULES, Compatibility, rules
 from stromboli.policy.sessions import SessionSettings
 from stromboli.state.snapshot import Snapshot
@@ -235,6 +236,11 @@ class Successive:
         #: usage of queues for the next session; may be replaced at any time
         self.queue_usage = environment.queue_usage
         self._clock = clock
+
+    @property
+    def queue_rules(self) -> Sequence[QueueRule]:
+        """The policy's rules by which workloads get their queue."""
+        return self.engine.policy.queue_rules
 
     def decide(self, snapshot: Snapshot, *, now: float) -> SessionResult:
         """Run one session at `now`, in seconds since the epoch."""

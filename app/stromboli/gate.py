@@ -18,8 +18,10 @@ from stromboli.api.crds import KINDS, RUN_TIME, HyperNode, LabelSelector, Member
 from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, misfit
 from stromboli.api.resources import amount, is_scheduled
 from stromboli.api.validation import field_path, shown
+from stromboli.framework.cluster.tenants import SELECTOR
 from stromboli.kube import storage
 from stromboli.kube.dra import objects as devices
+from stromboli.state import selectors
 from stromboli.state.cluster import object_key
 
 Reader: TypeAlias = Callable[[str], object]
@@ -88,6 +90,7 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
     "Queue": {
         "volcano.sh/hierarchy-weights": _weights,
         "volcano.sh/nodegroup-resource-limits": _limits,
+        SELECTOR: selectors.parsed,
     },
     "Node": {
         "volcano.sh/oversubscription-cpu": readers.surplus,

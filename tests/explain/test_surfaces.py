@@ -14,6 +14,7 @@ import httpx
 import msgspec
 import pytest
 
+from stromboli.api.crds import Queue
 from stromboli.api.decisions import Decision, EmitEvent, SetPodGroupStatus, SetPodUnscheduled, SetQueueStatus
 from stromboli.api.objects import Metadata, PriorityClass
 from stromboli.api.reasons import Actionable
@@ -54,6 +55,12 @@ def together(label: str) -> dict[str, Any]:
     """Beside pods with a label."""
     affinity = apart(label)["affinity"]
     return {"affinity": {"podAffinity": affinity["podAntiAffinity"]}}
+
+
+def named(name: str, **annotations: str) -> Queue:
+    """A queue with annotations that begin with stromboli.io."""
+    said = {f"stromboli.io/{key}": value for key, value in annotations.items()}
+    return Queue.parse({"metadata": {"name": name, "annotations": said}, "spec": {}, "status": {"state": "Open"}})
 
 
 def waits(count: int = 1, in_queue: str = "default", spec: dict[str, Any] | None = None, **pods: Any) -> list[Any]:
@@ -116,6 +123,10 @@ SITUATIONS = {
     "queue missing": Situation(lambda: one(*waits(in_queue="gone")), "QueueNotFound", "user"),
     "queue closed": Situation(
         lambda: state(node("n"), queue("default", state="Closed"), *waits()), "QueueNotOpen", "admin"
+    ),
+    "queue of other namespaces": Situation(
+        lambda: state(node("n"), named("default", namespaces="other"), *waits()),
+        *("NamespaceNotAllowed", "user"),
     ),
     "queue outside the tree": Situation(
         lambda: state(node("n"), queue("root"), queue("default", parent="gone"), *waits()),

@@ -10,6 +10,7 @@ import numpy as np
 from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus
 from stromboli.api.decisions import Bind, Decision, Evict, SetPodGroupStatus, SetQueueStatus
 from stromboli.api.pod_state import PodState
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
@@ -28,6 +29,8 @@ class Decisions:
 
 class FirstFit:
     """Knows no queues but counts the pods in each."""
+
+    queue_rules: Sequence[QueueRule] = ()
 
     def __init__(self, policy: str | None = None) -> None:
         self.policy = policy

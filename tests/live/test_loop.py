@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -12,6 +12,7 @@ from stromboli.live import loop as loops
 from stromboli.live.loop import TickLoop
 from stromboli.live.observer import Observer
 from stromboli.live.settings import Settings
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.cluster import ClusterState
 from stromboli.state.snapshot import Snapshot
 from tests.live.first_fit import Decisions
@@ -22,6 +23,8 @@ TOOK = 0.4
 
 class Slow:
     """Sessions of 0.4 s that reach no end; `then` is called in each, with its number."""
+
+    queue_rules: Sequence[QueueRule] = ()
 
     def __init__(self, clock: Clock, unfinished: bool) -> None:
         self._clock = clock

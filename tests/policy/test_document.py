@@ -15,7 +15,7 @@ from stromboli.api.errors import PolicyError
 from stromboli.engine import Engine
 from stromboli.framework.plugin.base import POINTS
 from stromboli.framework.runtime.participants import WITHOUT_SWITCH, switched
-from stromboli.policy.document import DEFAULT_POLICY, ArgumentModels, load_policy
+from stromboli.policy.document import DEFAULT_POLICY, KEYS, ArgumentModels, load_policy
 from stromboli.policy.model import Policy
 from stromboli.policy.switches import SWITCH_OF_KEY, SWITCHES, WITHOUT_EFFECT
 
@@ -82,7 +82,7 @@ ALL_PLUGINS = (
     "binpack, conformance, drf, gang, network-topology-aware, nodeorder, overcommit, predicates, priority, proportion, "
     "rescheduling"
 )
-TOP_KEYS = "actions, compatibility, configurations, evictions, metrics, provisioning, rules, session, tiers, topology"
+TOP_KEYS = ", ".join(sorted(KEYS))
 PLUGIN_KEYS = ", ".join(sorted(["name", "arguments", "enableHierarchy", *SWITCHES.values()]))
 
 

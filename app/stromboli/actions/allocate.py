@@ -131,7 +131,7 @@ class Allocate(Action):
         if job.pending_phase:
             if "enqueue" in session.policy.actions or job.key in session.view.never_fits:
                 return None
-            closed = session.ask.closed(job.queue)
+            closed = session.ask.shut(job)
             if closed is not None:
                 session.view.trace.job(job.key, closed)
                 return None
@@ -139,7 +139,7 @@ class Allocate(Action):
         pods = competing(session, job)
         if not pods:
             return None
-        invalid = session.ask.job_valid(job) or session.ask.closed(job.queue)
+        invalid = session.ask.job_valid(job) or session.ask.shut(job)
         if invalid is not None:
             session.view.trace.job(job.key, invalid)
             return None

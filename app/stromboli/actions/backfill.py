@@ -43,7 +43,7 @@ class Backfill(Action):
         if stays_together(session, job):
             return []
         pods = [pod for pod in session.view.pending(job) if pod.pod_class.best_effort and not pod.pod_class.gated]
-        why = session.ask.job_valid(job) or session.ask.closed(job.queue)
+        why = session.ask.job_valid(job) or session.ask.shut(job)
         if pods and why is not None:
             session.view.trace.job(job.key, why)
             return []

@@ -60,7 +60,7 @@ class Enqueue(Action):
         return waiting & ~jobs.aside
 
     def _admit(self, session: Session, job: Job) -> None:
-        reason = session.ask.closed(job.queue)
+        reason = session.ask.shut(job)
         permitted = reason is None
         if permitted and job.min_resources is not None:
             permitted, reason = session.ask.job_enqueueable(job)

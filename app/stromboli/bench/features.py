@@ -65,6 +65,12 @@ def _groups(number: int) -> Fields:
     return {"affinity": {"nodeGroupAffinity": affinity}}
 
 
+def _for_namespaces(number: int) -> Fields:
+    listed = ",".join(f"team-{number}-{each}" for each in range(20))
+    selector = "kubernetes.io/metadata.name in (default),!closed"
+    return {"annotations": {"stromboli.io/namespaces": listed, "stromboli.io/namespace-selector": selector}}
+
+
 def _in_tree(number: int) -> Fields:
     path = f"root/part-{number % 10}/team-{number}"
     return {"annotations": {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": "1/2/8"}}
@@ -245,6 +251,10 @@ FEATURES: Mapping[str, Feature] = {
             per_node=20,
         ),
         {"success": 0.5, "tick": 20},
+    ),
+    "queues for namespaces, by label and name": Feature(
+        Trial(pod=_own_size, queue=_for_namespaces, queues=100, groups=10),
+        {"success": 0.3},
     ),
     "nodegroup, 500 groups": Feature(
         Trial(

@@ -164,7 +164,7 @@ def _engine_of(which: Which, service: Located | None, told: Callable[[str], None
 def _fed(engine: Engine, loaded: Loaded, names: list[str] | None) -> Known:
     scheduled = names or scheduler_names(loaded)
     state = ClusterState(scheduled, reads=engine.registry.reads)
-    feed(state, admit(loaded, scheduled))
+    feed(state, admit(loaded, scheduled, rules=engine.policy.queue_rules))
     for line in loaded.problems:
         print(line, file=sys.stderr)
     return Known(engine, state, loaded)

@@ -109,7 +109,7 @@ def _moment(written: str | None) -> float | None:
 def _run_plain(engine: Engine, loaded: Loaded, cycles: int, names: list[str] | None, now: float | None) -> Run:
     scheduled = names or scheduler_names(loaded)
     state = ClusterState(scheduled, reads=engine.registry.reads)
-    feed(state, admit(loaded, scheduled))
+    feed(state, admit(loaded, scheduled, rules=engine.policy.queue_rules))
     return run(engine, state, cycles=cycles, now=now)
 
 

@@ -74,6 +74,6 @@ def _starves(session: Session, job: Job, by_share: bool) -> bool:
 
 def _competes(session: Session, job: Job) -> bool:
     """Whether a job is admitted and can be scheduled."""
-    if job.pending_phase or session.ask.closed(job.queue) is not None:
+    if job.pending_phase or session.ask.shut(job) is not None:
         return False
     return session.attempt(job, lambda: session.ask.job_valid(job) is None, otherwise=False)

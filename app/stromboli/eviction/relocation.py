@@ -191,7 +191,7 @@ class Relocation:
             and preemptable(job.pod_group.metadata)
             # What is moved of a gang below its minimum would not start again by itself.
             and session.ask.job_missing(job) <= job.waiting_count
-            and session.ask.closed(job.queue) is None
+            and session.ask.shut(job) is None
             and not session.kernel.varies(pod)
         )
 

@@ -97,6 +97,8 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     """How the share was found, and what follows from it, in sentences."""
     if not queue.open:
         yield queue_not_open(queue).message
+    if queue.tenants is not None:
+        yield f"takes jobs only of {queue.tenants.told}{_said_by(queue, queue.tenants.queue)}"
     yield from (message for word, message in of_queue(session, queue).items() if word != FIELD_IGNORED)
     guaranteed, kept = session.view.vector(queue.spec.guarantee.resource), _kept(session, queue)
     if gauges.kept is not None and (kept < guaranteed - TOLERANCE).any():
@@ -121,6 +123,10 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
         yield _deserving_nothing(session, queue, gauges)
     elif gauges.gets_nothing_more:
         yield "holds all that it deserves: it gets nothing more until others want less or its share grows"
+
+
+def _said_by(queue: Queue, name: str) -> str:
+    return "" if name == queue.name else f", as queue {name} above it says"
 
 
 def _deserving_nothing(session: Session, queue: Queue, gauges: QueueGauges) -> str:

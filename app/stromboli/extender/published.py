@@ -113,7 +113,7 @@ class Published:
         job, session = self.job(pod), self.session
         if job is None or session.view.pods.state[pod.row] != PodState.Pending or pod.pod_class.gated:
             return False
-        if job.key in session.view.never_fits or session.ask.closed(job.queue) is not None:
+        if job.key in session.view.never_fits or session.ask.shut(job) is not None:
             return False
         return session.ask.job_valid(job) is None and self.gang_can_fit(pod)
 

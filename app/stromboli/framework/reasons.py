@@ -37,6 +37,14 @@ def not_open(queue: Queue) -> str:
     return f"its state is {queue.state or 'not set'}"
 
 
+def namespace_not_allowed(job: Job) -> Reason:
+    """A job whose namespace may not use its queue. Which namespaces may is not for everyone to read."""
+    queue, tenants = job.queue.name, job.queue.tenants
+    above = f", as queue {tenants.queue} above it says" if tenants is not None and tenants.queue != queue else ""
+    message = f"queue {queue} takes no jobs of namespace {job.namespace}{above}"
+    return Reason(Stage.Admission, "NamespaceNotAllowed", message, Actionable.User)
+
+
 def gated(pod: PodRecord) -> Reason:
     """A pod that scheduling gates hold back."""
     gates = ", ".join(gate.name for gate in pod.pod_class.spec.scheduling_gates or ())

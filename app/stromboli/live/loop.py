@@ -16,6 +16,7 @@ from stromboli.api.decisions import Bind, Decision, Evict
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
 from stromboli.live.settings import Settings
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.snapshot import Snapshot
@@ -50,6 +51,10 @@ class Result(Protocol):
 
 class Decider(Protocol):
     """The scheduler as a function of a snapshot and the time in seconds since the epoch."""
+
+    @property
+    def queue_rules(self) -> Sequence[QueueRule]:
+        """By which workloads get their queue."""
 
     def decide(self, snapshot: Snapshot, *, now: float) -> Result: ...
 

@@ -7,7 +7,7 @@ session decides it again. The condition is written once the pods that start toge
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.live.reflector import Reflector
 from stromboli.live.sources import Source
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.cluster import object_key
 from stromboli.workloads import native
 from stromboli.workloads.paths import text
@@ -48,6 +49,8 @@ class NativeGroups:
         self._decided: dict[str, PodGroupStatus] = {}
         #: the priority and the class of the most important pod of each group
         self._classes: dict[str, tuple[int, str]] = {}
+        #: by which groups get their queue
+        self.rules: Sequence[QueueRule] = ()
         self._queue: asyncio.Queue[tuple[str, Object, Callable[[], None]]] = asyncio.Queue()
         mirror.listen("Pod", self._pod_changed)
         mirror.listen("Namespace", self._namespace_changed)
@@ -99,7 +102,7 @@ class NativeGroups:
         namespace = self._mirror.state.objects["Namespace"].get(key.partition("/")[0]) or {}
         _, priority_class = self._classes.get(key, (0, ""))
         try:
-            found = native.completed(PodGroup.parse(native.as_pod_group(obj)), namespace, priority_class)
+            found = native.completed(PodGroup.parse(native.as_pod_group(obj)), namespace, priority_class, self.rules)
         except InvalidObjectError as error:
             self._mirror.set_aside("PodGroup", key, f"{error.path}: {error.problem}")
             return

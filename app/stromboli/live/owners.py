@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from stromboli.api import objects
 from stromboli.live.client import ApiError, Kube, Object, is_name
 from stromboli.live.logs import Logger
 from stromboli.live.versions import is_older, version_of
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.workloads import Family, Kind, Kinds, family_of
 from stromboli.workloads.groups import MOST_OWNERS, controller, manager_of
 
@@ -49,6 +50,8 @@ class Owners:
         #: kinds that may not be read, and until when they are not asked for
         self._forbidden: dict[str, float] = {}
         self._told: set[str] = set()
+        #: by which workloads get their queue
+        self.rules: Sequence[QueueRule] = ()
 
     async def family(self, pod: objects.Pod, inside: Object) -> Family:
         """The workload of a pod inside a namespace. Raises InvalidObjectError for an owner that cannot be read."""
@@ -56,7 +59,7 @@ class Owners:
         others = [each for each in pod.metadata.owner_references or () if each is not manager]
         known = [each for each in others if self.kinds.get(each.api_version, each.kind) and is_name(each.name)]
         beside = [owner for each in known[:_MOST_BESIDE] if (owner := await self._read(namespace, each))]
-        return family_of(pod, await self._up(namespace, manager), self.kinds, beside, inside)
+        return family_of(pod, await self._up(namespace, manager), self.kinds, beside, inside, self.rules)
 
     async def above(self, owner: Object) -> list[Object]:
         """What manages an owner, and so on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -43,13 +43,26 @@ _NOTHING: Mapping[str, str] = {}
 class PodGroupMaker:
     """Follows pods and their owners, and makes and changes PodGroups, a few at a time."""
 
-    def __init__(self, kube: Kube, mirror: Mirror, events: Events, owners: Owners, *, inherit: bool = True) -> None:
-        """Annotations of owners are copied to PodGroups if `inherit`; what they say of gangs counts in any case."""
+    def __init__(
+        self,
+        kube: Kube,
+        mirror: Mirror,
+        events: Events,
+        owners: Owners,
+        want_queue: Callable[[str, str], None],
+        *,
+        inherit: bool = True,
+    ) -> None:
+        """`want_queue` has a queue made below a parent.
+
+        Annotations of owners are copied to PodGroups if `inherit`; what they say of gangs counts in any case.
+        """
         self._kube = kube
         self._mirror = mirror
         self._state = mirror.state
         self._events = events
         self._owners = owners
+        self._want_queue = want_queue
         self._inherit = inherit
         #: uids of what manages pods, or of pods that nothing manages, and of owners that changed
         self._queue: FairQueue[str] = FairQueue(self._namespace)
@@ -220,6 +233,9 @@ class PodGroupMaker:
         samples = {self._key(family, pod): pod for pod in reversed(pods)}
         for key, pod in samples.items():
             if key not in self._made:
+                assigned = family.assigned(pod)
+                if assigned.create and assigned.queue not in self._state.queues:
+                    self._want_queue(assigned.queue, assigned.parent)
                 await self._create(key, self._manifest(family, pod))
                 self._made.add(key)
         if family.uid:
@@ -279,7 +295,8 @@ class PodGroupMaker:
         assert kind is not None
         above = tuple(await self._owners.above(owner))
         inside = self._namespace_object(owner["metadata"].get("namespace"))
-        family = Family(owner, kind, kind.read(owner), self._owners.kinds, above, namespace=inside)
+        rules = self._owners.rules
+        family = Family(owner, kind, kind.read(owner), self._owners.kinds, above, namespace=inside, rules=rules)
         for manager in self._managers.get(uid, ()):
             if manager in self._families:
                 self._families[manager] = family.beneath(self._families[manager])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -135,17 +134,24 @@ def queue_fields(queue: Queue, counts: Counter[str], decided: SetQueueStatus | N
 
 async def ensure_queues(kube: Kube, default_queue: str) -> None:
     """Create the root and the default queue when they are absent. Raises ApiError."""
-    specs: dict[str, dict[str, Any]] = {
-        "root": {"weight": 1, "reclaimable": False},
-        default_queue: {"weight": 1, "reclaimable": True},
-    }
+    specs: dict[str, Object] = {"root": {"reclaimable": False}, default_queue: {}}
     for name, spec in specs.items():
-        manifest = {"apiVersion": SCHEDULING, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
-        try:
-            await kube.persist("POST", f"/apis/{SCHEDULING}/queues", msgspec.json.encode(manifest))
-        except ApiError as error:
-            if not already_exists(error):
-                raise
-        else:
-            await write_state(kube, name, QueueState.Open)
-            log.info("queue created", queue=name)
+        await ensure_queue(kube, name, spec)
+
+
+async def ensure_queue(kube: Kube, name: str, spec: Object) -> None:
+    """Create a queue when it is absent. Raises ApiError."""
+    manifest = {
+        "apiVersion": SCHEDULING,
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"weight": 1, "reclaimable": True, **spec},
+    }
+    try:
+        await kube.persist("POST", f"/apis/{SCHEDULING}/queues", msgspec.json.encode(manifest))
+    except ApiError as error:
+        if not already_exists(error):
+            raise
+    else:
+        await write_state(kube, name, QueueState.Open)
+        log.info("queue created", queue=name)

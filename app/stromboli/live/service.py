@@ -328,7 +328,9 @@ class Service:
         return PolicyFile(path, self._take_up, self._policy_report, folder / "policy.conf" if folder else None)
 
     def _take_up(self, text: str) -> None:
-        self._ticks.decider = self._load(text)
+        decider = self._load(text)
+        self._ticks.decider = decider
+        self._writers.follow(decider.queue_rules)
         self._decidable.set()
         self._ticks.wake()
 

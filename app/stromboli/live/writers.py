@@ -47,6 +47,7 @@ from stromboli.live.settings import Settings
 from stromboli.live.status import StatusWriter, pod_group_fields
 from stromboli.live.unserved import Unserved
 from stromboli.live.volumes import Volumes
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.snapshot import Snapshot
 from stromboli.workloads.native import native_key
 
@@ -105,11 +106,18 @@ class Writers:
         self.native_groups = NativeGroups(kube, mirror)
         self.events.translate = self.native_groups.reference
         self._owners = Owners(kube, settings.kinds)
-        self._pod_groups = PodGroupMaker(kube, mirror, self.events, self._owners, inherit=inherit)
+        self._pod_groups = PodGroupMaker(
+            kube, mirror, self.events, self._owners, self._required_queues.want, inherit=inherit
+        )
 
     def operator(self, credentials: Credentials, kube: Kube) -> Operator:
         """The operator, which hands over queues and workloads as they change; it reads with connections of its own."""
         return Operator(credentials, kube, self._owners, self.queues.seen, self._pod_groups.owner_changed)
+
+    def follow(self, rules: Sequence[QueueRule]) -> None:
+        """Give workloads their queues by rules from now on; those that have one stay there."""
+        self._owners.rules = rules
+        self.native_groups.rules = rules
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Start what can work before the usage of queues has been restored: creating and opening queues."""

@@ -42,7 +42,7 @@ def place_reserved(session: Session) -> None:
 
 def _place_job(session: Session, job: Job) -> Sequence[Place]:
     """Bind pods to the places of their job, or promise them these; returns the places that stay reserved."""
-    if job.pending_phase or session.ask.closed(job.queue) is not None:
+    if job.pending_phase or session.ask.shut(job) is not None:
         return ()
     places, absent = session.keeper.taken[job.key], session.keeper.absent[job.key]
     if session.ask.job_valid(job) is None:
@@ -117,7 +117,7 @@ def _promise_all(session: Session, job: Job, places: Sequence[tuple[PodRecord, i
 
 def _competes(session: Session, job: Job) -> bool:
     waits = job.pending_phase or job.key in session.behind
-    return not waits and session.ask.closed(job.queue) is None and session.ask.job_valid(job) is None
+    return not waits and session.ask.shut(job) is None and session.ask.job_valid(job) is None
 
 
 def _found(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[tuple[PodRecord, int, bool]]:

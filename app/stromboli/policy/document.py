@@ -2,7 +2,7 @@
 
 The file has the format of Volcano's `volcano-scheduler.conf` and is read strictly: a key or value that Volcano ignores
 silently is an error here, reported with its path, the value and the allowed values. All errors are reported together.
-Six keys are Stromboli's own: `compatibility`, `rules`, `evictions`, `provisioning`, `session` and `topology`.
+The keys from `compatibility` on, as `KEYS` has them, are Stromboli's own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stromboli.policy.action_order import remarks
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.model import PluginOption, Policy, Tier
 from stromboli.policy.provisioning import ProvisioningSettings
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.scalars import boolean, validated
 from stromboli.policy.sessions import SessionSettings
@@ -56,6 +57,7 @@ tiers:
 _EVICTIONS, _PROVISIONING, _SESSION = EvictionSettings(), ProvisioningSettings(), SessionSettings()
 _TOPOLOGY = TopologySettings()
 
+_NO_RULE = QueueRule(queue="default")
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
 #: name of a plugin or action -> the model of its arguments, None if it takes none
@@ -77,6 +79,7 @@ KEYS: Mapping[str, str] = {
     "provisioning": "Whether cluster autoscalers are asked for the nodes of whole gangs.",
     "session": "Limits on the work of one session.",
     "topology": "Labels of nodes that say where they are in the network.",
+    "queueRules": "Which [queue](#queue-rules) a workload gets; the first rule that is for it counts.",
 }
 #: the supported keys of `metrics` and their descriptions
 METRICS_KEYS: Mapping[str, str] = {
@@ -159,6 +162,7 @@ class _Reader:
             provisioning=self._settings("provisioning", top.get("provisioning"), _PROVISIONING),
             session=self._settings("session", top.get("session"), _SESSION),
             topology=topology,
+            queue_rules=self._queue_rules(top.get("queueRules")),
             notes=tuple(self.notes),
         )
 
@@ -311,6 +315,10 @@ class _Reader:
             for error in err.errors(include_url=False):
                 self._argument(key, error, type(default))
             return default
+
+    def _queue_rules(self, value: object) -> tuple[QueueRule, ...]:
+        entries = self._entries("queueRules", value, _names(QueueRule))
+        return tuple(self._settings(path, entry, _NO_RULE) for path, entry in entries)
 
     def _rules(self, value: object) -> dict[str, Compatibility]:
         choices = {

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from stromboli.api import duration
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.provisioning import ProvisioningSettings
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.sessions import SessionSettings
 from stromboli.policy.topology import TopologySettings
@@ -65,6 +66,8 @@ class Policy:
     session: SessionSettings = _SESSION
     #: labels of nodes that say where they are in the network
     topology: TopologySettings = _TOPOLOGY
+    #: by which workloads get their queue; without any they are where they say
+    queue_rules: tuple[QueueRule, ...] = ()
     #: keys of the file that have no effect, one line each
     notes: tuple[str, ...] = ()
 

@@ -25,6 +25,7 @@ def document(policy: Policy, rules: Rules) -> dict[str, Any]:
         "provisioning": _arguments(policy.provisioning),
         "session": _arguments(policy.session),
         "topology": _arguments(policy.topology),
+        "queueRules": [_arguments(rule) for rule in policy.queue_rules],
     }
 
 

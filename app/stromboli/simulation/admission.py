@@ -6,7 +6,7 @@ each pod that is in none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from stromboli.api import crds, keys, objects
 from stromboli.api.crds import QueueState
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean, readable
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable, with_defaults
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
@@ -33,17 +34,21 @@ _MOST_HINTS = 20
 
 
 def admit(
-    loaded: Loaded, scheduler_names: Collection[str], missed: Collection[str] = frozenset()
+    loaded: Loaded,
+    scheduler_names: Collection[str],
+    missed: Collection[str] = frozenset(),
+    rules: Sequence[QueueRule] = (),
 ) -> list[tuple[str, Any]]:
     """The loaded objects as a cluster would have them; what it would refuse is added to the problems.
 
-    `missed` are priority classes that are known not to be there.
+    `missed` are priority classes that are known not to be there. Workloads get their queues by `rules`, if there are
+    any.
     """
     priorities = _Priorities(obj for kind, obj in loaded.objects if kind == "PriorityClass")
     runtimes = {obj.metadata.name: obj for kind, obj in loaded.objects if kind == "RuntimeClass"}
     admitted: list[tuple[str, Any]] = []
     namespaces = {obj["metadata"]["name"]: obj for kind, obj in loaded.objects if kind == "Namespace"}
-    groups, natives = _Groups(loaded, namespaces), _NativeGroups(namespaces)
+    groups, natives = _Groups(loaded, namespaces, rules), _NativeGroups(namespaces, rules)
     for kind, obj in loaded.objects:
         if kind == "Pod":
             pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))
@@ -63,7 +68,7 @@ def admit(
     admitted = [(kind, natives.completed(obj) if kind == "PodGroup" else obj) for kind, obj in admitted]
     admitted += [("PodGroup", group) for key, group in groups.made.items() if key not in there]
     loaded.problems += _without_class(loaded, {*priorities.names, *missed})
-    return [*admitted, *_missing_queues(loaded), *_missing_classes(loaded)]
+    return [*admitted, *_missing_queues(loaded, groups.wanted), *_missing_classes(loaded)]
 
 
 def astray(loaded: Loaded) -> Iterator[str]:
@@ -116,14 +121,17 @@ class _Priorities:
 class _Groups:
     """The PodGroups that the service would make."""
 
-    def __init__(self, loaded: Loaded, namespaces: Mapping[str, Any]) -> None:
+    def __init__(self, loaded: Loaded, namespaces: Mapping[str, Any], rules: Sequence[QueueRule]) -> None:
         self._loaded = loaded
         self._namespaces = namespaces
+        self._rules = rules
         self._families: dict[str, Family] = {}
         #: what was told, since the pods of an owner have the same problem
         self._told: set[str] = set()
         #: by key
         self.made: dict[str, crds.PodGroup] = {}
+        #: the parents of queues that rules make, by name
+        self.wanted: dict[str, str] = {}
 
     def joined(self, pod: objects.Pod) -> objects.Pod:
         """A pod in its PodGroup."""
@@ -135,6 +143,9 @@ class _Groups:
             if key not in self.made:
                 manifest = family.manifest(pod)
                 manifest["metadata"]["creationTimestamp"] = meta.creation_timestamp
+                assigned = family.assigned(pod)
+                if assigned.create:
+                    self.wanted[assigned.queue] = assigned.parent
                 made = self.made[key] = crds.PodGroup.parse(manifest, f"Pod {meta.key}: its PodGroup")
                 for line in gate.unread("PodGroup", made):
                     self._tell(f"{workload_of(made) or f'Pod/{meta.name}'} in {meta.namespace}: {line}")
@@ -157,7 +168,7 @@ class _Groups:
             owners = list(owners_of(pod, lambda reference: known.get(reference.uid)))
             beside = [known[uid] for uid in others if uid in known]
             namespace = self._namespaces.get(pod.metadata.namespace or "default")
-            family = family_of(pod, owners, self._loaded.kinds, beside, namespace)
+            family = family_of(pod, owners, self._loaded.kinds, beside, namespace, self._rules)
             if manager is not None:
                 self._families[manager.uid] = family
         return family
@@ -166,8 +177,8 @@ class _Groups:
 class _NativeGroups:
     """What Kubernetes' own PodGroups leave to their namespaces and pods."""
 
-    def __init__(self, namespaces: Mapping[str, Any]) -> None:
-        self._namespaces = namespaces
+    def __init__(self, namespaces: Mapping[str, Any], rules: Sequence[QueueRule]) -> None:
+        self._namespaces, self._rules = namespaces, rules
         #: the priority and the class of the most important pod of each, by key
         self._classes: dict[str, tuple[int, str]] = {}
 
@@ -183,7 +194,7 @@ class _NativeGroups:
         if not native_key(group.key):
             return group
         namespace = self._namespaces.get(group.metadata.namespace) or {}
-        return completed(group, namespace, self._classes.get(group.key, (0, ""))[1])
+        return completed(group, namespace, self._classes.get(group.key, (0, ""))[1], self._rules)
 
 
 def _open(queue: crds.Queue) -> crds.Queue:
@@ -195,12 +206,14 @@ def _open(queue: crds.Queue) -> crds.Queue:
     return queue
 
 
-def _missing_queues(loaded: Loaded) -> Iterator[tuple[str, crds.Queue]]:
-    """The queues that the service makes where there are none."""
+def _missing_queues(loaded: Loaded, wanted: Mapping[str, str]) -> Iterator[tuple[str, crds.Queue]]:
+    """The queues that the service makes where there are none; `wanted` has the parents of those of rules, by name."""
     there = {obj.key for kind, obj in loaded.objects if kind == "Queue"}
-    for name, reclaimable in ((_ROOT_QUEUE, False), (_DEFAULT_QUEUE, True)):
+    specs: dict[str, dict[str, Any]] = {_ROOT_QUEUE: {"reclaimable": False}, _DEFAULT_QUEUE: {}}
+    specs = {**{name: {"parent": parent} if parent else {} for name, parent in wanted.items()}, **specs}
+    for name, spec in specs.items():
         if name not in there:
-            yield "Queue", _open(crds.Queue.parse({"metadata": {"name": name}, "spec": {"reclaimable": reclaimable}}))
+            yield "Queue", _open(crds.Queue.parse({"metadata": {"name": name}, "spec": {"reclaimable": True, **spec}}))
 
 
 def _missing_classes(loaded: Loaded) -> Iterator[tuple[str, objects.PriorityClass]]:

@@ -6,7 +6,7 @@ A document is an object, which is added or, where one of its name is there, laid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.framework.runtime.node_questions import CALL, Watch
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, is_list, load_each, of_list
 from stromboli.state.cluster import ClusterState, object_key
@@ -28,6 +29,8 @@ from stromboli.state.resource_names import resources_of
 
 #: what was written, by where it is from
 Texts: TypeAlias = Mapping[str, str]
+RulesOf: TypeAlias = Callable[[str | None], Sequence[QueueRule]]
+"""The rules of a policy, given as text, by which workloads get their queues; None is the policy in force."""
 
 _DELETE = "delete"
 #: documents, objects, and as many pods of workloads
@@ -64,18 +67,25 @@ def try_changes(texts: Texts, rehearsal: Rehearsal, engine: Callable[[str], Engi
 
     `engine` makes one of a policy. Raises PolicyError, and MistakesError when nothing of the texts can be used.
     """
-    changes = read_changes(texts, rehearsal.state, rehearsal.step)
+
+    def by(policy: str | None) -> Engine:
+        return rehearsal.engine if policy is None else engine(policy)
+
+    changes = read_changes(texts, rehearsal.state, rehearsal.step, lambda policy: by(policy).policy.queue_rules)
     if changes.problems and not (changes.objects or changes.removed or changes.policy):
         raise MistakesError(changes.problems)
-    other = None if changes.policy is None else engine(changes.policy)
+    other = None if changes.policy is None else by(changes.policy)
     found = what_if(rehearsal, changes.apply, engine=other, about=changes.pods)
     return msgspec.structs.replace(found, problems=[*changes.problems, *found.problems])
 
 
-def read_changes(texts: Texts, state: ClusterState, watch: Watch = lambda steps: None) -> Changes:
+def read_changes(
+    texts: Texts, state: ClusterState, watch: Watch = lambda steps: None, rules: RulesOf = lambda policy: ()
+) -> Changes:
     """Read changes to a state from texts of YAML or JSON; what is wrong is in `problems`.
 
-    `watch` is told of the work in steps, and what it raises ends it.
+    `watch` is told of the work in steps, and what it raises ends it. New workloads get their queues by the `rules` of
+    the policy among the texts, or of the one in force.
     """
     out = Changes()
     proposals: list[Proposal] = []
@@ -91,7 +101,7 @@ def read_changes(texts: Texts, state: ClusterState, watch: Watch = lambda steps:
         except DocumentError as error:
             out.problems.append(f"{source}: {error}")
     source = ", ".join(texts)
-    _decode(out, proposals, source, state, watch)
+    _decode(out, proposals, source, state, watch, rules)
     if not (out.objects or out.removed or out.policy or out.problems):
         out.problems.append(f"{source}: no changes")
     return out
@@ -201,7 +211,9 @@ def _merged(known: Any, change: Any) -> Any:
     return rest | {key: _merged(base.get(key), value) for key, value in change.items() if value is not None}
 
 
-def _decode(out: Changes, proposals: list[Proposal], source: str, state: ClusterState, watch: Watch) -> None:
+def _decode(
+    out: Changes, proposals: list[Proposal], source: str, state: ClusterState, watch: Watch, rules: RulesOf
+) -> None:
     changed = len(proposals) + len(out.removed)
     if changed > _MOST:
         out.problems.append(f"{source}: changes {changed:,} objects, more than {_MOST:,}")
@@ -221,11 +233,14 @@ def _decode(out: Changes, proposals: list[Proposal], source: str, state: Cluster
     known = [*classes, *namespaces]
     loaded.objects += [each for each in known if (each[0], object_key(each[1])) not in given]
     before = ((each.before or {}).get("spec") or {} for each in proposals)
-    admitted = admit(loaded, state.scheduler_names, {spec.get("priorityClassName", "") for spec in before})
+    missed = {spec.get("priorityClassName", "") for spec in before}
+    by = rules(out.policy)
+    admitted = admit(loaded, state.scheduler_names, missed, by)
     out.problems += loaded.problems
     for kind, obj in in_order(admitted):
-        # Priority classes, namespaces and queues that are there stay as they are; pods may get a PodGroup.
-        if (kind, object_key(obj)) in given or kind == "PodGroup":
+        # Priority classes, namespaces and queues that are there stay as they are; pods may get a PodGroup, it a queue.
+        new = kind == "PodGroup" or (kind == "Queue" and by and obj.key not in state.queues)
+        if new or (kind, object_key(obj)) in given:
             out.objects.append((kind, obj))
     foreign = [obj for kind, obj in out.objects if kind == "Pod" and not obj.spec.node_name and not state.is_ours(obj)]
     names = ", ".join(sorted(state.scheduler_names))

@@ -26,6 +26,9 @@ _PRIORITY = "volcano.sh/task-priority"
 PREEMPTABLE = "volcano.sh/preemptable"
 #: on a PodGroup: whether none of its pods is evicted without the others
 EVICTED_TOGETHER = "stromboli.io/evicted-together"
+#: on objects that people make and their PodGroups: the user who made them, and the user's groups, one a line
+USER_ANNOTATION = "stromboli.io/user"
+USER_GROUPS_ANNOTATION = "stromboli.io/groups"
 #: a scheduling gate, and the annotation that asks for it: the pod waits until its queue may allocate it
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 #: annotations that are kept with a pod whatever plugins read

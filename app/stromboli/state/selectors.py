@@ -6,6 +6,7 @@ on the columns of numbers that `NodeFacts.label` and `PodFacts.label` give.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
@@ -177,6 +178,31 @@ def of_model(selector: crds.LabelSelector) -> Selector:
     """The selector of a custom resource."""
     requirements = [objects.Requirement(r.key, r.operator, r.values) for r in selector.match_expressions]
     return label_selector(objects.LabelSelector(selector.match_labels, requirements))
+
+
+#: the parts of a written selector, and what each of them may be: a label's name, in words or by itself
+_PARTS = re.compile(r",(?![^()]*\))")
+_NAME = r"([A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
+_AMONG = re.compile(rf"\s*{_NAME}\s+(in|notin)\s*\(([^()]*)\)\s*")
+_EQUAL = re.compile(rf"\s*{_NAME}\s*(==|=|!=)\s*([-A-Za-z0-9_.]*)\s*")
+_THERE = re.compile(rf"\s*(!?)\s*{_NAME}\s*")
+
+
+def parsed(text: str) -> Selector | None:
+    """A label selector as kubectl takes it, such as `team in (a, b),env!=test`; None when it cannot be read."""
+    found = [_requirement_of(part) for part in _PARTS.split(text)]
+    return None if None in found else Selector(tuple(each for each in found if each is not None))
+
+
+def _requirement_of(part: str) -> Requirement | None:
+    if match := _AMONG.fullmatch(part):
+        values = frozenset(value.strip() for value in match[3].split(","))
+        return Requirement(match[1], "In" if match[2] == "in" else "NotIn", values)
+    if match := _EQUAL.fullmatch(part):
+        return Requirement(match[1], "NotIn" if match[2] == "!=" else "In", frozenset((match[3],)))
+    if match := _THERE.fullmatch(part):
+        return Requirement(match[2], "DoesNotExist" if match[1] else "Exists")
+    return None
 
 
 def requirement(raw: objects.Requirement) -> Requirement:

@@ -17,9 +17,11 @@ from stromboli.api.crds import RUN_TIME, SCHEDULING, PodGroup, PodGroupPhase
 from stromboli.api.crds.base import dumped
 from stromboli.api.errors import misfit
 from stromboli.api.quantity import parse
-from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.policy.queue_rules import QueueRule
+from stromboli.state.pods import GROUP_ANNOTATION, USER_ANNOTATION, USER_GROUPS_ANNOTATION
 from stromboli.workloads import said
 from stromboli.workloads.amounts import formatted, min_resources, total, with_requests
+from stromboli.workloads.assignment import Assigned, assigned, made_by
 from stromboli.workloads.gangs import Gang, Role, Workload
 from stromboli.workloads.model import Starts
 from stromboli.workloads.paths import Object, at, described, labels, mapping, text
@@ -84,10 +86,11 @@ def family_of(
     kinds: Kinds | None = None,
     beside: Sequence[Object] = (),
     namespace: Object | None = None,
+    rules: Sequence[QueueRule] = (),
 ) -> Family:
     """The workload of a pod: `owners` are what manages it, what manages that, and so on; `beside` its other owners.
 
-    `namespace` is that of the pod, as far as it is known.
+    `namespace` is that of the pod, as far as it is known; `rules` say the queue, if there are any.
 
     Raises InvalidObjectError for an owner that cannot be read.
     """
@@ -102,7 +105,7 @@ def family_of(
     depth, kind, workload = found
     below, above = tuple(owners[:depth]), tuple(owners[depth + 1 :])
     top = owners[depth] if owners else None
-    return Family(top, kind, workload, kinds, above, below, tuple(beside), namespace or {})
+    return Family(top, kind, workload, kinds, above, below, tuple(beside), namespace or {}, rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,8 @@ class Family:
     beside: tuple[Object, ...] = ()
     #: the namespace of all of them, which may name a queue
     namespace: Object = field(default_factory=dict)
+    #: by which it gets its queue, once: it stays there when labels change
+    rules: Sequence[QueueRule] = ()
     _roles: dict[str, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -168,7 +173,7 @@ class Family:
             "name": self.name(pod),
             "namespace": meta.namespace or "default",
             "ownerReferences": self._references(pod),
-            "annotations": said.inherited(self._owners, like) | self._names(),
+            "annotations": said.inherited(self._owners, like) | self._names() | self._made_by(like),
             "labels": {key: labels(like)[key] for key in said.POD_LABELS if key in labels(like)},
         }
         spec = self._numbers(gang)
@@ -178,6 +183,8 @@ class Family:
         run_time = said.run_time([*self._owners, like], self._where("run_time")) or _lasting(gang)
         if run_time:
             metadata["annotations"] |= {RUN_TIME: run_time}
+        if self.rules:
+            spec["queue"] = self.assigned(pod).queue
         if pod.spec.priority_class_name:
             spec.setdefault("priorityClassName", pod.spec.priority_class_name)
         return {
@@ -187,6 +194,23 @@ class Family:
             "spec": spec,
             "status": {"phase": PodGroupPhase.Pending},
         }
+
+    def assigned(self, pod: objects.Pod) -> Assigned:
+        """The queue of a pod's group by the rules."""
+        like: Object = {"kind": "Pod", "metadata": msgspec.to_builtins(pod.metadata)}
+        everyone = [*self._owners, like]
+        provided = self._said(everyone, self.namespace).get("queue", "")
+        return assigned(self.rules, everyone, made_by([like, *self._upwards]), self.namespace, provided)
+
+    @property
+    def _upwards(self) -> list[Object]:
+        """What manages the pods, what manages that, and so on."""
+        return [*self.below, *([self.owner] if self.owner else ()), *self.above]
+
+    def _made_by(self, like: Object) -> dict[str, str]:
+        """Who made the workload, for limits of users."""
+        user, groups = made_by([like, *self._upwards])
+        return {key: value for key, value in ((USER_ANNOTATION, user), (USER_GROUPS_ANNOTATION, groups)) if value}
 
     @property
     def said(self) -> Object:
@@ -218,6 +242,8 @@ class Family:
         run_time = spec.pop(RUN_TIME, None) or _lasting(gang)
         shown = dumped(now)
         changed: Object = {key: value for key, value in spec.items() if value != shown.get(key)}
+        if self.rules:
+            changed.pop("queue", None)
         # A merge patch keeps keys that are not named.
         for key in ("minResources", "minTaskMember", "networkTopology"):
             if changed.get(key) is not None:

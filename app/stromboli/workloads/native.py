@@ -6,6 +6,7 @@ own: a label or annotation names it. A hard topology constraint stands for the t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,8 +15,10 @@ from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase, PodGroupStat
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.objects import Pod
 from stromboli.api.validation import shown
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.pods import EVICTED_TOGETHER, GROUP_ANNOTATION
 from stromboli.workloads import said
+from stromboli.workloads.assignment import assigned, made_by
 from stromboli.workloads.groups import WORKLOAD_ANNOTATION
 from stromboli.workloads.paths import Object, at, count, described, items, mapping, text
 
@@ -87,15 +90,20 @@ def as_pod_group(native: Object) -> Object:
     return {"apiVersion": SCHEDULING, "kind": "PodGroup", "metadata": metadata, "spec": spec, "status": _seen(native)}
 
 
-def completed(group: PodGroup, namespace: Object, priority_class: str) -> PodGroup:
+def completed(group: PodGroup, namespace: Object, priority_class: str, rules: Sequence[QueueRule] = ()) -> PodGroup:
     """A group with what it leaves open: its queue is that of its namespace, and its priority that of its pods.
 
-    `priority_class` is that of its most important pod, empty where none has one.
+    `priority_class` is that of its most important pod, empty where none has one; `rules`, if any, say the queue.
     """
     spec: dict[str, Any] = {}
     queue = said.first([namespace], said.QUEUE)
-    if queue and "queue" not in group.spec.model_fields_set:
-        spec["queue"] = queue
+    named = group.spec.queue if "queue" in group.spec.model_fields_set else queue
+    if rules:
+        shown = {"namespace", "labels", "annotations"}
+        like: Object = {"metadata": group.metadata.model_dump(mode="json", include=shown)}
+        spec["queue"] = assigned(rules, [like], made_by([like]), namespace, named).queue
+    elif named:
+        spec["queue"] = named
     if priority_class and not group.spec.priority_class_name:
         spec["priority_class_name"] = priority_class
     return group.model_copy(update={"spec": group.spec.model_copy(update=spec)}) if spec else group

@@ -29,6 +29,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* The labels and annotations that name a queue. */}}
+{{- define "stromboli.queueKeys" -}}
+"scheduling.volcano.sh/queue-name", "volcano.sh/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue"
+{{- end }}
+
+{{/* What may name a queue, or is made by somebody: pods, PodGroups and workloads. */}}
+{{- define "stromboli.workloadRules" -}}
+- apiGroups: [""]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [pods, replicationcontrollers]
+- apiGroups: [apps]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [daemonsets, deployments, replicasets, statefulsets]
+- apiGroups: [batch, batch.volcano.sh]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [cronjobs, jobs]
+- apiGroups: [scheduling.volcano.sh, scheduling.k8s.io]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [podgroups]
+{{- range $group, $resources := .Values.workloads }}
+- apiGroups: [{{ $group }}]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [{{ join ", " $resources }}]
+{{- end }}
+{{- end }}
+
 {{/* How the port is spoken to. */}}
 {{- define "stromboli.scheme" -}}
 {{ .Values.tls.secretName | empty | ternary "http" "https" }}

@@ -13,6 +13,7 @@ from stromboli.framework.runtime.participants import switched
 from stromboli.policy.document import KEYS, METRICS_KEYS
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.provisioning import ProvisioningSettings
+from stromboli.policy.queue_rules import QueueRule
 from stromboli.policy.rules import SIDES
 from stromboli.policy.sessions import SessionSettings
 from stromboli.policy.switches import SWITCHES, WITHOUT_EFFECT
@@ -60,6 +61,10 @@ def _provisioning() -> str:
     return _settings(ProvisioningSettings)
 
 
+def _queue_rules() -> str:
+    return _settings(QueueRule)
+
+
 def _session() -> str:
     return _settings(SessionSettings)
 
@@ -96,5 +101,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "provisioning": _provisioning,
     "session": _session,
     "topology": _topology,
+    "queueRules": _queue_rules,
     "rules": _rules,
 }

@@ -12,7 +12,8 @@ from stromboli.api.validation import nearest
 from stromboli.explain.rehearsal import pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import group_of, respec, set_group, set_queue
-from stromboli.framework.cluster.job import Queue, lineage
+from stromboli.framework.cluster.job import Job, Queue, lineage
+from stromboli.framework.cluster.tenants import NAMESPACES
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 from stromboli.workloads.names import in_queue
@@ -78,11 +79,37 @@ def queues(case: Case) -> Iterator[Candidate]:
     name = case.job.queue.name
     if reason == "QueueNotOpen":
         yield _reopen(case.job.queue, case)
+    if reason == "NamespaceNotAllowed":
+        yield from _for_namespace(case, case.job)
     if reason == "QueueNotALeaf":
         for child in [queue.name for queue in view.queues.values() if queue.parent == name and queue.open][:MOST_ALIKE]:
             yield Candidate(in_queue(group_of(state, key), child), "user", set_group(key, queue=child))
     if reason == "QueueMisconfigured":
         yield Candidate(f"set parent: root in queue {name}", "admin", set_queue(name, parent="root"))
+
+
+def _for_namespace(case: Case, job: Job) -> Iterator[Candidate]:
+    """The queues that a job's namespace may use, and its namespace among those that may use its queue."""
+    queues, state, tenants = case.session.view.queues, case.rehearsal.state, job.queue.tenants
+    parents = {queue.parent for queue in queues.values()} | {"root"}
+    for queue in [queue for queue in queues.values() if queue.open and queue.name not in parents]:
+        if queue.tenants is None or queue.tenants.include(job.namespace):
+            words = in_queue(group_of(state, job.key), queue.name)
+            yield Candidate(words, "user", set_group(job.key, queue=queue.name))
+            break
+    if tenants is not None:
+        yield Candidate(
+            f"add {job.namespace} to the annotation {NAMESPACES} of queue {tenants.queue}",
+            "admin",
+            partial(_allow, queue=tenants.queue, namespace=job.namespace),
+        )
+
+
+def _allow(state: ClusterState, queue: str, namespace: str) -> None:
+    found = state.queues[queue]
+    named = ",".join(filter(None, (found.metadata.annotations.get(NAMESPACES, ""), namespace)))
+    metadata = found.metadata.model_copy(update={"annotations": {**found.metadata.annotations, NAMESPACES: named}})
+    state.upsert("Queue", found.model_copy(update={"metadata": metadata}))
 
 
 def _reopen(queue: Queue, case: Case) -> Candidate:

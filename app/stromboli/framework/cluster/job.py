@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Protocol
 
 import numpy as np
 
@@ -28,6 +29,21 @@ _ready, _valid, _scheduled = itemgetter(*_READY), itemgetter(*_VALID), itemgette
 _allocated = itemgetter(*map(int, ALLOCATED_STATES))
 
 
+class Namespaces(Protocol):
+    """Those that may use a queue."""
+
+    @property
+    def queue(self) -> str:
+        """The queue that says so."""
+
+    @property
+    def told(self) -> str:
+        """Them in words."""
+
+    def include(self, namespace: str) -> bool:
+        """Whether a namespace is one of them."""
+
+
 @dataclass(slots=True, eq=False)
 class Queue:
     """A queue in a session."""
@@ -47,6 +63,8 @@ class Queue:
     indices: Rows = field(default_factory=lambda: NO_ROWS)
     #: the nearest queue above it that is closed or closing, which closes it, too
     closed_by: Queue | None = None
+    #: the namespaces that may use it; None for all
+    tenants: Namespaces | None = None
 
     @property
     def jobs(self) -> list[Job]:

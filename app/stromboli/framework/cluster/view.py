@@ -25,6 +25,7 @@ from stromboli.framework.cluster.nodes import Nodes, read_only
 from stromboli.framework.cluster.shard import Shard
 from stromboli.framework.cluster.subgroups import make_sub_jobs
 from stromboli.framework.cluster.tally import ALLOCATED
+from stromboli.framework.cluster.tenants import restrict, strangers
 from stromboli.framework.cluster.topology import Topology, has_topology, locate, topology
 from stromboli.framework.cluster.trace import Trace
 from stromboli.policy.model import Policy
@@ -84,6 +85,7 @@ class View:
         self.queues: dict[str, Queue] = _queues(snapshot, self._job_at)
         if rules.closed_queue:
             _close_below(self.queues)
+        restricted = restrict(self.queues, snapshot.objects.get("Namespace", {}))
         #: whether the number of pods counts in what queues may have, like any resource
         self.counts_pods = rules.pods_of_queues and _name_pods(self.queues.values())
         #: by key, and as columns
@@ -101,8 +103,10 @@ class View:
         self.terminating: Matrix | None = self._terminating() if rules.terminating else None
         #: which queues were closed, or are below one that was; one that was never opened is about to be
         self.closed: Mask = self._closed_queues()
-        #: which jobs get nothing more, since their queue was closed
+        #: which jobs get nothing more, since their queue was closed or is not for their namespace
         self.shut: Mask = self.closed[self.jobs.queue]
+        if restricted:
+            self.shut = self.shut | strangers(self.jobs, self.queues.values())
         if self.shut.any():
             self.job_requested[self.shut] = self.job_allocated[self.shut]
         #: pods for which their queues keep what they ask for, since their gates were lifted

@@ -128,9 +128,13 @@ class Questions:
 
     # -- shares ------------------------------------------------------------------------------------------------------
 
-    def closed(self, queue: Queue) -> Reason | None:
-        """Why a queue takes nothing new, for actions that ask no plugin about it."""
-        return reasons.queue_not_open(queue) if self._rules.closed_queue and not queue.open else None
+    def shut(self, job: Job) -> Reason | None:
+        """Why the queue of a job takes nothing new of it, for actions that ask no plugin about it."""
+        queue = job.queue
+        if self._rules.closed_queue and not queue.open:
+            return reasons.queue_not_open(queue)
+        allowed = queue.tenants is None or queue.tenants.include(job.namespace)
+        return None if allowed else reasons.namespace_not_allowed(job)
 
     def overused(self, queue: Queue) -> Reason | None:
         """Why a queue gets nothing more."""

@@ -1,0 +1,95 @@
+"""Which queue a workload gets by the rules of a policy, and who made it.
+
+Who made an object is what a mutating admission policy of the chart writes on it, which users cannot forge. Objects that
+controllers make are theirs for whom these act, so the nearest user above a pod counts: a reference to somebody else's
+object lends no rights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from stromboli.policy.queue_rules import PLACEHOLDER, QueueRule
+from stromboli.state.pods import USER_ANNOTATION, USER_GROUPS_ANNOTATION
+from stromboli.workloads import said
+from stromboli.workloads.paths import Object, notes, text
+
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
+#: where no rule is for a workload
+_OTHERWISE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A queue, and the one above it if it is to be made."""
+
+    queue: str
+    create: bool = False
+    parent: str = ""
+
+
+def made_by(upwards: Iterable[Object]) -> tuple[str, str]:
+    """The user who made a workload, and the groups, one a line; `upwards` are a pod, what manages it, and so on."""
+    for obj in upwards:
+        user = notes(obj).get(USER_ANNOTATION)
+        if isinstance(user, str) and user:
+            groups = notes(obj).get(USER_GROUPS_ANNOTATION)
+            return user, groups if isinstance(groups, str) else ""
+    return "", ""
+
+
+def assigned(
+    rules: Sequence[QueueRule], everyone: Sequence[Object], made_by: tuple[str, str], namespace: Object, provided: str
+) -> Assigned:
+    """The queue of a workload by the first rule that is for it.
+
+    `everyone` has what speaks for it, in that order; `provided` is the queue that it or its namespace names, or empty.
+    """
+    user, groups = made_by
+    inside = text(everyone[0], "metadata.namespace") or "default"
+    asked = _Asked(
+        [*everyone, namespace], {"provided": provided, "namespace": _as_name(inside), "user": _as_name(user)}
+    )
+    for rule in rules:
+        meant = (
+            _among(rule.namespaces, [inside])
+            and _among(rule.users, [user])
+            and _among(rule.groups, groups.split("\n"))
+            and all(asked.label(key) == value for key, value in rule.labels.items())
+        )
+        queue = asked.filled(rule.queue) if meant else ""
+        if queue:
+            return Assigned(queue, rule.create, rule.parent)
+    return Assigned(_OTHERWISE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    everyone: Sequence[Object]
+    known: dict[str, str]
+
+    def label(self, key: str) -> str:
+        """The value of a label or annotation; empty for none."""
+        return said.first(self.everyone, (key,))
+
+    def filled(self, queue: str) -> str:
+        """A queue's name with all that stands for something; empty if something is not known."""
+        named = PLACEHOLDER.findall(queue)
+        values = [self.known.get(name) or _as_name(self.label(name.partition(":")[2])) for name in named]
+        if not all(values):
+            return ""
+        remaining = iter(values)
+        return PLACEHOLDER.sub(lambda _: next(remaining), queue)
+
+
+def _among(patterns: Sequence[str], names: Iterable[str]) -> bool:
+    """Whether a name matches one of some patterns, or there are none."""
+    return not patterns or any(name and fnmatchcase(name, pattern) for pattern in patterns for name in names)
+
+
+def _as_name(value: str) -> str:
+    """A value as a part of an object's name."""
+    return _NOT_IN_NAMES.sub("-", value.lower()).strip("-")
