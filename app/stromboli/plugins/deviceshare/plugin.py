@@ -77,6 +77,9 @@ class DeviceShare(Plugin):
     def varies_on_node(self, pod: PodRecord) -> bool:
         return self._wants(pod)
 
+    def by_class(self, pod: PodRecord) -> bool:
+        return not self._wants(pod) or not (self._rules(pod) or is_apart_from_its_group(pod))
+
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         if self._wants(pod):
             without = self._holdings.inventories.numbers[nodes.rows] < 0

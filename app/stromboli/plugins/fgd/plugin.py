@@ -100,6 +100,9 @@ class Fgd(Plugin):
     def varies_on_node(self, pod: PodRecord) -> bool:
         return self._sharing.wants(pod)
 
+    def by_class(self, pod: PodRecord) -> bool:
+        return True
+
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         if self._sharing.wants(pod):
             without = self._holdings.inventories.numbers[nodes.rows] < 0
