@@ -37,11 +37,11 @@ CORES = "volcano.sh/vgpu-cores"
 REGISTER = "volcano.sh/node-vgpu-register"
 IDS = "volcano.sh/vgpu-ids-new"
 _MODE = "volcano.sh/vgpu-mode"
-_USE_TYPE, _NO_TYPE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
+USE_TYPE, _NO_TYPE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
 _USE_ID, _NO_ID = "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid"
 _GROUP_POLICY = "volcano.sh/vgpu-podgroup-policy"
 #: annotations of a pod that say which cards it may have
-_CHOSEN_BY = (_MODE, _USE_ID, _NO_ID, _USE_TYPE, _NO_TYPE)
+_CHOSEN_BY = (_MODE, _USE_ID, _NO_ID, USE_TYPE, _NO_TYPE)
 CHOICES = (*_CHOSEN_BY, _GROUP_POLICY)
 _TYPE = "NVIDIA"
 _HAMI, _MIG = "hami-core", "mig"
@@ -79,7 +79,7 @@ class ByTypeAndId:
         """What annotations say; None when they allow all cards."""
         if annotations.keys().isdisjoint(_CHOSEN_BY):
             return None
-        use_types = annotations.get(_USE_TYPE)
+        use_types = annotations.get(USE_TYPE)
         return cls(
             annotations.get(_MODE),
             None if use_types is None else tuple(use_types.upper().split(",")),

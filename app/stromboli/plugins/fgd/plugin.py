@@ -14,7 +14,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, Mask, Rows, Vector
 from stromboli.devices.cards import Cards, Choice, Plan, Slice, enough
 from stromboli.devices.holdings import Holdings
-from stromboli.devices.vgpu import CHOICES, IDS, ByTypeAndId, Request, Virtual, fitting_cards
+from stromboli.devices.vgpu import CHOICES, IDS, USE_TYPE, ByTypeAndId, Request, Virtual, fitting_cards
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Filters, Passing, Plugin
@@ -26,7 +26,6 @@ from stromboli.plugins.fgd.typical import Worth, typical_pods
 from stromboli.state.pods import PodRecord, PodTable
 from stromboli.state.reads import Reads
 
-_USE_TYPE = "nvidia.com/use-gputype"
 #: states of pods that count as usual
 _SEEN = tuple(state for state in PodState if state not in (PodState.Succeeded, PodState.Failed, PodState.Unknown))
 _BY_STOCK: Mapping[str, Callable[[Stock], Score]] = {
@@ -55,7 +54,7 @@ class TypicalPod(Arguments):
     def asked(self) -> Wanted:
         """What it asks for, of cards that have a thousandth of their memory for each."""
         request = Request(self.cards, 0, None, 0) if self.cards else None
-        choice = ByTypeAndId.read({_USE_TYPE: self.types}) if self.types else None
+        choice = ByTypeAndId.read({USE_TYPE: self.types}) if self.types else None
         return Wanted(float(self.cpu), request, choice, share=self.part)
 
 
@@ -89,9 +88,8 @@ class Fgd(Plugin):
         self._holdings = Holdings(view, self._sharing)
         self._stock = Stock(view, self._sharing, self._holdings)
         self._holdings.count_running(self._plan)
-        if self.arguments.score == "clustering":
-            for row in np.unique(self._holdings.parts.pods).tolist():
-                self._count(view.record(row), 1)
+        for row in np.unique(self._holdings.parts.pods).tolist() if self.arguments.score == "clustering" else ():
+            self._count(view.record(row), 1)
         random = self.arguments.score == "random"
         self.silent = frozenset(("node_order",) if random else ("batch_node_order",))
         if self.arguments.weight == 0:
@@ -112,7 +110,6 @@ class Fgd(Plugin):
         asked = self._asked(pod)
         if not asked.cards and not self._score.scores_all:
             return None
-        self._stock.refresh()
         cpu = nodes.allocatable[CPU] - nodes.used[CPU]
         found = self._score.of_nodes(asked, nodes.rows, cpu, self._fitting(asked, nodes.rows))
         return found if self.arguments.weight == 1 else found * float(self.arguments.weight)
@@ -143,6 +140,9 @@ class Fgd(Plugin):
             self._count(pod, -1)
 
     def _count(self, pod: PodRecord, sign: int) -> None:
+        """Count a pod by its number of cards, where the score asks for that."""
+        if self.arguments.score != "clustering":
+            return
         node, plan = self._holdings.holding(pod)
         if plan:
             self._stock.count(self._asked(pod), node, sign)
@@ -190,20 +190,27 @@ class Fgd(Plugin):
 
     def _fitting(self, asked: Wanted, rows: Rows) -> Mask:
         """The cards of some nodes of which enough is left for a request, shape (rows, cards)."""
-        cards, request = self._cards(asked, rows), asked.request
+        self._stock.refresh()
+        request, choice = asked.request, asked.choice
         if request is None:
-            return np.zeros_like(cards.there)
+            return np.zeros((len(rows), self._stock.left.shape[1]), np.bool_)
+        if request.percentage is None and not request.cores:
+            fitting: Mask = self._stock.room[rows] >= request.memory
+            return fitting if choice is None else fitting & self._chosen(choice)[rows]
+        cards = self._cards(asked, rows)
         return fitting_cards(cards, request.memory_of(cards), request.cores)
 
     def _cards(self, asked: Wanted, rows: Rows) -> Cards:
         """The cards of some nodes that a pod may have."""
-        cards, choice = self._holdings.cards.of(rows), asked.choice
-        if choice is None:
-            return cards
-        allowed = self._allowed.get(choice)
-        if allowed is None:
-            allowed = self._allowed[choice] = self._holdings.fleet.chosen(choice)
-        return cards.among(allowed[rows])
+        cards = self._holdings.cards.of(rows)
+        return cards if asked.choice is None else cards.among(self._chosen(asked.choice)[rows])
+
+    def _chosen(self, choice: Choice) -> Mask:
+        """The cards that pods with a choice may have, shape (nodes, cards)."""
+        found = self._allowed.get(choice)
+        if found is None:
+            found = self._allowed[choice] = self._holdings.fleet.chosen(choice)
+        return found
 
     def _plan(self, pod: PodRecord, node: int) -> Plan | None:
         """The slices that a pod gets on a node, which counts it already; None where cards do not suffice."""
@@ -211,7 +218,6 @@ class Fgd(Plugin):
         request = asked.request
         if request is None or asked.several:
             return self._sharing.draft(pod, self._cards(asked, row)).plan(0)
-        self._stock.refresh()
         fits = self._fitting(asked, row)
         cards = np.flatnonzero(fits[0])[: asked.cards].tolist()
         if len(cards) < asked.cards:

@@ -77,6 +77,8 @@ class Stock:
         self.kinds: list[Kind] = [*kinds.values, Kind("", 0)]
         #: thousandths of each card
         self.left: Counts = _left(holdings.cards)
+        #: memory of each card for pods that ask for no compute, -1 where they get none
+        self.room: Counts = _room(holdings.cards)
         self.there: Mask = holdings.cards.there
         #: the most that a node has of each
         self.most_cpu = float(view.nodes.allocatable[CPU].max(initial=1.0))
@@ -101,7 +103,8 @@ class Stock:
         log = self._holdings.log
         if self._seen < len(log):
             for node in set(log[self._seen :]):
-                self.left[node] = _left(self._holdings.cards.of(slice(node, node + 1)))[0]
+                cards = self._holdings.cards.of(slice(node, node + 1))
+                self.left[node], self.room[node] = _left(cards)[0], _room(cards)[0]
             self._seen = len(log)
 
     def parts(self, wanted: Wanted, rows: Rows) -> Rows:
@@ -132,4 +135,10 @@ def _left(cards: Cards) -> Counts:
     """What is left of cards in thousandths: of memory or of compute, whichever is less; 0 of those that are full."""
     memory = np.maximum(cards.memory, 1)
     left = np.minimum(np.rint(CARD * (memory - cards.used_memory) / memory), (100 - cards.used_cores) * 10)
-    return np.where(cards.there & (cards.users < cards.seats), np.clip(left, 0, CARD), 0).astype(np.int64)
+    found = np.where(cards.there & (cards.users < cards.seats), np.clip(left, 0, CARD), 0)
+    return np.ascontiguousarray(found, np.int64)
+
+
+def _room(cards: Cards) -> Counts:
+    open_ = cards.there & (cards.users < cards.seats) & (cards.used_cores != 100)
+    return np.ascontiguousarray(np.where(open_, cards.memory - cards.used_memory, -1), np.int64)
