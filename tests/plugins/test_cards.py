@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from stromboli.devices import cards
 from stromboli.devices.card_parts import CardParts
 from stromboli.devices.cards import Cards, Fleet, Inventory, InventoryIndex, Sharing
-from stromboli.plugins.deviceshare.gpu import SharedMemory, WholeCards
 from stromboli.devices.vgpu import Virtual
+from stromboli.plugins.deviceshare.gpu import SharedMemory, WholeCards
 from stromboli.state.columns import Column
 from tests import builders
 from tests.plugins.card_oracle import Card, Request, shared, virtual, whole

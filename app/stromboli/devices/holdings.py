@@ -31,12 +31,14 @@ class Holdings:
         #: what pods got or lost in this session, by row: the node and the slices
         self._held: dict[int, tuple[int, Plan]] = {}
         self.parts = self._running()
-
-    def count_running(self, plan: Callable[[PodRecord, int], Plan | None]) -> None:
-        """Count what pods on the nodes hold. Once, at the start; `plan` says what a pod would get on a node."""
-        view = self._view
         self.parts.count_into(self.cards)
-        # Bindings whose annotations have not come back yet: what they would get is what they most likely got.
+
+    def count_coming(self, plan: Callable[[PodRecord, int], Plan | None]) -> None:
+        """Count bindings whose annotations have not come back yet, once, at the start.
+
+        What they would get is what they most likely got; `plan` says what a pod would get on a node.
+        """
+        view = self._view
         coming = self._on_node() & (view.pods.state == _BINDING)
         coming[self.parts.pods] = False
         for pod in view.records(np.flatnonzero(coming)):

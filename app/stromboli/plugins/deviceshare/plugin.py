@@ -72,7 +72,7 @@ class DeviceShare(Plugin):
         self._allowed: Recent[Choice, Mask] = Recent(_MOST_ANSWERS)
         if self._sharing is not None:
             self._holdings = Holdings(view, self._sharing)
-            self._holdings.count_running(self._plan)
+            self._holdings.count_coming(self._plan)
 
     def varies_on_node(self, pod: PodRecord) -> bool:
         return self._wants(pod)

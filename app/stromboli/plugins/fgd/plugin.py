@@ -87,7 +87,7 @@ class Fgd(Plugin):
         self._allowed: dict[Choice, Mask] = {}
         self._holdings = Holdings(view, self._sharing)
         self._stock = Stock(view, self._sharing, self._holdings)
-        self._holdings.count_running(self._plan)
+        self._holdings.count_coming(self._plan)
         for row in np.unique(self._holdings.parts.pods).tolist() if self.arguments.score == "clustering" else ():
             self._count(view.record(row), 1)
         random = self.arguments.score == "random"
