@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.plugins.deviceshare import cards
-from stromboli.plugins.deviceshare.card_parts import CardParts
-from stromboli.plugins.deviceshare.cards import Cards, Fleet, Inventory, InventoryIndex, Sharing
+from stromboli.devices import cards
+from stromboli.devices.card_parts import CardParts
+from stromboli.devices.cards import Cards, Fleet, Inventory, InventoryIndex, Sharing
+from stromboli.devices.vgpu import Virtual
 from stromboli.plugins.deviceshare.gpu import SharedMemory, WholeCards
-from stromboli.plugins.deviceshare.vgpu import Virtual
 from stromboli.state.columns import Column
 from tests import builders
 from tests.plugins.card_oracle import Card, Request, shared, virtual, whole

@@ -48,7 +48,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "plugins": {"new": "plugins:new", "check": "plugins:check"},
     "crds": {"print": "crds:print_", "diff": "crds:diff", "apply": "crds:apply"},
     "config": {"check": "config:check", "show": "config:show", "default": "config:default"},
-    "lab": {"generate": "lab:generate"},
+    "lab": {"generate": "lab:generate", "run": "lab_run:run"},
     "bench": {"engine": "bench:engine", "matrix": "matrix:matrix"},
 }
 

@@ -223,6 +223,9 @@ class NodeOrder(Plugin):
             or (weights.selector_spread and is_spread(pod))
         )
 
+    def by_class(self, pod: PodRecord) -> bool:
+        return not self.varies_on_node(pod)
+
     def on_allocate(self, operation: Operation) -> None:
         self._placed.add(operation)
         self._amounts.change(operation, 1)

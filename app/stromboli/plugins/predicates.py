@@ -168,6 +168,9 @@ class Predicates(Plugin):
     def varies_on_node(self, pod: PodRecord) -> bool:
         return self._scope(pod) is Scope.OnNode
 
+    def by_class(self, pod: PodRecord) -> bool:
+        return self._scope(pod) is Scope.Nowhere
+
     def _scope(self, pod: PodRecord) -> Scope:
         """The pods that a pod's answers depend on."""
         asked, changes, scope = self._asked

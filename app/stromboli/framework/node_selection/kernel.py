@@ -92,7 +92,7 @@ class Kernel(NodeQuestions):
         if self.watch is not None:
             self.watch(CALL)
         key: Hashable = self.identity(pod)
-        if local:
+        if local and not self.by_class(pod):
             # What others ask of a pod, and what it asks of those near it, tells it apart from its class.
             key = key, pod.namespace, pod.job, frozenset(pod.labels.items())
         board = self._boards.get(key)

@@ -57,7 +57,7 @@ class Hints:
 
         Such pods are placed one at a time, too, and only nodes where something changed are asked about again.
         `batch_node_order` may depend on more, since it is asked each time. Pods of a class share what was answered when
-        they agree in `identity`, labels, namespace and job.
+        they agree in `identity`, labels, namespace and job; see `by_class`.
         """
         raise NotImplementedError
 
@@ -86,6 +86,15 @@ class Hints:
 
         What is known of one node is then said of others, while no pod was evicted or promised a place. Asked once for
         a class.
+        """
+        raise NotImplementedError
+
+    @combines(Combination.AllPlugins, about=("varies_on_node",))
+    def by_class(self, pod: PodRecord) -> bool:
+        """Whether what it says of nodes for this pod follows from the pod's class and `identity` and from the pods that
+        are there, and not from its labels, namespace or job as well.
+
+        Pods of a class that vary on nodes then share what is known of nodes, whatever job they are of.
         """
         raise NotImplementedError
 

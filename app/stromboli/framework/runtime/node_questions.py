@@ -173,6 +173,10 @@ class NodeQuestions:
         """Whether nodes with the same amounts have the same score."""
         return self._points.flag("by_amounts", pod)
 
+    def by_class(self, pod: PodRecord) -> bool:
+        """Whether pods that vary on nodes share answers with all others of their identity."""
+        return self._points.flag("by_class", pod)
+
     def one_by_one(self, pod: PodRecord) -> bool:
         """Whether a placement changes the score of its node in more than the amounts."""
         return self._points.flag("one_by_one", pod)

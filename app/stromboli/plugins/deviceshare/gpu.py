@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from stromboli.api import readers
 from stromboli.api.objects import PodSpec
 from stromboli.api.resources import Mask
-from stromboli.plugins.deviceshare.cards import (
+from stromboli.devices.cards import (
     LARGEST,
     MOST_CARDS,
     Card,

@@ -10,32 +10,20 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
 from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.devices.cards import Cards, Choice, Plan, Sharing
+from stromboli.devices.holdings import Holdings
+from stromboli.devices.vgpu import CHOICES, IDS, Virtual, is_apart_from_its_group
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin
 from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.framework.recent import Recent
-from stromboli.plugins.deviceshare.card_parts import CardParts
-from stromboli.plugins.deviceshare.cards import (
-    Cards,
-    Choice,
-    Fleet,
-    GrantIndex,
-    Inventory,
-    InventoryIndex,
-    Plan,
-    Sharing,
-)
 from stromboli.plugins.deviceshare.gpu import INDEX, SharedMemory, WholeCards
-from stromboli.plugins.deviceshare.vgpu import CHOICES, IDS, Virtual, is_apart_from_its_group
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
-_ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
-_BINDING = int(PodState.Binding)
 #: answers that are kept up to date; one that was dropped is found anew
 _MOST_ANSWERS = 64
 #: so many nodes are looked at one by one; what is known of so many kinds of them is kept
@@ -81,25 +69,21 @@ class DeviceShare(Plugin):
     def open(self, view: View) -> None:
         self._view = view
         self._sharing = _sharing(self.arguments, repaired=view.rules.devices)
-        #: what pods got or lost in this session, by row: the node and the slices
-        self._held: dict[int, tuple[int, Plan]] = {}
-        #: nodes whose cards changed, in the order in which they did
-        self._log: list[int] = []
         self._answers: Recent[Hashable, _Answer] = Recent(_MOST_ANSWERS)
         self._allowed: Recent[Choice, Mask] = Recent(_MOST_ANSWERS)
         if self._sharing is not None:
-            kind = type(self._sharing)
-            self._inventories = view.nodes.facts.column(kind, self._sharing.inventory)
-            self._fleet = self._inventories.derived(Fleet)
-            self._cards = self._fleet.cards()
-            self._count_running(self._sharing, self._inventories.index(InventoryIndex))
+            self._holdings = Holdings(view, self._sharing)
+            self._holdings.count_coming(self._plan)
 
     def varies_on_node(self, pod: PodRecord) -> bool:
         return self._wants(pod)
 
+    def by_class(self, pod: PodRecord) -> bool:
+        return not self._wants(pod) or not (self._rules(pod) or is_apart_from_its_group(pod))
+
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         if self._wants(pod):
-            without = self._inventories.numbers[nodes.rows] < 0
+            without = self._holdings.inventories.numbers[nodes.rows] < 0
             yield (
                 Passing("node(s) didn't have enough free on their devices"),
                 without | self._answer(pod).fits[nodes.rows],
@@ -113,81 +97,33 @@ class DeviceShare(Plugin):
 
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
         """What goes on the pod with its binding."""
-        held_on, plan = self._held.get(pod.row, (-1, ()))
-        inventory = self._inventory(node)
-        if self._sharing is None or held_on != node or inventory is None:
+        if self._sharing is None:
+            return {}
+        held_on, plan = self._holdings.held(pod)
+        inventory = self._holdings.inventory(node)
+        if held_on != node or inventory is None:
             return {}
         return self._sharing.annotations(plan, inventory, self._view.nodes.name(node), self._view.time())
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
     def on_allocate(self, operation: Operation) -> None:
+        if self._sharing is None:
+            return
         for pod, node in zip(operation.pods, operation.nodes, strict=True):
             if operation.kind is Kind.Evict:
-                self._hold(pod, *self._holding(pod))
-            elif self._wants(pod) and self._inventory(node) is not None:
-                self._hold(pod, node, self._plan(pod, node) or ())
+                self._holdings.hold_again(pod)
+            elif self._wants(pod) and self._holdings.inventory(node) is not None:
+                self._holdings.hold(pod, node, self._plan(pod, node) or ())
 
     def on_deallocate(self, operation: Operation) -> None:
-        for pod in operation.pods:
-            node, plan = self._holding(pod)
-            if node >= 0 and plan and self._sharing is not None and self._sharing.frees(pod):
-                self._held[pod.row] = node, plan
-                self._take(pod, node, plan, -1)
-
-    def _hold(self, pod: PodRecord, node: int, plan: Plan) -> None:
-        if plan:
-            self._held[pod.row] = node, plan
-            self._take(pod, node, plan, 1)
-
-    def _take(self, pod: PodRecord, node: int, plan: Plan, sign: int) -> None:
-        for part in (part for container in plan for part in container):
-            self._cards.take(node, part, sign)
-            self._parts.change(pod.row, node, part.card, sign)
-        self._log.append(node)
-
-    def _holding(self, pod: PodRecord) -> tuple[int, Plan]:
-        """What a pod has or had in this session, or held before; no slices for none."""
-        if self._sharing is None:
-            return -1, ()
-        known = self._held.get(pod.row)
-        if known is None:
-            parts = self._parts.of(pod.row)
-            slices = self._parts.slices(parts)
-            known = (int(self._parts.nodes[parts.start]), (slices,)) if slices else (-1, ())
-        return known
-
-    def _count_running(self, sharing: Sharing, index: InventoryIndex) -> None:
-        """Note what pods on the nodes hold."""
-        pods = self._view.pods
-        grants = self._view.snapshot.pod_facts.column((type(sharing), "grant"), sharing.grant)
-        on_node = _ON_NODE[pods.state] & (pods.node >= 0)
-        on_node[on_node] = self._inventories.numbers[pods.node[on_node]] >= 0
-        rows = np.flatnonzero(on_node & (grants.numbers >= 0))
-        pod, parts = grants.index(GrantIndex).parts(grants.numbers[rows], index)
-        rows = rows[pod]
-        nodes = pods.node[rows].astype(np.intp)
-        cards = self._fleet.locate(nodes, parts[:, 0])
-        found = cards >= 0
-        self._parts = CardParts(rows[found], nodes[found], cards[found], parts[found, 1:])
-        self._parts.count_into(self._cards)
-        # Bindings whose annotations have not come back yet: what they would get is what they most likely got.
-        coming = on_node & (pods.state == _BINDING)
-        coming[self._parts.pods] = False
-        for pod_ in self._view.records(np.flatnonzero(coming)):
-            if sharing.wants(pod_):
-                node = int(pods.node[pod_.row])
-                self._hold(pod_, node, self._plan(pod_, node) or ())
+        for pod in operation.pods if self._sharing is not None else ():
+            self._holdings.give_back(pod)
 
     # -- answers -------------------------------------------------------------------------------------------------
 
     def _wants(self, pod: PodRecord) -> bool:
         return self._sharing is not None and self._sharing.wants(pod)
-
-    def _inventory(self, node: int) -> Inventory | None:
-        """The cards of a node; None when it has none."""
-        number = self._inventories.numbers[node] if self._sharing is not None else -1
-        return self._inventories.values[number] if number >= 0 else None
 
     def _plan(self, pod: PodRecord, node: int) -> Plan | None:
         """The slices that a pod would get on a node now."""
@@ -196,15 +132,15 @@ class DeviceShare(Plugin):
     def _answer(self, pod: PodRecord) -> _Answer:
         """What holds of all nodes for pods like this one, up to date."""
         key = pod.pod_class.id, pod.job if is_apart_from_its_group(pod) else "", self._rules(pod)
-        known = self._answers.get(key, lambda: _Answer(*self._judge(pod, slice(None)), len(self._log)))
-        if known.seen < len(self._log):
+        known = self._answers.get(key, lambda: _Answer(*self._judge(pod, slice(None)), len(self._holdings.log)))
+        if known.seen < len(self._holdings.log):
             self._catch_up(pod, known)
         return known
 
     def _catch_up(self, pod: PodRecord, known: _Answer) -> None:
         """Look again at the nodes whose cards changed."""
-        changed = sorted(set(self._log[known.seen :]))
-        known.seen = len(self._log)
+        changed = sorted(set(self._holdings.log[known.seen :]))
+        known.seen = len(self._holdings.log)
         if len(changed) <= _FEW:
             for node in changed:
                 found = self._judge_node(pod, node, known)
@@ -242,7 +178,7 @@ class DeviceShare(Plugin):
     def _available(self, pod: PodRecord, rows: Rows | slice) -> Cards:
         """The cards of some nodes, without those that a pod must not have."""
         assert self._sharing is not None
-        cards = self._cards.of(rows)
+        cards = self._holdings.cards.of(rows)
         choice = self._sharing.choice(pod)
         if choice is not None:
             cards = cards.among(self._chosen(choice)[rows])
@@ -252,16 +188,16 @@ class DeviceShare(Plugin):
 
     def _chosen(self, choice: Choice) -> Mask:
         """The cards that pods with a choice may have, shape (nodes, cards)."""
-        return self._allowed.get(choice, lambda: self._fleet.chosen(choice))
+        return self._allowed.get(choice, lambda: self._holdings.fleet.chosen(choice))
 
     def _taboo(self, pod: PodRecord) -> Iterator[Mask]:
         """Cards that a pod must not share with the pods that hold them, shape (nodes, cards)."""
-        rules, shape = self._rules(pod), self._cards.there.shape
+        rules, shape = self._rules(pod), self._holdings.cards.there.shape
         if rules:
-            yield self._parts.cards_of(rules, lambda: self._matching(rules), shape)
+            yield self._holdings.parts.cards_of(rules, lambda: self._matching(rules), shape)
         if is_apart_from_its_group(pod):
             jobs = self._view.pods.job
-            yield self._parts.cards_of(pod.job, lambda: jobs == jobs[pod.row], shape)
+            yield self._holdings.parts.cards_of(pod.job, lambda: jobs == jobs[pod.row], shape)
 
     def _matching(self, rules: frozenset[int]) -> Mask:
         """Pods that match any of some rules of exclusiveness, shape (pods,)."""

@@ -67,6 +67,9 @@ class NumaAware(Plugin):
     def varies_on_node(self, pod: PodRecord) -> bool:
         return bool(self._topologies) and self._wanted(pod) is not None
 
+    def by_class(self, pod: PodRecord) -> bool:
+        return not self.varies_on_node(pod)
+
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         if self._wanted(pod) is None:
             return

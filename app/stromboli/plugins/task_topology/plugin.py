@@ -214,6 +214,9 @@ class TaskTopology(Plugin):
     def varies_on_node(self, pod: PodRecord) -> bool:
         return self._bucket(pod)[1] is not None
 
+    def by_class(self, pod: PodRecord) -> bool:
+        return not self.varies_on_node(pod)
+
     def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         plan, bucket = self._bucket(pod)
         if plan is None or bucket is None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows
+from stromboli.devices.cards import Cards, Counts, Slice
 from stromboli.framework.recent import Recent
-from stromboli.plugins.deviceshare.cards import Cards, Counts, Slice
 
 #: groups of pods whose cards are counted on; those of one that was dropped are counted anew
 _MOST_GROUPS = 64

@@ -11,7 +11,7 @@ import numpy as np
 from stromboli.api import readers
 from stromboli.api.objects import Container
 from stromboli.api.resources import Mask, Matrix, Rows
-from stromboli.plugins.deviceshare.cards import (
+from stromboli.devices.cards import (
     LARGEST,
     MOST_CARDS,
     Card,
@@ -37,11 +37,11 @@ CORES = "volcano.sh/vgpu-cores"
 REGISTER = "volcano.sh/node-vgpu-register"
 IDS = "volcano.sh/vgpu-ids-new"
 _MODE = "volcano.sh/vgpu-mode"
-_USE_TYPE, _NO_TYPE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
+USE_TYPE, _NO_TYPE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
 _USE_ID, _NO_ID = "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid"
 _GROUP_POLICY = "volcano.sh/vgpu-podgroup-policy"
 #: annotations of a pod that say which cards it may have
-_CHOSEN_BY = (_MODE, _USE_ID, _NO_ID, _USE_TYPE, _NO_TYPE)
+_CHOSEN_BY = (_MODE, _USE_ID, _NO_ID, USE_TYPE, _NO_TYPE)
 CHOICES = (*_CHOSEN_BY, _GROUP_POLICY)
 _TYPE = "NVIDIA"
 _HAMI, _MIG = "hami-core", "mig"
@@ -79,7 +79,7 @@ class ByTypeAndId:
         """What annotations say; None when they allow all cards."""
         if annotations.keys().isdisjoint(_CHOSEN_BY):
             return None
-        use_types = annotations.get(_USE_TYPE)
+        use_types = annotations.get(USE_TYPE)
         return cls(
             annotations.get(_MODE),
             None if use_types is None else tuple(use_types.upper().split(",")),
@@ -112,7 +112,7 @@ class Virtual:
         self._scores = policy == "binpack" or (policy == "spread" and repaired)
 
     def wants(self, pod: PodRecord) -> bool:
-        return bool(self._requests(pod))
+        return bool(self.requests(pod))
 
     def inventory(self, node: NodeRecord) -> Inventory | None:
         written = node.annotations.get(REGISTER, "")
@@ -146,21 +146,21 @@ class Virtual:
         return cast("ByTypeAndId | None", cache[ByTypeAndId])
 
     def fits(self, pod: PodRecord, cards: Cards) -> Mask:
-        requests = self._requests(pod)
+        requests = self.requests(pod)
         if len(requests) > 1:
             # What one container takes the next one lacks.
             return self.draft(pod, cards).fits
-        fitting = _fitting(cards, requests[0].memory_of(cards), requests[0].cores)
+        fitting = fitting_cards(cards, requests[0].memory_of(cards), requests[0].cores)
         return enough(fitting, requests[0].cards)
 
     def draft(self, pod: PodRecord, cards: Cards) -> Draft:
-        draft, requests = Draft(np.ones(len(cards.there), np.bool_)), self._requests(pod)
+        draft, requests = Draft(np.ones(len(cards.there), np.bool_)), self.requests(pod)
         if len(requests) > 1:
             cards = cards.copy()
         score = np.zeros(len(cards.there))
         for request in requests:
             order, memory = self._order(cards), request.memory_of(cards)
-            fitting = in_order(_fitting(cards, memory, request.cores), order)
+            fitting = in_order(fitting_cards(cards, memory, request.cores), order)
             picked, fits = first(fitting, request.cards)
             picks = Picks(picked, memory, request.cores, order)
             draft.fits &= fits
@@ -210,7 +210,8 @@ class Virtual:
             "volcano.sh/bind-phase": "allocating",
         }
 
-    def _requests(self, pod: PodRecord) -> list[Request]:
+    def requests(self, pod: PodRecord) -> list[Request]:
+        """What each container asks for that asks for cards."""
         cache, key = pod.pod_class.cache, (Request, self._repaired)
         known = cache.get(key)
         if known is None:
@@ -228,7 +229,7 @@ class Virtual:
         return np.arange(cards.there.shape[1])[::-1]
 
 
-def _fitting(cards: Cards, memory: int | Counts, cores: int) -> Mask:
+def fitting_cards(cards: Cards, memory: int | Counts, cores: int) -> Mask:
     """Whether a container fits on a card, shape (nodes, cards). All cores means a card for itself."""
     fitting: Mask = cards.there & (cards.users < cards.seats)
     fitting &= memory <= cards.memory - cards.used_memory

@@ -1,0 +1,134 @@
+"""`stromboli lab run`: how well policies pack the cards of a trace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from stromboli.api.errors import StromboliError
+from stromboli.api.validation import did_you_mean
+from stromboli.cli.options import AsJson
+from stromboli.cli.output import columns
+from stromboli.lab.policies import find_policy
+from stromboli.lab.published import AT, Mean, allocations, read_published
+from stromboli.lab.sweep import Store, cores, on_cores, on_dask
+from stromboli.lab.trials import Outcome, Trial, find_lists, problems
+
+Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 for one on each core.")]
+Scheduler = Annotated[str, typer.Option(help="Address of a Dask scheduler, such as tcp://127.0.0.1:8786, to run on.")]
+
+
+class SeedsError(StromboliError):
+    """A range of seeds that is none."""
+
+
+def run(
+    trace: Annotated[Path, typer.Argument(help="A list of pods, or a folder with lists and nodes.")],
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Policy file, or the name of a score of the plugin fgd; may be repeated.")
+    ] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="Name of a list in the folder; may be repeated.")] = None,
+    seed: Annotated[str, typer.Option(help="Seeds, such as 7 or 42..51.")] = "42..51",
+    ratio: Annotated[float, typer.Option(min=0.01, max=10, help="Cards that are asked for, as a part of all.")] = 1.3,
+    store: Annotated[Path | None, typer.Option(help="File to keep outcomes in, and to take known ones from.")] = None,
+    published: Annotated[Path | None, typer.Option(help="Table of means and deviations to compare with.")] = None,
+    jobs: Jobs = 0,
+    scheduler: Scheduler = "",
+    as_json: AsJson = False,
+) -> None:
+    """Let the pods of an openb trace arrive one by one, and print how much of all cards is allocated.
+
+    Columns are percents of all cards that were asked for so far. With several seeds the deviation stands behind the
+    mean. Pods never end, and are not tried again.
+
+    Example: stromboli lab run traces/ --workload default --policy fgd --seed 42..51
+    """
+    trials = make_trials(_chosen(trace, workload or []), policy or ["fgd"], seeds(seed), ratio)
+    for path in dict.fromkeys(trial.path for trial in trials):
+        for problem in problems(Path(path)):
+            print(problem, file=sys.stderr)
+    outcomes = run_all(trials, store, jobs, scheduler)
+    if as_json:
+        for outcome in outcomes:
+            print(msgspec.json.encode(outcome).decode())
+        return
+    print("\n".join(columns(_table(outcomes, published))))
+
+
+def make_trials(lists: dict[str, Path], policies: Sequence[str], seeds: Sequence[int], ratio: float) -> list[Trial]:
+    """The trials of all lists under all policies with all seeds. Raises UnknownPolicyError, UnreadableFileError."""
+    found = [find_policy(name) for name in policies]
+    return [
+        Trial(name, str(path.resolve()), each, seed, ratio)
+        for name, path in lists.items()
+        for each in found
+        for seed in seeds
+    ]
+
+
+def run_all(trials: Sequence[Trial], path: Path | None, jobs: int, scheduler: str) -> list[Outcome]:
+    """The outcomes of trials, from a file as far as they are there, with a progress bar. Raises StromboliError."""
+    if path is None:
+        found = {outcome.key: outcome for outcome in _progress(trials, _spread(trials, jobs, scheduler))}
+        return [found[trial.key()] for trial in trials]
+    store = Store(path)
+    missing = store.missing(trials)
+    for outcome in _progress(missing, _spread(missing, jobs, scheduler)):
+        store.add(outcome)
+    return store.of(trials)
+
+
+def seeds(text: str) -> list[int]:
+    """The seeds of a range such as `42..51`. Raises SeedsError."""
+    first, dots, last = text.partition("..")
+    if not (first.isdecimal() and (last.isdecimal() or not dots)):
+        raise SeedsError(f"--seed: should be such as 7 or 42..51, not {text!r}")
+    found = list(range(int(first), int(last or first) + 1))
+    if not 0 < len(found) <= 10_000:
+        raise SeedsError(f"--seed: {text!r} has {len(found)} seeds")
+    return found
+
+
+def _spread(trials: Sequence[Trial], jobs: int, scheduler: str) -> Iterator[Outcome]:
+    return on_dask(trials, scheduler) if scheduler else on_cores(trials, min(jobs or cores(), max(1, len(trials))))
+
+
+def _progress(trials: Sequence[Trial], outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    left = TextColumn("left:"), TimeRemainingColumn()
+    with Progress(*shown, *left, console=Console(stderr=True), transient=True) as progress:
+        yield from progress.track(outcomes, total=len(trials), description="trials")
+
+
+def _chosen(trace: Path, names: Sequence[str]) -> dict[str, Path]:
+    """The lists of a trace by those names, all without names. Raises TrialError, SeedsError."""
+    lists = find_lists(trace)
+    unknown = [name for name in names if name not in lists]
+    if unknown:
+        raise StromboliError(f"{trace}: no list {unknown[0]!r}{did_you_mean(unknown[0], lists)}")
+    return {name: lists[name] for name in names} if names else lists
+
+
+def _table(outcomes: Sequence[Outcome], published: Path | None) -> Iterator[tuple[str, ...]]:
+    others = read_published(published.read_text().splitlines()) if published else {}
+    yield ("WORKLOAD", "POLICY", "SEEDS", *(f"{at}%" for at in AT), *(["AGREES"] if published else []))
+    for pair, means in allocations(outcomes).items():
+        theirs = others.get(pair)
+        agrees = theirs and all(at in means and means[at].agrees(mean) for at, mean in theirs.items())
+        verdict = "" if theirs is None else "yes" if agrees else "no"
+        yield (*pair, *_cells(means), *([verdict] if published else []))
+        if theirs is not None:
+            yield ("", "published", *_cells(theirs), "")
+
+
+def _cells(means: Mapping[int, Mean]) -> Iterator[str]:
+    yield str(max((mean.number for mean in means.values()), default=0))
+    for at in AT:
+        yield f"{means[at].mean:.2f} ±{means[at].deviation:.2f}" if at in means else ""

@@ -1,0 +1,128 @@
+"""Sweeps: many trials, in any order, on all cores or on a cluster; what came of each is kept as it comes.
+
+Outcomes are lines of JSON, appended to a file. A sweep that is started again leaves out trials of which there is a
+line: they are known by all that goes into them (`Trial.key`). What a sweep that was killed wrote in part is dropped.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from stromboli.api.errors import StromboliError
+from stromboli.lab.trials import Outcome, Trial, run_trial
+
+#: trials that wait in each process, so that none has nothing to do
+_AHEAD = 2
+
+
+class StoreError(StromboliError):
+    """A file that does not hold outcomes."""
+
+
+class Store:
+    """The file of outcomes."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StoreError, OSError."""
+        self._path = path
+        self.outcomes = self._read()
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep an outcome, even if the machine fails."""
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(outcome) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.outcomes.append(outcome)
+
+    def missing(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The trials of which there is no outcome, each once."""
+        known = {outcome.key for outcome in self.outcomes}
+        found: dict[str, Trial] = {}
+        for trial in trials:
+            key = trial.key()
+            if key not in known:
+                found.setdefault(key, trial)
+        return list(found.values())
+
+    def of(self, trials: Sequence[Trial]) -> list[Outcome]:
+        """The outcomes of some trials, in their order, under the names that these give them."""
+        known = {outcome.key: outcome for outcome in self.outcomes}
+        return [
+            msgspec.structs.replace(known[key], workload=trial.workload, policy=trial.policy.name)
+            for trial in trials
+            if (key := trial.key()) in known
+        ]
+
+    def _read(self) -> list[Outcome]:
+        if not self._path.exists():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return []
+        data = self._path.read_bytes()
+        whole, newline, rest = data.rpartition(b"\n")
+        if rest:
+            with self._path.open("r+b") as file:
+                file.truncate(len(whole) + len(newline))
+        decoder = msgspec.json.Decoder(Outcome)
+        outcomes = []
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                outcomes.append(decoder.decode(line))
+            except msgspec.DecodeError as error:
+                raise StoreError(f"{self._path}: line {number}: {error}") from None
+        return outcomes
+
+
+def on_cores(trials: Sequence[Trial], processes: int) -> Iterator[Outcome]:
+    """The outcomes of trials as they come, from so many processes. Raises TrialError."""
+    if processes == 1:
+        yield from map(run_trial, trials)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        left = list(trials)[::-1]
+        running: set[Future[Outcome]] = set()
+        try:
+            while left or running:
+                while left and len(running) < _AHEAD * processes:
+                    running.add(pool.submit(run_trial, left.pop()))
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def on_dask(trials: Sequence[Trial], address: str) -> Iterator[Outcome]:
+    """The outcomes of trials as they come, from the workers of a Dask scheduler.
+
+    Raises TrialError, and StromboliError where Dask is missing or the scheduler is not there.
+    """
+    try:
+        from distributed import Client, as_completed
+    except ImportError:
+        raise StromboliError("--scheduler needs Dask: pip install 'stromboli[dask]'") from None
+    try:
+        client = Client(address, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise StromboliError(f"{address}: no Dask scheduler: {error}") from None
+    with client:
+        futures = client.map(run_trial, list(trials), pure=False, retries=2)
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            with suppress(Exception):
+                client.cancel(futures)
+
+
+def cores() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0))

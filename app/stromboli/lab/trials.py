@@ -1,0 +1,123 @@
+"""A trial: one workload under one policy with one seed, and what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from stromboli.api.errors import StromboliError
+from stromboli.api.version import version
+from stromboli.lab.inflation import inflate
+from stromboli.lab.readers.openb import TraceNode, TracePod, read_nodes, read_pods
+from stromboli.simulation.files import read_text
+
+#: the nodes of every list of pods in a folder of openb traces
+NODES = "openb_node_list_gpu_node.csv"
+#: percent of the cards that are arrived at at most
+_PERCENT = 100
+#: bytes that a list may have
+_LARGEST = 200 << 20
+
+
+class TrialError(StromboliError):
+    """A workload that cannot be tried."""
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """A policy by the name that reports give it."""
+
+    name: str
+    text: str
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What is tried. Files have to be where they are on all machines that take part."""
+
+    workload: str
+    #: the list of pods
+    path: str
+    policy: Policy
+    seed: int
+    #: how much arrives, as a part of all cards
+    ratio: float = 1.3
+
+    def key(self) -> str:
+        """Equal for trials of which the same must come: it follows from all that goes in, files by content."""
+        digests = [_digest(path) for path in (self.path, str(Path(self.path).parent / NODES))]
+        written = msgspec.json.encode((digests, self.policy.text, self.seed, self.ratio, version()))
+        return hashlib.sha256(written).hexdigest()[:20]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a trial."""
+
+    key: str
+    workload: str
+    policy: str
+    seed: int
+    #: of the whole, by name
+    figures: dict[str, float]
+    #: by name; of `allocation` the percent of all cards that are allocated, by the percent that was asked for
+    series: dict[str, list[float | None]] = {}
+    #: figures of each queue
+    queues: dict[str, dict[str, float]] = {}
+
+
+def find_lists(path: Path) -> dict[str, Path]:
+    """The lists of pods at a path, a list or a folder of them, by name. Raises TrialError."""
+    lists = [path] if path.suffix == ".csv" else sorted([*path.glob("*pod_list*.csv"), *path.glob("*/*pod_list*.csv")])
+    if not lists:
+        raise TrialError(f"{path}: has no openb_pod_list_*.csv")
+    return {each.stem.removeprefix("openb_pod_list_"): each for each in lists}
+
+
+def run_trial(trial: Trial) -> Outcome:
+    """Try it. Raises TrialError, also for what is wrong with the policy: it can be sent from process to process."""
+    try:
+        return _tried(trial)
+    except StromboliError as error:
+        raise TrialError(f"{trial.workload}, {trial.policy.name}, seed {trial.seed}: {error}") from None
+
+
+def problems(path: Path) -> list[str]:
+    """The lines of a list and of its nodes that cannot be read. Raises UnreadableFileError."""
+    return _read(str(path))[2]
+
+
+def _tried(trial: Trial) -> Outcome:
+    nodes, pods, _ = _read(trial.path)
+    began = time.process_time()
+    inflated = inflate(nodes, pods, trial.policy.text, trial.seed, ratio=trial.ratio)
+    allocation = inflated.allocation(round(trial.ratio * _PERCENT))
+    figures = {
+        "allocation": float(inflated.asked[inflated.placed].sum()) / inflated.capacity * _PERCENT,
+        "pods": float(len(inflated.placed)),
+        "placed": float(inflated.placed.sum()),
+        "cpu_seconds": round(time.process_time() - began, 2),
+    }
+    series: list[float | None] = [None if np.isnan(each) else each for each in allocation.tolist()]
+    return Outcome(trial.key(), trial.workload, trial.policy.name, trial.seed, figures, {"allocation": series})
+
+
+@lru_cache(maxsize=8)
+def _read(path: str) -> tuple[Sequence[TraceNode], Sequence[TracePod], list[str]]:
+    """The nodes and pods of a list, and what is wrong with them."""
+    beside = Path(path).parent / NODES
+    nodes, of_nodes = read_nodes(_lines(beside), str(beside))
+    pods, of_pods = read_pods(_lines(Path(path)), path)
+    return nodes, pods, [*of_nodes, *of_pods]
+
+
+def _lines(path: Path) -> list[str]:
+    return read_text(path, _LARGEST).splitlines()
+
+
+@lru_cache(maxsize=256)
+def _digest(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

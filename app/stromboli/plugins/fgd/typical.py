@@ -1,0 +1,80 @@
+"""Fragmentation: what is left of cards that typical pods cannot use.
+
+A typical pod of class m can use a node where its cards' type, the CPU that is left and enough cards suffice for it, and
+there it can use the cards of which enough is left for its part. All else of a node's cards is a fragment for it, and
+all of them for a pod that asks for no card. A node's fragment is the mean over typical pods, weighted by how many of
+each there are. So with weights w of sum W, and t left of all cards, W * fragment = W * t - worth, where
+
+    worth = sum over cards with x left of  x * (the weight of the pods with one card that can use x of a card there)
+          + (untouched cards) * (the weight of the pods with several that find enough of them)
+
+which is looked up in tables by the kind of the node's cards, the CPU that is left, and x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stromboli.api.resources import Matrix, Rows, Vector
+from stromboli.plugins.fgd.stock import CARD, Kind, Wanted
+
+#: the most common pods that make up this part of all are typical, so many kinds at most
+_TYPICAL, _MOST = 0.95, 256
+
+
+def typical_pods(counts: Mapping[Wanted, int]) -> Mapping[Wanted, int]:
+    """The most common of some pods; of equally many the largest."""
+    order = sorted(counts, key=lambda pod: (counts[pod], *_size(pod)), reverse=True)
+    total, so_far, chosen = sum(counts.values()), 0, {}
+    for pod in order[:_MOST]:
+        if so_far >= _TYPICAL * total:
+            break
+        so_far += counts[pod]
+        chosen[pod] = counts[pod]
+    return chosen
+
+
+def _size(pod: Wanted) -> tuple[float, int, int, str]:
+    memory = pod.request.memory if pod.request else 0
+    return pod.cpu, memory if pod.share is None else pod.share, pod.cards, str(pod.choice)
+
+
+class Worth:
+    """What the cards of nodes are worth to typical pods, in thousandths of a card times weight."""
+
+    def __init__(self, typical: Mapping[Wanted, int], kinds: list[Kind], most_cards: int) -> None:
+        sharers = [(pod, weight) for pod, weight in typical.items() if pod.cards]
+        #: of all typical pods
+        self.weight = float(sum(typical.values()))
+        #: the amounts of CPU that typical pods ask for, ascending
+        self._cpus: Vector = np.array(sorted({pod.cpu for pod, _ in sharers}), np.float64)
+        size = len(self._cpus) + 1
+        #: by kind, how many of these amounts are left, and what is left of a card
+        self._card: Matrix = np.zeros((len(kinds), size, CARD + 1))
+        #: by kind, how many of these amounts are left, and how many cards are untouched
+        self._several: Matrix = np.zeros((len(kinds), size, most_cards + 1))
+        for number, kind in enumerate(kinds):
+            for pod, weight in sharers:
+                if pod.allows(kind):
+                    enough = int(np.searchsorted(self._cpus, pod.cpu, side="right"))
+                    if pod.cards == 1:
+                        self._card[number, enough:, pod.part(kind) :] += weight
+                    else:
+                        self._several[number, enough:, pod.cards :] += weight
+        self._card *= np.arange(CARD + 1)
+        self._several *= CARD * np.arange(most_cards + 1)
+
+    def of(self, kind: Rows, cpu: Vector, left: Rows) -> Vector:
+        """What the cards of nodes are worth, shape (nodes,), with so much CPU and, shape (nodes, cards), of each card
+        left."""
+        enough = self._cpus.searchsorted(cpu, side="right")
+        cards = self._card[kind[:, None], enough[:, None], left].sum(axis=1)
+        found: Vector = cards + self._several[kind, enough, (left == CARD).sum(axis=1)]
+        return found
+
+    def fragments(self, kind: Rows, cpu: Vector, left: Rows) -> Vector:
+        """The fragments of nodes in thousandths of a card, shape (nodes,)."""
+        total: Vector = left.sum(axis=1).astype(np.float64)
+        return total - self.of(kind, cpu, left) / self.weight if self.weight else np.zeros(len(total))
