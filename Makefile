@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 # Tests start dozens of processes, and each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv lint docs test exhaustive e2e operators soak bench-e2e bench-live bench-growth demo references crds clean
+.PHONY: venv lint docs test exhaustive e2e operators soak bench-e2e bench-live bench-growth image image-test image-requirements release demo references crds clean
 
 venv: $(STAMP)
 
@@ -62,6 +62,24 @@ bench-live: $(STAMP)
 
 bench-growth: $(STAMP)
 	$(BIN)/python -m tests.perf.growth --svg docs/growth.svg $(ARGS)
+
+# ENGINE=docker, podman or buildah; BASE, TAG and PLATFORM are options of deploy/image/build.py.
+image:
+	$(PYTHON) deploy/image/build.py $(if $(BASE),--base $(BASE)) $(if $(TAG),--tag $(TAG)) $(if $(PLATFORM),--platform $(PLATFORM)) $(ARGS)
+
+image-test: $(VENV)/.image
+	$(BIN)/python -m tests.controlplane.build
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m image $(ARGS)
+
+image-requirements: $(VENV)/.image
+	$(BIN)/uv pip compile pyproject.toml --extra otel --extra ui $(COMPILE) --output-file deploy/image/runtime.txt
+	echo setuptools | $(BIN)/uv pip compile - $(COMPILE) --output-file deploy/image/build.txt
+
+COMPILE := --constraint constraints.txt --python-version 3.11 --universal --generate-hashes --no-header --no-annotate --quiet
+
+$(VENV)/.image: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[image]'
+	touch $@
 
 demo: $(STAMP)
 	$(BIN)/stromboli demo $(ARGS)

@@ -58,6 +58,7 @@ NOT_RUN = {
     r"kubectl .* (logs|port-forward) ": "needs kubelets, which the control plane of the tests has not",
     r"curl ": "asks at the end of such a port-forward",
     r"pip install ": "installs from a registry",
+    r"make image": "needs a registry; tests/image builds on a base of its own",
     r"make (venv|test|demo|bench-growth)": "makes the environment of the tests, or runs them, or takes an hour",
     r"stromboli bench (matrix|engine)": "takes minutes to measure",
     r"python -m tests\.(tenants|perf)": "takes minutes to measure",

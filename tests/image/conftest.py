@@ -1,0 +1,93 @@
+"""The image, built by buildah on a stand-in for its base, and its files as a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane.build import cached
+
+#: what `make image` takes from a registry: a Debian with Python, made of Debian's packages
+STAND_IN = "localhost/stand-in-base:latest"
+IMAGE = "localhost/stromboli-test:latest"
+_SUITE, _MIRROR = "bookworm", "http://deb.debian.org/debian"
+_PACKAGES = "python3,python3-venv,ca-certificates"
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+
+
+class Image:
+    """An image in buildah's storage."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        #: its files
+        self.root = root
+        told = json.loads(buildah("inspect", "--type", "image", name))
+        self.config: dict[str, Any] = told["OCIv1"]["config"]
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the image to its end."""
+        return subprocess.run(self.command(*words), capture_output=True, text=True, check=False)
+
+    def command(self, *words: str) -> list[str]:
+        """A program as the image says: as its user, with its environment, on a root that cannot be written."""
+        root, env = str(self.root), " ".join(f"'{each}'" for each in self.config["Env"])
+        steps = [
+            f"mount --bind {root} {root}",
+            f"mount -o remount,bind,ro {root}",
+            *(f"mount --rbind {part} {root}{part}" for part in ("/proc", "/dev")),
+            f"mount -t tmpfs -o mode=1777 tmpfs {root}/tmp",
+            # Volumes of a pod, as far as the tests give them.
+            f'if [ -d "$VOLUME" ]; then mkdir {root}/tmp/volume && mount --bind "$VOLUME" {root}/tmp/volume; fi',
+            f'exec chroot --userspec={self.config["User"]} {root} env -i {env} HOME=/tmp "$@"',
+        ]
+        return ["unshare", "--mount", "sh", "-ec", "\n".join(steps), "sh", *words]
+
+
+def buildah(*words: str) -> str:
+    """Run buildah where there are neither user namespaces nor overlays, and return what it prints."""
+    done = subprocess.run(["buildah", *words], capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 0, f"buildah {' '.join(words)}: {done.stderr[-4000:]}"
+    return done.stdout.strip()
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot"}
+
+
+@pytest.fixture(scope="session")
+def image(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    for program in ("buildah", "debootstrap"):
+        assert shutil.which(program), f"apt-get install {program}"
+    if STAND_IN.partition(":")[0] not in buildah("images", "--format", "{{.Name}}"):
+        container = buildah("from", "scratch")
+        buildah("add", "--quiet", container, str(cached(f"stand-in-base-{_SUITE}", _bootstrap) / "root"), "/")
+        buildah("commit", "--quiet", "--rm", container, STAND_IN)
+    # Where a proxy stands before the registry, pip in the build trusts what it trusts here.
+    pip = tmp_path_factory.mktemp("pip") / "pip.conf"
+    pip.write_text(f"[global]\ncert = {_CERTIFICATES}\n")
+    volumes = [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro", f"--volume={pip}:/etc/pip.conf:ro"]
+    build = [sys.executable, "deploy/image/build.py", "--base", STAND_IN, "--tag", IMAGE, *volumes]
+    done = subprocess.run(
+        build, cwd=repository, capture_output=True, text=True, check=False, env={**environment(), "ENGINE": "buildah"}
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+    container = buildah("from", IMAGE)
+    yield Image(IMAGE, Path(buildah("mount", container)))
+    buildah("rm", container)
+    buildah("rmi", IMAGE)
+
+
+def _bootstrap(directory: Path) -> None:
+    root = directory / "root"
+    command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root), _MIRROR]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    (root / "usr/bin/python").symlink_to("python3")
