@@ -1,4 +1,4 @@
-"""A cluster autoscaler: it does as Kubernetes' own does with pods that are Unschedulable, and with ProvisioningRequests.
+"""A cluster autoscaler that does as Kubernetes' own does with Unschedulable pods and with ProvisioningRequests.
 
 In each loop it fits such pods on what is free, and on the nodes that it has asked for and that are not there yet. For
 the rest it asks for nodes, which come one at a time.

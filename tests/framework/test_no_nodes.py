@@ -1,4 +1,4 @@
-"""Why jobs wait in a cluster without nodes, as one that an autoscaler has emptied: nodes are asked for where they help."""
+"""Why jobs wait in a cluster without nodes: an autoscaler is asked for some where they help."""
 
 from __future__ import annotations
 
