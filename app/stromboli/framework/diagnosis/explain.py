@@ -113,7 +113,8 @@ def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | No
 def _why_pending(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | None = None) -> Reason:
     view = session.view
     if not len(view.nodes) and job is not None and not pod.pod_class.gated:
-        return reasons.no_nodes()
+        # More nodes help neither a gang that lacks pods nor one that is beyond its queue's limit.
+        return session.ask.job_valid(job) or view.never_fits.get(job.key) or reasons.no_nodes()
     if job is None:
         pod_group = view.snapshot.pod_groups[row] if (row := int(view.pods.job[pod.row])) >= 0 else None
         return reasons.queue_not_found(pod_group.spec.queue, view.queues) if pod_group else reasons.no_pod_group(pod)

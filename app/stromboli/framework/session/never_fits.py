@@ -60,10 +60,8 @@ def judge(
 
     `own` has the most that single jobs may, by key, with words for a job that starts with more.
 
-    Without `gangs` each pod of a job may run alone.
+    Without `gangs` each pod of a job may run alone. Of a cluster without nodes only limits are judged.
     """
-    if not len(view.nodes):
-        return Judgement({}, {}, view.job_requested, np.zeros(len(view.jobs), np.bool_))
     return _Judge(view, ceiling, own, gangs=gangs).judge()
 
 
@@ -150,7 +148,9 @@ class _Judge:
         self._requests = view.snapshot.requests[:, : len(view.dimensions)]
         self._fits = np.ones(len(self._requests), np.bool_)
         used = np.unique(self._class)
-        self._fits[used] = self._shapes.holds(self._requests[used])
+        self._has_nodes = len(view.nodes) > 0
+        if self._has_nodes:
+            self._fits[used] = self._shapes.holds(self._requests[used])
         self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.has_jobs}
         self._copies: dict[int, float] = {}
         self._too_large: dict[int, Reason] = {}
@@ -214,7 +214,8 @@ class _Judge:
                 most[row] = ceiling
         minima, own = jobs.min_resources[asked], largest * need[:, None]
         sure = (minima <= most[queue]).all(axis=1) & (~complete | (own <= most[queue]).all(axis=1))
-        sure &= np.where(complete, self._shapes.hold(largest, need), (minima <= view.total).all(axis=1))
+        if self._has_nodes:
+            sure &= np.where(complete, self._shapes.hold(largest, need), (minima <= view.total).all(axis=1))
         sure &= ~np.isin(asked, [jobs[key].index for key in self._own])
         return sure
 
@@ -283,7 +284,7 @@ class _Judge:
 
     def _beyond_nodes(self, job: Job, kinds: Rows, counts: Rows, need: int) -> Reason | None:
         """Why pods that are all needed do not fit side by side though their sum does."""
-        if counts.sum() != need or self._shapes.pack(self._requests[kinds], counts):
+        if counts.sum() != need or not self._has_nodes or self._shapes.pack(self._requests[kinds], counts):
             return None
         message = f"PodGroup {job.key} starts with {need} pods together, which the empty nodes cannot hold side by side"
         detail = "all nodes together have as much as they ask for, but the pods cannot be divided among the nodes"
@@ -297,7 +298,7 @@ class _Judge:
         return self._too_large[pod_class]
 
     def _beyond_nodes_alone(self, job: Job, need: int, copies: float) -> Reason | None:
-        if copies >= need:
+        if copies >= need or not self._has_nodes:
             return None
         message = f"PodGroup {job.key} starts with {need} pods together, and even the empty cluster fits fewer"
         detail = f"it fits {copies:.0f} of them"
@@ -305,7 +306,7 @@ class _Judge:
 
     def _beyond_cluster(self, job: Job, amount: Vector | None) -> Reason | None:
         total = self._view.total
-        if amount is None or not (amount > total + TOLERANCE).any():
+        if amount is None or not self._has_nodes or not (amount > total + TOLERANCE).any():
             return None
         columns = np.flatnonzero(amount > total + TOLERANCE).tolist()
         message = f"PodGroup {job.key} starts with more than the whole cluster has in {self._names(columns)}"

@@ -1,0 +1,88 @@
+"""What cluster autoscalers make of gangs that wait for nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.cluster import eventually
+from tests.e2e.autoscaler import REQUESTS, Autoscaler
+from tests.e2e.conftest import Start
+from tests.e2e.test_workloads import job, jobs
+from tests.e2e.world import World, define, pod
+from tests.plugins.sessions import policy
+
+pytestmark = pytest.mark.e2e
+
+ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+
+
+@pytest.fixture
+def autoscaler(world: World) -> Iterator[Autoscaler]:
+    """It makes nodes of three cores."""
+    with Autoscaler(world, 3) as running:
+        yield running
+
+
+def settled(autoscaler: Autoscaler) -> None:
+    """Return after it has looked some more times."""
+    then = autoscaler.loops + 10
+    eventually(lambda: autoscaler.loops >= then, 60)
+
+
+def test_a_gang_that_needs_ten_nodes_gets_ten(world: World, start: Start, autoscaler: Autoscaler) -> None:
+    start()
+    world.create(jobs(world), job("train", 30))
+    eventually(lambda: len(world.placed()) == 30, 120)
+    settled(autoscaler)
+    assert (autoscaler.asked, autoscaler.made) == (10, 10)
+
+
+def test_gangs_that_partly_fit_get_what_is_missing(world: World, start: Start, autoscaler: Autoscaler) -> None:
+    """Their pods that fit are Unschedulable, too, and the autoscaler fits them on what is free."""
+    world.nodes(2, cpu="3")
+    start()
+    for name in ("one", "two"):
+        world.create(jobs(world), job(name, 9))
+    eventually(lambda: len(world.placed()) == 18, 120)
+    settled(autoscaler)
+    assert autoscaler.asked == 4
+
+
+def test_no_node_is_made_for_what_a_node_does_not_help(world: World, start: Start, autoscaler: Autoscaler) -> None:
+    world.queue("small", capability={"cpu": "4"})
+    start()
+    world.create(jobs(world), job("large", 9, labels={"kueue.x-k8s.io/queue-name": "small"}))
+    world.group("early", 9)
+    world.pods([pod(f"early-{number}", "early") for number in range(4)])
+    eventually(lambda: len(world.refused()) == 13, 60)
+    settled(autoscaler)
+    assert (autoscaler.asked, "Unschedulable" in world.refused().values()) == (0, False)
+
+
+def test_the_answer_to_a_request_for_nodes_is_heeded(
+    world: World, start: Start, autoscaler: Autoscaler, tmp_path: Path
+) -> None:
+    """The first request is refused, the second brings all nodes at once. No pod is Unschedulable meanwhile."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    names = {"plural": "provisioningrequests", "kind": "ProvisioningRequest", "singular": "provisioningrequest"}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    versions = [{**version, "subresources": {"status": {}}}]
+    spec = {"group": "autoscaling.x-k8s.io", "scope": "Namespaced", "names": names, "versions": versions}
+    metadata = {"name": "provisioningrequests.autoscaling.x-k8s.io"}
+    approved = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
+    define(world.api, [{**definition, "metadata": {**metadata, "annotations": approved}}])
+    file = tmp_path / "policy.yaml"
+    file.write_text(f"{policy('drf')}provisioning: {{class: {ATOMIC}, retry: 1s}}\n")
+    autoscaler.answers = ["Failed"]
+    start("--policy", str(file))
+    world.create(jobs(world), job("train", 30))
+    eventually(lambda: len(world.placed()) == 30, 120)
+    settled(autoscaler)
+    assert (autoscaler.asked, autoscaler.made, autoscaler.answers) == (10, 10, [])
+    told = {event["reason"] for event in world.events()}
+    assert {"NodesRefused", "NodesProvisioned"} <= told
+    eventually(lambda: world.items(REQUESTS.format(world.namespace)) == [], 60)
