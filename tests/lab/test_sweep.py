@@ -58,7 +58,7 @@ def test_a_plan_is_a_grid_a_sample_of_it_or_a_list(plan: Path) -> None:
         ("{trace: trace, policies: [fdg]}", "neither a file nor one of"),
         ("{trace: trace, policies: [fgd], workloads: [smal]}", "no list 'smal' in the trace"),
         ("{trace: nowhere, policies: [fgd]}", "has no openb_pod_list"),
-        ("{trace: [", "line 1"),
+        ("{trace: [", "plan.yaml: line"),
     ],
 )
 def test_what_is_wrong_with_a_plan_is_said(plan: Path, text: str, said: str) -> None:
@@ -134,7 +134,7 @@ def test_a_dask_scheduler_finds_the_same(plan: Path) -> None:
     trials = read_plan(plan)
     alone = {found.key: found.series for found in on_cores(trials, 1)}
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, host="127.0.0.1", dashboard_address=None
+        n_workers=1, threads_per_worker=1, processes=False, host="127.0.0.1", dashboard_address="127.0.0.1:0"
     ) as cluster:
         assert {found.key: found.series for found in on_dask(trials, cluster.scheduler_address)} == alone
         report = plan.with_suffix(".html")

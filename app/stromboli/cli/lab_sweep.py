@@ -95,10 +95,8 @@ def _recommended(comparison: Comparison) -> Iterator[str]:
     front = comparison.front
     yield f"{comparison.workload}: {', '.join(line.policy for line in front)}"
     for line in front:
-        said = (
-            f"{each.words} {line.figures[each.figure]}" for each in comparison.objectives if each.figure in line.figures
-        )
-        yield f"  {line.policy}: {'; '.join(said)}"
+        said = {each.words: line.figures.get(each.figure) for each in comparison.objectives}
+        yield f"  {line.policy}: {'; '.join(f'{words} {figure}' for words, figure in said.items() if figure)}"
         yield from _costs(line, comparison)
 
 

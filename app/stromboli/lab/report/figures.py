@@ -141,7 +141,8 @@ def _axes(x: Scale | None, y: Scale, across: str, up: str) -> Iterator[str]:
         yield f'<text x="{x.at(value):.1f}" y="{floor_ + 16}" text-anchor="middle">{value:,g}</text>' if x else ""
     yield f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{floor_}" y2="{floor_}"/>'
     yield f'<text x="{(_LEFT + right) / 2:.0f}" y="{_HEIGHT - 4}" text-anchor="middle">{escape(across)}</text>'
-    yield f'<text transform="translate(12,{(_TOP + floor_) / 2:.0f}) rotate(-90)" text-anchor="middle">{escape(up)}</text>'
+    turned = f'transform="translate(12,{(_TOP + floor_) / 2:.0f}) rotate(-90)"'
+    yield f'<text {turned} text-anchor="middle">{escape(up)}</text>'
 
 
 def _picture(parts: Sequence[str], words: str) -> str:

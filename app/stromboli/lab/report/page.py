@@ -87,7 +87,8 @@ def _table(comparison: Comparison) -> str:
     names = dict.fromkeys(name for line in comparison.lines for name in line.figures)
     head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in names)
     rows = "".join(_row(line, list(names)) for line in comparison.lines)
-    return f"<table><thead><tr><th>policy</th><th>seeds</th>{head}<th>outdone by</th></tr></thead><tbody>{rows}</tbody></table>"
+    head = f"<tr><th>policy</th><th>seeds</th>{head}<th>outdone by</th></tr>"
+    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
 
 
 def _row(line: Line, names: Sequence[str]) -> str:
