@@ -134,7 +134,12 @@ def test_a_dask_scheduler_finds_the_same(plan: Path) -> None:
     trials = read_plan(plan)
     alone = {found.key: found.series for found in on_cores(trials, 1)}
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
     ) as cluster:
         assert {found.key: found.series for found in on_dask(trials, cluster.scheduler_address)} == alone
         report = plan.with_suffix(".html")
