@@ -11,15 +11,11 @@ import pytest
 from stromboli.lab.inflation import Inflated, InflationError, inflate
 from stromboli.lab.policies import find_policy
 from stromboli.lab.published import allocations, read_published
-from stromboli.lab.readers.openb import TraceNode, TracePod, read_nodes, read_pods
+from stromboli.lab.readers.openb import TracePod, read_nodes, read_pods
 from stromboli.lab.trials import Trial, find_lists, run_trial
 from tests.cli.conftest import stromboli
 from tests.conftest import ROOT
-
-NODES = [TraceNode(f"node-{number}", 32_000, 65_536, cards, "T4") for number, cards in enumerate((2, 2, 4))]
-PODS = [TracePod(f"pod-{number}", 1_000, 1_024, 1, 400, "") for number in range(10)] + [
-    TracePod(f"pod-{number}", 1_000, 1_024, 1, 1_000, "") for number in range(10, 13)
-]
+from tests.lab.traces import NODES, PODS, write_trace
 
 
 @pytest.fixture(scope="session")
@@ -89,19 +85,13 @@ tiers:
 
 
 def test_allocations_are_means_over_what_is_rounded_to_a_percent() -> None:
-    found = Inflated(1_000, np.array([4.0, 4.0, 4.0, 40.0]), np.array([True, True, False, True]))
+    found = Inflated(1_000, np.array([4.0, 4.0, 4.0, 40.0]), np.array([True, True, False, True]), np.zeros(4, np.intp))
     # 0.4, 0.8, 1.2 and 5.2 percent arrived; 0.4, 0.8, 0.8 and 4.8 percent are used
     assert found.allocation(5).tolist() == pytest.approx([0.4, 0.8, 0.8, np.nan, 4.8, 4.8], nan_ok=True)
 
 
 def test_the_command_prints_means_beside_published_ones(tmp_path: Path) -> None:
-    (tmp_path / "openb_node_list_gpu_node.csv").write_text(
-        "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(f"{n.name},32000,65536,{n.cards},T4\n" for n in NODES)
-    )
-    rows = [f"{pod.name},1000,1024,1,{pod.part},\n" for pod in PODS]
-    (tmp_path / "openb_pod_list_small.csv").write_text(
-        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n" + "".join(rows)
-    )
+    write_trace(tmp_path)
     store = tmp_path / "outcomes.jsonl"
     options = ["lab", "run", str(tmp_path), "--policy", "fgd", "--seed", "1..3", "--jobs", "1", "--store", str(store)]
     first = stromboli(*options)

@@ -48,7 +48,12 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "plugins": {"new": "plugins:new", "check": "plugins:check"},
     "crds": {"print": "crds:print_", "diff": "crds:diff", "apply": "crds:apply"},
     "config": {"check": "config:check", "show": "config:show", "default": "config:default"},
-    "lab": {"generate": "lab:generate", "run": "lab_run:run"},
+    "lab": {
+        "generate": "lab:generate",
+        "run": "lab_run:run",
+        "sweep": "lab_sweep:sweep",
+        "recommend": "lab_sweep:recommend",
+    },
     "bench": {"engine": "bench:engine", "matrix": "matrix:matrix"},
 }
 

@@ -16,6 +16,7 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
 from stromboli.cli.options import AsJson
 from stromboli.cli.output import columns
+from stromboli.lab.plan import seeds
 from stromboli.lab.policies import find_policy
 from stromboli.lab.published import AT, Mean, allocations, read_published
 from stromboli.lab.sweep import Store, cores, on_cores, on_dask
@@ -23,10 +24,6 @@ from stromboli.lab.trials import Outcome, Trial, find_lists, problems
 
 Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 for one on each core.")]
 Scheduler = Annotated[str, typer.Option(help="Address of a Dask scheduler, such as tcp://127.0.0.1:8786, to run on.")]
-
-
-class SeedsError(StromboliError):
-    """A range of seeds that is none."""
 
 
 def run(
@@ -83,17 +80,6 @@ def run_all(trials: Sequence[Trial], path: Path | None, jobs: int, scheduler: st
     for outcome in _progress(missing, _spread(missing, jobs, scheduler)):
         store.add(outcome)
     return store.of(trials)
-
-
-def seeds(text: str) -> list[int]:
-    """The seeds of a range such as `42..51`. Raises SeedsError."""
-    first, dots, last = text.partition("..")
-    if not (first.isdecimal() and (last.isdecimal() or not dots)):
-        raise SeedsError(f"--seed: should be such as 7 or 42..51, not {text!r}")
-    found = list(range(int(first), int(last or first) + 1))
-    if not 0 < len(found) <= 10_000:
-        raise SeedsError(f"--seed: {text!r} has {len(found)} seeds")
-    return found
 
 
 def _spread(trials: Sequence[Trial], jobs: int, scheduler: str) -> Iterator[Outcome]:

@@ -23,7 +23,7 @@ import yaml
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind
 from stromboli.api.errors import StromboliError
-from stromboli.api.resources import Mask, Vector
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.lab.readers.openb import CARD, TraceNode, TracePod
@@ -32,6 +32,8 @@ from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, timestamp
 
 _NAMESPACE = "default"
+#: kinds of pods by the cards that they ask for
+KINDS = ("no card", "part of a card", "one card", "several cards")
 
 
 class InflationError(StromboliError):
@@ -48,6 +50,20 @@ class Inflated:
     asked: Vector
     #: whether it got a node
     placed: Mask
+    #: the kind of each pod, as `KINDS` numbers them
+    kind: Rows
+
+    def placed_by_kind(self) -> dict[str, dict[str, float]]:
+        """How many pods there were of each kind, and how many percent of them got a node."""
+        found = {}
+        for number, name in enumerate(KINDS):
+            of_kind = self.kind == number
+            if of_kind.any():
+                found[name] = {
+                    "pods": float(of_kind.sum()),
+                    "placed": 100 * float(self.placed[of_kind].mean()),
+                }
+        return found
 
     def allocation(self, most: int) -> Vector:
         """The allocated part of all cards in percent, when 0, 1, ... `most` percent of them had been asked for.
@@ -88,7 +104,12 @@ def inflate(
         capacity,
         np.array([pod.thousandths for pod in arriving], np.float64),
         np.array([f"{_NAMESPACE}/{_name(number)}" in bound for number in range(len(arriving))], np.bool_),
+        np.array([_kind(pod) for pod in arriving], np.intp),
     )
+
+
+def _kind(pod: TracePod) -> int:
+    return 0 if not pod.cards else 3 if pod.cards > 1 else 2 if pod.part == CARD else 1
 
 
 def _tuned(pods: Sequence[TracePod], target: int, draws: random.Random) -> list[TracePod]:

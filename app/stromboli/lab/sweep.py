@@ -114,7 +114,7 @@ def on_dask(trials: Sequence[Trial], address: str) -> Iterator[Outcome]:
     except (OSError, ValueError) as error:
         raise StromboliError(f"{address}: no Dask scheduler: {error}") from None
     with client:
-        futures = client.map(run_trial, list(trials), pure=False, retries=2)
+        futures = client.map(run_trial, list(trials), pure=False)
         try:
             for future in as_completed(futures):
                 yield future.result()

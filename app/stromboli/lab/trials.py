@@ -65,7 +65,7 @@ class Outcome(msgspec.Struct, frozen=True):
     figures: dict[str, float]
     #: by name; of `allocation` the percent of all cards that are allocated, by the percent that was asked for
     series: dict[str, list[float | None]] = {}
-    #: figures of each queue
+    #: figures of each queue, or of each kind of pods
     queues: dict[str, dict[str, float]] = {}
 
 
@@ -95,14 +95,16 @@ def _tried(trial: Trial) -> Outcome:
     began = time.process_time()
     inflated = inflate(nodes, pods, trial.policy.text, trial.seed, ratio=trial.ratio)
     allocation = inflated.allocation(round(trial.ratio * _PERCENT))
+    kinds = inflated.placed_by_kind()
     figures = {
         "allocation": float(inflated.asked[inflated.placed].sum()) / inflated.capacity * _PERCENT,
         "pods": float(len(inflated.placed)),
         "placed": float(inflated.placed.sum()),
+        "worst_off": min(each["placed"] for each in kinds.values()),
         "cpu_seconds": round(time.process_time() - began, 2),
     }
     series: list[float | None] = [None if np.isnan(each) else each for each in allocation.tolist()]
-    return Outcome(trial.key(), trial.workload, trial.policy.name, trial.seed, figures, {"allocation": series})
+    return Outcome(trial.key(), trial.workload, trial.policy.name, trial.seed, figures, {"allocation": series}, kinds)
 
 
 @lru_cache(maxsize=8)

@@ -1,0 +1,198 @@
+"""Sweeps: plans, trials that are known, other machines, reports and recommendations."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stromboli.api.errors import StromboliError
+from stromboli.lab.comparison import Interval, compare
+from stromboli.lab.plan import PlanError, SeedsError, read_plan, seeds
+from stromboli.lab.sweep import Store, on_cores, on_dask
+from stromboli.lab.trials import Outcome
+from tests.cli.conftest import stromboli
+from tests.lab.traces import write_trace
+
+PLAN = "{trace: trace, policies: [fgd, bestfit, random], seeds: 1..2}"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    """A plan of six trials."""
+    (tmp_path / "trace").mkdir()
+    write_trace(tmp_path / "trace")
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN)
+    return path
+
+
+def outcome(policy: str, seed: int, workload: str = "w", **figures: float) -> Outcome:
+    return Outcome(f"{workload}-{policy}-{seed}", workload, policy, seed, figures)
+
+
+def test_a_plan_is_a_grid_a_sample_of_it_or_a_list(plan: Path) -> None:
+    assert [(trial.policy.name, trial.seed) for trial in read_plan(plan)] == [
+        (policy, seed) for policy in ("fgd", "bestfit", "random") for seed in (1, 2)
+    ]
+    plan.write_text(PLAN.replace("{trace", "{sample: {trials: 3, seed: 5}, trace"))
+    drawn = [(trial.policy.name, trial.seed) for trial in read_plan(plan)]
+    assert len(set(drawn)) == 3
+    assert drawn == [(trial.policy.name, trial.seed) for trial in read_plan(plan)]
+    plan.write_text("{trace: trace, trials: [{workload: small, policy: fgd, seed: 9}]}")
+    assert [(trial.workload, trial.policy.name, trial.seed) for trial in read_plan(plan)] == [("small", "fgd", 9)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "should be one mapping"),
+        ("{trace: trace}", "it should name policies"),
+        ("{trace: trace, policies: [fgd], seed: 1}", "seed"),
+        ("{trace: trace, policies: [fdg]}", "neither a file nor one of"),
+        ("{trace: trace, policies: [fgd], workloads: [smal]}", "no list 'smal' in the trace"),
+        ("{trace: nowhere, policies: [fgd]}", "has no openb_pod_list"),
+        ("{trace: [", "plan.yaml: line"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_said(plan: Path, text: str, said: str) -> None:
+    plan.write_text(text)
+    with pytest.raises(StromboliError, match=re.escape(said)):
+        read_plan(plan)
+
+
+def test_ranges_of_seeds() -> None:
+    assert seeds("3..5") == [3, 4, 5]
+    for wrong in ("", "5..3", "a", "1..", "0..10000", "-1"):
+        with pytest.raises(SeedsError):
+            seeds(wrong)
+    assert issubclass(PlanError, StromboliError)
+
+
+def test_a_trial_is_known_by_all_that_goes_into_it(plan: Path) -> None:
+    keys = {trial.key() for trial in read_plan(plan)}
+    assert len(keys) == 6
+    renamed = plan.with_name("other.yaml")
+    (plan.parent / "mine.yaml").write_text(read_plan(plan)[0].policy.text)
+    renamed.write_text("{trace: trace, policies: [mine.yaml], seeds: 1..2}")
+    assert {trial.key() for trial in read_plan(renamed)} < keys
+    renamed.write_text("{trace: trace, policies: [mine.yaml], seeds: 1..2, ratio: 1.2}")
+    assert not {trial.key() for trial in read_plan(renamed)} & keys
+
+
+def test_known_trials_are_not_tried_again(plan: Path) -> None:
+    assert stromboli("lab", "sweep", plan, "--jobs", 1).exit_code == 0
+    store = plan.with_suffix(".jsonl")
+    lines = store.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 6
+    # A sweep that was killed while it wrote.
+    store.write_bytes(b"".join(lines[:4]) + lines[4][:20])
+    assert len(Store(store).missing(read_plan(plan))) == 2
+    assert stromboli("lab", "sweep", plan, "--jobs", 1).exit_code == 0
+    again = store.read_bytes().splitlines(keepends=True)
+    assert again[:4] == lines[:4]
+    assert [without_time(line) for line in again[4:]] == [without_time(line) for line in lines[4:]]
+    store.write_text("{}\n")
+    assert "line 1" in stromboli("lab", "sweep", plan).stderr
+
+
+def without_time(line: bytes) -> bytes:
+    return re.sub(rb'"cpu_seconds":[0-9.]+', b"", line)
+
+
+def test_a_sweep_that_is_killed_goes_on(plan: Path) -> None:
+    plan.write_text(PLAN.replace("1..2", "1..40"))
+    store = plan.with_suffix(".jsonl")
+    command = [sys.executable, "-m", "stromboli.cli", "lab", "sweep", str(plan), "--jobs", "1"]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
+    while running.poll() is None and not (store.exists() and store.read_bytes().count(b"\n") >= 2):
+        time.sleep(0.02)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    before = len(Store(store).outcomes)
+    assert 2 <= before < 120
+    trials = read_plan(plan)
+    assert len(Store(store).missing(trials)) == 120 - before
+    assert stromboli("lab", "sweep", plan, "--jobs", 1).exit_code == 0
+    assert Store(store).missing(trials) == []
+
+
+def test_several_processes_find_the_same(plan: Path) -> None:
+    trials = read_plan(plan)
+    alone = {found.key: found.series for found in on_cores(trials, 1)}
+    assert {found.key: found.series for found in on_cores(trials, 2)} == alone
+
+
+def test_a_dask_scheduler_finds_the_same(plan: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    trials = read_plan(plan)
+    alone = {found.key: found.series for found in on_cores(trials, 1)}
+    with distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+    ) as cluster:
+        assert {found.key: found.series for found in on_dask(trials, cluster.scheduler_address)} == alone
+        report = plan.with_suffix(".html")
+        told = stromboli("lab", "sweep", plan, "--scheduler", cluster.scheduler_address, "--report", report)
+        assert told.exit_code == 0, told.stderr
+        assert "fgd" in report.read_text()
+
+
+def test_what_is_wrong_with_a_policy_is_said_from_other_processes(plan: Path) -> None:
+    (plan.parent / "mine.yaml").write_text("actions: allocate\ntiers: [{plugins: [{name: gang}]}]")
+    plan.write_text("{trace: trace, policies: [mine.yaml], seeds: 1..2}")
+    told = stromboli("lab", "sweep", plan, "--jobs", 2)
+    assert told.exit_code == 2
+    assert "small, mine, seed 1: the policy counts no cards" in told.stderr
+
+
+def test_policies_are_on_the_front_unless_another_outdoes_them() -> None:
+    comparison = compare(
+        [
+            outcome("packs", 1, utilization=0.9, waiting_mean=50.0),
+            outcome("hurries", 1, utilization=0.7, waiting_mean=10.0),
+            outcome("neither", 1, utilization=0.7, waiting_mean=20.0),
+        ]
+    )[0]
+    assert [line.policy for line in comparison.front] == ["packs", "hurries"]
+    assert comparison.lines[2].outdone_by == ["hurries"]
+
+
+def test_intervals_are_those_of_student() -> None:
+    found = Interval.of([1.0, 2.0, 3.0, 4.0])
+    assert (found.mean, round(found.half, 3)) == (2.5, 2.054)
+    assert str(Interval.of([2.0])) == "2.00"
+
+
+def test_the_report_needs_no_network(plan: Path) -> None:
+    report = plan.with_suffix(".html")
+    assert stromboli("lab", "sweep", plan, "--jobs", 1, "--report", report).exit_code == 0
+    text = report.read_text()
+    assert not re.search(r"(src|href|url)\s*[=(]", text)
+    assert "<script" not in text
+    assert text.count("<svg") >= 3
+    assert all(name in text for name in ("small", "fgd", "bestfit", "random", "6 trials"))
+
+
+def test_recommended_policies_are_ready_to_be_checked(plan: Path) -> None:
+    assert "no trial is done" in stromboli("lab", "recommend", plan).stderr
+    stromboli("lab", "sweep", plan, "--jobs", 1)
+    folder = plan.parent / "chosen"
+    told = stromboli("lab", "recommend", plan, "--write", folder)
+    assert told.exit_code == 0
+    assert "part of a card: placed" in told.stdout
+    written = sorted(folder.iterdir())
+    assert written
+    for path in written:
+        assert path.name in told.stdout
+        assert stromboli("config", "check", path).exit_code == 0
