@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -19,9 +19,9 @@ from stromboli.api.crds import PodGroup, PodGroupCondition
 from stromboli.api.duration import Duration
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Mask
 from stromboli.eviction.eligibility import HELD, critical
-from stromboli.eviction.run_times import begun, earliest, scheduled, times_of_held
+from stromboli.eviction.run_times import began, scheduled, times_of_held
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.view import View
@@ -73,11 +73,11 @@ class Timeouts(Action):
         """Evict gangs that timed out, and hold those back whose pause is not over."""
         view, jobs = session.view, session.view.jobs
         before: Tries = view.environment.left.get(self.name, {})
-        since = _lacking_since(view)
-        if not before and not np.isfinite(since).any():
+        lacking = _lacking(view, arguments.ready)
+        if not before and lacking is None:
             return {}
-        now, tries = view.time(), _not_ready_again(view, before, since)
-        for job in jobs.of(np.isfinite(since) & (now - since >= arguments.ready)):
+        now, tries = view.time(), _not_ready_again(view, before, lacking)
+        for job in jobs.of(lacking.late) if lacking is not None else ():
             this = job.key, job.pod_group.metadata.uid
             count, until = tries.get(this, (0, now))
             # Pods whose eviction was refused are evicted again, which is no further time-out.
@@ -100,8 +100,10 @@ class Timeouts(Action):
         exceeded = jobs.holds("ran for too long", _has_exceeded)
         running = np.isfinite(most) & (jobs.count(*HELD) > 0)
         if running.any():
-            began = begun(view, view.time())
-            exceeded |= running & np.isfinite(began) & (view.time() - began >= most)
+            of, at = times_of_held(view, "started or scheduled", began, view.time(), unknown=math.inf)
+            held, least = np.bincount(of, minlength=len(jobs)), np.maximum(jobs.min_available, 1)
+            long = np.bincount(of[at <= view.time() - most[of]], minlength=len(jobs))
+            exceeded |= running & (long >= np.minimum(least, held))
         before: dict[tuple[str, str], bool] = view.environment.left.get(_EXCEEDED, {})
         for key, uid in before:
             job = jobs.get(key)
@@ -137,28 +139,40 @@ class Timeouts(Action):
         session.view.trace.job(job.key, reason)
 
 
-def _lacking_since(view: View) -> Vector:
-    """Since when fewer pods than each job's minimum are ready though so many have nodes, shape (jobs,); else inf."""
+class Lacking(NamedTuple):
+    """Jobs of which fewer pods than their minimum are ready though so many have nodes, shape (jobs,)."""
+
+    now: Mask
+    #: those for which that has been so for the time that they have
+    late: Mask
+
+
+def _lacking(view: View, patience: float) -> Lacking | None:
+    """Which jobs lack ready pods; None where all pods are ready, for which nobody has to know the time."""
     jobs = view.jobs
-    # Asked for the time only when a pod is not ready, which is read of all.
     column = view.snapshot.pod_facts.column("not ready since", _not_ready_since)
-    values = np.array([*column.values[:], math.inf])[column.numbers]
-    if not (values[np.isin(view.pods.state, HELD)] < math.inf).any():
-        return np.full(len(jobs), math.inf)
+    ready = np.array([value == math.inf for value in column.values] + [True])[column.numbers]
+    if ready[np.isin(view.pods.state, HELD)].all():
+        return None
     of, at = times_of_held(view, "not ready since", _not_ready_since, view.time(), unknown=math.inf)
-    held, needed = np.bincount(of, minlength=len(jobs)), jobs.min_available - jobs.count(PodState.Succeeded)
-    # The first pods that are not ready, as many as the gang can spare, leave it complete.
-    return earliest(of, at, np.where(needed >= 1, held - needed + 1, 0), otherwise=math.inf)
+    needed = jobs.min_available - jobs.count(PodState.Succeeded)
+    spare = np.bincount(of, minlength=len(jobs)) - needed
+    complete = (needed >= 1) & (spare >= 0)
+    now, late = (
+        complete & (np.bincount(of[at <= until], minlength=len(jobs)) > spare)
+        for until in (view.time() + duration.CLOCK_STEP, view.time() - patience)
+    )
+    return Lacking(now, late)
 
 
-def _not_ready_again(view: View, before: Tries, since: Vector) -> Tries:
+def _not_ready_again(view: View, before: Tries, lacking: Lacking | None) -> Tries:
     """What is known of the gangs that are still there and did not get ready."""
     tries = {}
     for (key, uid), known in before.items():
         job = view.jobs.get(key)
         if job is None or job.pod_group.metadata.uid != uid:
             continue
-        if job.ready_count < job.min_available or since[job.index] < math.inf:
+        if job.ready_count < job.min_available or (lacking is not None and lacking.now[job.index]):
             tries[key, uid] = known
     return tries
 

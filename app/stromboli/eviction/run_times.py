@@ -118,14 +118,14 @@ class RunTimes:
 
     @cached_property
     def _began(self) -> Vector:
-        return begun(self._view, self._now)
-
-
-def begun(view: View, now: float) -> Vector:
-    """Since when each job holds its minimum of pods, or all it has, shape (jobs,); -inf where it is not known."""
-    of, at = times_of_held(view, "started or scheduled", _began, now, unknown=-np.inf)
-    counts = np.bincount(of, minlength=len(view.jobs))
-    return earliest(of, at, np.clip(view.jobs.min_available, 1, np.maximum(counts, 1)), otherwise=-np.inf)
+        """Since when each job holds its minimum of pods, or all it has, shape (jobs,); -inf where it is not known."""
+        jobs = self._view.jobs
+        of, at = times_of_held(self._view, "started or scheduled", began, self._now, unknown=-np.inf)
+        order, counts = np.lexsort((at, of)), np.bincount(of, minlength=len(jobs))
+        there, least = counts > 0, np.clip(jobs.min_available, 1, np.maximum(counts, 1))
+        found = np.full(len(jobs), -np.inf)
+        found[there] = at[order[(np.cumsum(counts) - counts + least - 1)[there]]]
+        return found
 
 
 def times_of_held(
@@ -145,21 +145,12 @@ def times_of_held(
     return view.membership.index_of[view.pods.job[rows]], at
 
 
-def earliest(of: Rows, at: Vector, number: Rows, otherwise: float) -> Vector:
-    """The time of each job that is the earliest but so many, from 1, shape (jobs,); `otherwise` where there is none."""
-    order, counts = np.lexsort((at, of)), np.bincount(of, minlength=len(number))
-    there = (number >= 1) & (number <= counts)
-    found = np.full(len(number), otherwise)
-    found[there] = at[order[(np.cumsum(counts) - counts + number - 1)[there]]]
-    return found
-
-
 def scheduled(pod: PodRecord) -> float:
     """When a pod was scheduled; 0 where it does not say."""
     said = (each for each in pod.conditions if each.type == "PodScheduled" and each.status == "True")
     return max((seconds(each.last_transition_time) for each in said), default=0.0)
 
 
-def _began(pod: PodRecord) -> float:
+def began(pod: PodRecord) -> float:
     """When a pod started, or else when it was scheduled; 0 where it says neither."""
     return pod.started or scheduled(pod)
