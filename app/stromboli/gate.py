@@ -84,6 +84,7 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
         RUN_TIME: run_time,
         "volcano.sh/sla-waiting-time": duration.parse,
         "sla-waiting-time": duration.parse,
+        "stromboli.io/max-run-time": duration.parse,
         "volcano.sh/jdb-min-available": _pods,
         "volcano.sh/jdb-max-unavailable": _pods,
     },

@@ -381,7 +381,13 @@ def test_what_sessions_remember_is_kept_exactly() -> None:
             "default/b": Reservation("uid", (Place("n", {"cpu": 1.0}, "uid"),), NOON, NOON + 9),
         },
         churn=Churn({("default/a", "b"): History((NOON,), 2, frozenset({"x", "y"}))}),
-        left={"fairshare": history, "tdm": 0.1, "stalegangeviction": {("default/a", "uid"): NOON}, "other": object()},
+        left={
+            "fairshare": history,
+            "tdm": 0.1,
+            "stalegangeviction": {("default/a", "uid"): NOON},
+            "timeouts": {("default/a", "uid"): (2, NOON)},
+            "other": object(),
+        },
     )
     registry = Engine().registry
     content = msgspec.msgpack.encode(written(told, registry))
@@ -392,9 +398,8 @@ def test_what_sessions_remember_is_kept_exactly() -> None:
         if each.name not in ("left", "extender"):
             assert getattr(told, each.name) != getattr(OFFLINE, each.name), f"{each.name} is not tried"
             assert getattr(again, each.name) == getattr(told, each.name)
-    assert {name: again.left[name] for name in ("tdm", "stalegangeviction")} == {
-        name: told.left[name] for name in ("tdm", "stalegangeviction")
-    }
+    plainly = ("tdm", "stalegangeviction", "timeouts")
+    assert {name: again.left[name] for name in plainly} == {name: told.left[name] for name in plainly}
     assert plain(again.left["fairshare"], (UsageHistory, Bucket)) == plain(history, (UsageHistory, Bucket))
 
 

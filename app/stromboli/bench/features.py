@@ -291,6 +291,15 @@ FEATURES: Mapping[str, Feature] = {
         {"success": 0.1},
     ),
     "PodGroups of one pod": Feature(Trial(per_node=20, per_group=1), {"tick": 30, "idle": 30}),
+    "time-outs, gangs of 20": Feature(
+        Trial(
+            actions="timeouts, enqueue, allocate, backfill",
+            configurations={"timeouts": {"podsReadyTimeout": "5m", "maxRunTime": "1000000h"}},
+            per_node=20,
+            per_group=20,
+        ),
+        {"success": 0.3},
+    ),
     "preempt": Feature(evictions.evicting("preempt"), {"success": 0.5}),
     "preempt, in vain": Feature(evictions.evicting("preempt", vain=True), {"vain": 1}),
     # drf takes from jobs that keep as much as the preemptor's gets: they are twice as large.

@@ -5,6 +5,7 @@ A gang runs since its minimum of pods does, by when their kubelets started them,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
@@ -14,7 +15,7 @@ from pydantic import Field
 from stromboli.api import duration
 from stromboli.api.duration import Duration
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask, Vector
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.eviction.eligibility import HELD
 from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.framework.cluster.view import View
@@ -118,23 +119,38 @@ class RunTimes:
     @cached_property
     def _began(self) -> Vector:
         """Since when each job holds its minimum of pods, or all it has, shape (jobs,); -inf where it is not known."""
-        view = self._view
-        jobs, states = view.jobs, view.pods.state
-        rows = np.flatnonzero(np.isin(states, HELD) & (view.membership.index_of[view.pods.job] >= 0))
-        of, facts = view.membership.index_of[view.pods.job[rows]], view.snapshot.pod_facts
-        column = facts.column("started or scheduled", _began)
-        at = np.array([*column.values[:], 0.0])[column.numbers[rows]]
-        # A pod that was bound a moment ago does not say when; of one that has run for long it does not matter.
-        at = np.where(at > 0, at, np.where(states[rows] == PodState.Bound, self._now, -np.inf))
-        at[at > self._now + duration.CLOCK_STEP] = -np.inf
+        jobs = self._view.jobs
+        of, at = times_of_held(self._view, "started or scheduled", began, self._now, unknown=-np.inf)
         order, counts = np.lexsort((at, of)), np.bincount(of, minlength=len(jobs))
-        there, last = counts > 0, np.cumsum(counts) - counts + np.clip(jobs.min_available, 1, np.maximum(counts, 1)) - 1
-        began = np.full(len(jobs), -np.inf)
-        began[there] = at[order[last[there]]]
-        return began
+        there, least = counts > 0, np.clip(jobs.min_available, 1, np.maximum(counts, 1))
+        found = np.full(len(jobs), -np.inf)
+        found[there] = at[order[(np.cumsum(counts) - counts + least - 1)[there]]]
+        return found
 
 
-def _began(pod: PodRecord) -> float:
+def times_of_held(
+    view: View, key: str, read: Callable[[PodRecord], float], now: float, *, unknown: float
+) -> tuple[Rows, Vector]:
+    """The index of the job of each pod that holds a node, and a time that is read of it.
+
+    0 means that a pod does not say it: one that was bound has been a moment ago, of others it is `unknown`, as it is of
+    a time in the future.
+    """
+    states = view.pods.state
+    rows = np.flatnonzero(np.isin(states, HELD) & (view.membership.index_of[view.pods.job] >= 0))
+    column = view.snapshot.pod_facts.column(key, read)
+    at = np.array([*column.values[:], 0.0])[column.numbers[rows]]
+    at = np.where(at != 0, at, np.where(states[rows] == PodState.Bound, now, unknown))
+    at[np.isfinite(at) & (at > now + duration.CLOCK_STEP)] = unknown
+    return view.membership.index_of[view.pods.job[rows]], at
+
+
+def scheduled(pod: PodRecord) -> float:
+    """When a pod was scheduled; 0 where it does not say."""
+    said = (each for each in pod.conditions if each.type == "PodScheduled" and each.status == "True")
+    return max((seconds(each.last_transition_time) for each in said), default=0.0)
+
+
+def began(pod: PodRecord) -> float:
     """When a pod started, or else when it was scheduled; 0 where it says neither."""
-    scheduled = (each for each in pod.conditions if each.type == "PodScheduled" and each.status == "True")
-    return pod.started or max((seconds(each.last_transition_time) for each in scheduled), default=0.0)
+    return pod.started or scheduled(pod)

@@ -39,8 +39,13 @@ _PATIENCE = 5.0
 #: seconds that a victim is left alone after a refused eviction: the first time, and at most
 _HOLD = (1.0, 60.0)
 
+#: evictions that no session decides
+_TAKEOVER = "takeover"
 #: why a pod is evicted when no preemptor gets its resources
-_CAUSES = {"takeover": "undoing bindings that were in flight when the leader changed"}
+_CAUSES = {
+    _TAKEOVER: "undoing bindings that were in flight when the leader changed",
+    "timeouts": "giving places back after a time-out",
+}
 
 
 @dataclass(slots=True)
@@ -180,7 +185,7 @@ class Evictor:
         """Retrying is left to sessions, but for evictions that no session decided."""
         if self._mirror.state.refused.pop(victim.uid, None) is None:
             return
-        if victim.action in _CAUSES:
+        if victim.action == _TAKEOVER:
             self.evict([victim])
         self._mirror.changed()
 

@@ -34,6 +34,7 @@ _ACTIONS = (
     "reclaim",
     "shuffle",
     "stalegangeviction",
+    "timeouts",
 )
 _TIERS = (
     ("priority", "gang", "conformance"),

@@ -19,6 +19,8 @@ def remarks(actions: Sequence[str]) -> Iterator[str]:
     first = actions.index("allocate")
     if "enqueue" in actions[first:] and "enqueue" not in actions[:first]:
         yield "actions: enqueue comes after allocate, so what it admits gets its place a session later"
+    if "timeouts" in actions and first < actions.index("timeouts"):
+        yield "actions: timeouts comes after allocate, which places what it should hold back"
     for name in evicting:
         admitted = actions.index("enqueue") if "enqueue" in actions else -1
         if actions.index(name) < admitted:

@@ -21,6 +21,8 @@ from stromboli.state.pods import PodRecord
 
 #: how the names of actions end that give places of some jobs to others
 _TAKING = ("preempt", "reclaim")
+#: the action that evicts pods so that their job waits, and says why
+_TIMING_OUT = "timeouts"
 #: the states of pods for which an answer about their job looks for places
 _UNPLACED = (PodState.Pending, PodState.Pipelined)
 #: the states of pods that have no place yet
@@ -274,7 +276,9 @@ class Evictions:
         """Why an action evicts a pod for a PodGroup; empty where the action's name says it all."""
         key = (pod.job, pod.pod_class.id, action, beneficiary)
         if key not in self._known:
-            self._known[key] = self._why(pod, beneficiary) if action.endswith(_TAKING) else ""
+            held_back = self._session.view.trace.jobs.get(pod.job) if action == _TIMING_OUT else None
+            said = "" if held_back is None else held_back.message
+            self._known[key] = self._why(pod, beneficiary) if action.endswith(_TAKING) else said
         return self._known[key]
 
     def _why(self, pod: PodRecord, beneficiary: str) -> str:

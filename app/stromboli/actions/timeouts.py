@@ -1,0 +1,206 @@
+"""timeouts: evicts gangs whose pods do not get ready in time, and jobs that run for longer than they may.
+
+A gang whose pods have nodes holds its places in vain while fewer than its minimum are ready: an image that cannot be
+pulled, a node that does not start containers. It gives them back as a whole, and is tried again after a pause that
+doubles each time. A restart of the service forgets how often that was. What ran for too long is not placed again.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from stromboli.api import duration
+from stromboli.api.crds import PodGroup, PodGroupCondition
+from stromboli.api.duration import Duration
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import Mask
+from stromboli.eviction.eligibility import HELD, critical
+from stromboli.eviction.run_times import began, scheduled, times_of_held
+from stromboli.framework.action import Action
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments
+from stromboli.framework.session.session import Session
+from stromboli.state.pods import PodRecord, seconds, timestamp
+
+#: annotation of a PodGroup, which outweighs the argument
+_MAX_RUN_TIME = "stromboli.io/max-run-time"
+_EXCEEDED = "MaximumRunTimeExceeded"
+_CONDITION = "TimedOut"
+#: the pause does not double more often
+_MOST_DOUBLINGS = 30
+
+
+#: how often each gang that did not get ready since has timed out, and until when it pauses, by its key and uid
+Tries: TypeAlias = dict[tuple[str, str], tuple[int, float]]
+
+
+class TimeoutsArguments(Arguments):
+    """Arguments of timeouts."""
+
+    ready: Duration = Field(default=0.0, alias="podsReadyTimeout", ge=0)
+    """How long fewer pods of a gang than its minimum may be ready while they have nodes; 0 is for ever."""
+    base: Duration = Field(default=60.0, alias="backoffBase", ge=0)
+    """How long a gang that timed out is not tried; twice as long each further time."""
+    longest: Duration = Field(default=3600.0, alias="backoffMax", ge=0)
+    """The longest of these pauses."""
+    limit: int | None = Field(default=None, alias="backoffLimitCount", ge=0)
+    """How often a gang is tried again; without it as often as it takes."""
+    run: Duration = Field(default=0.0, alias="maxRunTime", ge=0)
+    """How long jobs may run whose PodGroup has no annotation `stromboli.io/max-run-time`; 0 is for ever."""
+
+
+class Timeouts(Action):
+    name = "timeouts"
+    Arguments: ClassVar[type[BaseModel]] = TimeoutsArguments
+
+    def run(self, session: Session) -> None:
+        arguments = session.policy.action_arguments.get(self.name, TimeoutsArguments())
+        assert isinstance(arguments, TimeoutsArguments)
+        self._run_times(session, arguments)
+        if arguments.ready:
+            session.actions_left[self.name] = self._ready(session, arguments)
+
+    # -- pods that do not get ready --------------------------------------------------------------------------------
+
+    def _ready(self, session: Session, arguments: TimeoutsArguments) -> Tries:
+        """Evict gangs that timed out, and hold those back whose pause is not over."""
+        view, jobs = session.view, session.view.jobs
+        before: Tries = view.environment.left.get(self.name, {})
+        lacking = _lacking(view, arguments.ready)
+        if not before and lacking is None:
+            return {}
+        now, tries = view.time(), _not_ready_again(view, before, lacking)
+        for job in jobs.of(lacking.late) if lacking is not None else ():
+            this = job.key, job.pod_group.metadata.uid
+            count, until = tries.get(this, (0, now))
+            # Pods whose eviction was refused are evicted again, which is no further time-out.
+            if session.attempt(job, partial(self._evict, session, job), otherwise=False) and until <= now:
+                pause = arguments.base * 2.0 ** min(count, _MOST_DOUBLINGS)
+                tries[this] = count + 1, now + min(pause, arguments.longest)
+        for (key, _), (count, until) in tries.items():
+            over = arguments.limit is not None and count > arguments.limit
+            if over or now < until:
+                self._hold_back(session, jobs[key], _not_ready(key, count, until, over=over))
+        return tries
+
+    # -- jobs that run for too long --------------------------------------------------------------------------------
+
+    def _run_times(self, session: Session, arguments: TimeoutsArguments) -> None:
+        """Evict jobs that ran for longer than they may, and hold them back from then on."""
+        view, jobs = session.view, session.view.jobs
+        given, numbers = jobs.said("maximum run time", _max_run_time)
+        most = np.array([each or arguments.run or math.inf for each in given], np.float64)[numbers]
+        exceeded = jobs.holds("ran for too long", _has_exceeded)
+        running = np.isfinite(most) & (jobs.count(*HELD) > 0)
+        if running.any():
+            of, at = times_of_held(view, "started or scheduled", began, view.time(), unknown=math.inf)
+            held, least = np.bincount(of, minlength=len(jobs)), np.maximum(jobs.min_available, 1)
+            long = np.bincount(of[at <= view.time() - most[of]], minlength=len(jobs))
+            exceeded |= running & (long >= np.minimum(least, held))
+        before: dict[tuple[str, str], bool] = view.environment.left.get(_EXCEEDED, {})
+        for key, uid in before:
+            job = jobs.get(key)
+            if job is not None and job.pod_group.metadata.uid == uid:
+                exceeded[job.index] = True
+        found = jobs.of(exceeded)
+        if found or before:
+            # The condition is written a while after it was reported, and a restart of the service has nothing else.
+            session.actions_left[_EXCEEDED] = {(job.key, job.pod_group.metadata.uid): True for job in found}
+        for job in found:
+            words = f"PodGroup {job.key} ran for longer than {most[job.index]:g} s, which is the most that it may"
+            session.attempt(job, partial(self._evict, session, job), otherwise=False)
+            said = PodGroupCondition(type=_CONDITION, status="True", reason=_EXCEEDED, message=words)
+            session.report.condition(job, said)
+            self._hold_back(session, job, Reason(Stage.Admission, "MaximumRunTimeExceeded", words, Actionable.User))
+
+    # -- both ------------------------------------------------------------------------------------------------------
+
+    def _evict(self, session: Session, job: Job) -> bool:
+        """Evict all pods of a job, unless the cluster itself needs one of them; whether that was decided."""
+        held = [pod for pod in session.view.members(job) if session.view.pods.state[pod.row] in HELD]
+        if not held or any(map(critical, held)):
+            return False
+        statement = session.statement()
+        for pod in held:
+            statement.evict(pod, self.name)
+        statement.commit()
+        return True
+
+    def _hold_back(self, session: Session, job: Job, reason: Reason) -> None:
+        """Let later actions leave a job alone."""
+        session.aside.add(job.key)
+        session.view.trace.job(job.key, reason)
+
+
+class Lacking(NamedTuple):
+    """Jobs of which fewer pods than their minimum are ready though so many have nodes, shape (jobs,)."""
+
+    now: Mask
+    #: those for which that has been so for the time that they have
+    late: Mask
+
+
+def _lacking(view: View, patience: float) -> Lacking | None:
+    """Which jobs lack ready pods; None where all pods are ready, for which nobody has to know the time."""
+    jobs = view.jobs
+    column = view.snapshot.pod_facts.column("not ready since", _not_ready_since)
+    ready = np.array([value == math.inf for value in column.values] + [True])[column.numbers]
+    if ready[np.isin(view.pods.state, HELD)].all():
+        return None
+    of, at = times_of_held(view, "not ready since", _not_ready_since, view.time(), unknown=math.inf)
+    needed = jobs.min_available - jobs.count(PodState.Succeeded)
+    spare = np.bincount(of, minlength=len(jobs)) - needed
+    complete = (needed >= 1) & (spare >= 0)
+    now, late = (
+        complete & (np.bincount(of[at <= until], minlength=len(jobs)) > spare)
+        for until in (view.time() + duration.CLOCK_STEP, view.time() - patience)
+    )
+    return Lacking(now, late)
+
+
+def _not_ready_again(view: View, before: Tries, lacking: Lacking | None) -> Tries:
+    """What is known of the gangs that are still there and did not get ready."""
+    tries = {}
+    for (key, uid), known in before.items():
+        job = view.jobs.get(key)
+        if job is None or job.pod_group.metadata.uid != uid:
+            continue
+        if job.ready_count < job.min_available or (lacking is not None and lacking.now[job.index]):
+            tries[key, uid] = known
+    return tries
+
+
+def _not_ready_since(pod: PodRecord) -> float:
+    """Since when a pod is not ready, be it since it was scheduled; infinite if it is, 0 if it says nothing."""
+    said = next((each for each in pod.conditions if each.type == "Ready"), None)
+    if said is None:
+        return scheduled(pod)
+    return math.inf if said.status == "True" else max(seconds(said.last_transition_time), scheduled(pod))
+
+
+def _not_ready(key: str, count: int, until: float, *, over: bool) -> Reason:
+    times = f"timed out {count} time{'' if count == 1 else 's'}"
+    message = f"the pods of PodGroup {key} did not get ready in time, and gave their places back"
+    if over:
+        return Reason(Stage.Admission, "PodsNotReady", message, Actionable.User, f"it {times}, and is tried no more")
+    detail = f"it {times}, and is tried again at {timestamp(until)}"
+    return Reason(Stage.Admission, "PodsNotReady", message, Actionable.Wait, detail)
+
+
+def _max_run_time(pod_group: PodGroup) -> float:
+    """The maximum run time of a PodGroup's annotation; 0 without a valid one."""
+    try:
+        return max(0.0, duration.parse(pod_group.metadata.annotations.get(_MAX_RUN_TIME, "")))
+    except ValueError:
+        return 0.0
+
+
+def _has_exceeded(pod_group: PodGroup) -> bool:
+    return any(each.type == _CONDITION and each.reason == _EXCEEDED for each in pod_group.status.conditions)
