@@ -38,8 +38,8 @@ def whatif(
 ) -> None:
     """Tell what a change would bind and evict, and how shares move, as a diff. Nothing is written.
 
-    An object is laid over the one of its name; with `$patch: delete` that is removed. A document with actions and
-    tiers is a policy to try.
+    An object is laid over the one of its name; with `$patch: delete` that is removed. A workload that is there is taken
+    as it is written, and pods of it that run stay as they are. A document with actions and tiers is a policy to try.
 
     What of the change cannot be used is told on standard error, with exit code 2.
 

@@ -1,7 +1,8 @@
 """Changes to a cluster that are tried and not made: objects to add, change or remove, or another policy.
 
 A document is an object, which is added or, where one of its name is there, laid over that; null removes a field. With
-`$patch: delete` the object is removed. A document with `actions` or `tiers` is a policy.
+`$patch: delete` the object is removed. A workload that is there is taken as it is written, and pods of it that run stay
+as they are. A document with `actions` or `tiers` is a policy.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from stromboli.framework.runtime.node_questions import CALL, Watch
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, is_list, load_each, of_list
+from stromboli.simulation.standing import Standing, Workloads
 from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.resource_names import resources_of
 
@@ -46,6 +48,8 @@ class Changes:
     objects: list[tuple[str, Any]] = field(default_factory=list)
     removed: list[tuple[str, str]] = field(default_factory=list)
     policy: str | None = None
+    #: workloads that are changed
+    standing: list[Standing] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def apply(self, state: ClusterState) -> None:
@@ -87,7 +91,7 @@ def read_changes(
     `watch` is told of the work in steps, and what it raises ends it. New workloads get their queues by the `rules` of
     the policy among the texts, or of the one in force.
     """
-    out = Changes()
+    out, there = Changes(), Workloads(state)
     proposals: list[Proposal] = []
     for source, text in texts.items():
         try:
@@ -97,7 +101,7 @@ def read_changes(
                 watch(CALL)
                 where = f"{source}: document {number}"
                 for place, each in _flat(document, where, out.problems):
-                    _sort(out, proposals, each, place, state)
+                    _sort(out, proposals, each, place, there)
         except DocumentError as error:
             out.problems.append(f"{source}: {error}")
     source = ", ".join(texts)
@@ -118,7 +122,7 @@ def _flat(document: Any, where: str, problems: list[str]) -> Iterable[tuple[str,
     return ()
 
 
-def _sort(out: Changes, proposals: list[Proposal], document: Any, where: str, state: ClusterState) -> None:
+def _sort(out: Changes, proposals: list[Proposal], document: Any, where: str, there: Workloads) -> None:
     if not isinstance(document, dict):
         out.problems.append(f"{where}: an object or a policy is needed, not {shown(document)}")
     elif "kind" not in document and not {"actions", "tiers"}.isdisjoint(document):
@@ -132,18 +136,25 @@ def _sort(out: Changes, proposals: list[Proposal], document: Any, where: str, st
     elif "$patch" in document and "kind" not in document:
         out.problems.append(f"{where}: kind: is required")
     elif "$patch" in document:
-        _remove(out, document, where, state)
+        _remove(out, document, where, there)
+    elif (standing := there.of(document)) is not None:
+        # As an object of the API server it would have its pods beside it.
+        metadata = {key: value for key, value in document["metadata"].items() if key != "uid"}
+        proposals.append(Proposal(where, {**document, "metadata": metadata}))
+        out.standing.append(standing)
     else:
-        proposals.append(_proposal(where, document, state))
+        proposals.append(_proposal(where, document, there.state))
 
 
-def _remove(out: Changes, document: dict[str, Any], where: str, state: ClusterState) -> None:
+def _remove(out: Changes, document: dict[str, Any], where: str, there: Workloads) -> None:
     kind, key = str(document.get("kind")), _key(document)
     if document["$patch"] != _DELETE:
         out.problems.append(f"{where}: $patch: should be {_DELETE}, not {shown(document['$patch'])}")
     elif not key.rpartition("/")[2]:
         out.problems.append(f"{where}: {readable(kind)}: metadata.name: is required")
-    elif key not in state.keys(kind):
+    elif (standing := there.of(document)) is not None:
+        out.removed += standing.removed()
+    elif key not in there.state.keys(kind):
         out.problems.append(f"{where}: there is no {readable(kind)} {readable(key)} to remove")
     else:
         out.removed.append((kind, key))
@@ -242,6 +253,9 @@ def _decode(
         new = kind == "PodGroup" or (kind == "Queue" and by and obj.key not in state.queues)
         if new or (kind, object_key(obj)) in given:
             out.objects.append((kind, obj))
+    for each in out.standing:
+        out.objects, removed = each.continued(out.objects)
+        out.removed += removed
     foreign = [obj for kind, obj in out.objects if kind == "Pod" and not obj.spec.node_name and not state.is_ours(obj)]
     names = ", ".join(sorted(state.scheduler_names))
     for obj in foreign:
