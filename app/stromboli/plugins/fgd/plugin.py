@@ -17,7 +17,8 @@ from stromboli.devices.holdings import Holdings
 from stromboli.devices.vgpu import CHOICES, IDS, USE_TYPE, ByTypeAndId, Request, Virtual, fitting_cards
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Arguments, Filters, Passing, Plugin
+from stromboli.framework.plugin.base import Arguments, Plugin
+from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.plugins.fgd import scores
 from stromboli.plugins.fgd.scores import Score
