@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -207,7 +207,14 @@ def clear(world: World) -> None:
     world.api.close()
 
 
-def advised_by(service: Service, **changes: Any) -> Object:
+class Listening(Protocol):
+    """What answers for the extender."""
+
+    @property
+    def address(self) -> str: ...
+
+
+def advised_by(service: Listening, **changes: Any) -> Object:
     """The documented configuration of kube-scheduler, for a service on loopback."""
     config: Object = yaml.safe_load(MANIFEST.read_text())
     (extender,) = config["extenders"]

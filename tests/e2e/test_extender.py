@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import httpx
 import pytest
@@ -155,3 +160,104 @@ def test_kube_scheduler_keeps_gangs_whole(
     world.nodes(2, cpu="1", prefix="another")
     eventually(lambda: world.bound() == {"whole": 6, "large": 5, "": 1})
     assert service.metric("stromboli_bindings_total", result="bound") == 0
+
+
+class LeaderService:
+    """What the Service of the leader is to kube-scheduler: it leads to the replica that leads, and counts requests."""
+
+    def __init__(self, *replicas: Service) -> None:
+        self.replicas = list(replicas)
+        self.asked: Counter[str] = Counter()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.asked[self.path] += 1
+                status, content = outer.answer(self.path, body)
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def answer(self, path: str, body: bytes) -> tuple[int, bytes]:
+        for replica in self.replicas:
+            try:
+                with httpx.Client(base_url=replica.url, trust_env=False) as client:
+                    if "stromboli_leading 1.0" in client.get("/metrics").text:
+                        answer = client.post(path, content=body)
+                        return answer.status_code, answer.content
+            except httpx.HTTPError:
+                continue
+        return 503, b""
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def gated(name: str, group: str) -> Object:
+    return pod(name, group, scheduler=PROFILE, schedulingGates=[{"name": "stromboli.io/gang"}])
+
+
+def test_a_gated_gang_is_seen_by_kube_scheduler_once_it_is_decided(
+    new_cluster: Callable[..., Cluster], definitions: list[Object], start: Start
+) -> None:
+    cluster = new_cluster()
+    with cluster.client() as api:
+        define(api, definitions)
+    world = World(cluster, "default")
+    world.nodes(2, cpu="2")
+    leader = LeaderService(start(kubeconfig=cluster.kubeconfig()))
+    cluster.start_scheduler(cost.advised_by(leader, ignorable=False))
+
+    world.group("large", 5)
+    world.pods([gated(f"large-{number}", "large") for number in range(5)])
+    world.group("fits", 3)
+    world.pods([gated(f"fits-{number}", "fits") for number in range(3)])
+    eventually(lambda: world.bound() == {"fits": 3})
+    # Each member was asked about once or twice, and went where its session had decided; held ones cost nothing.
+    assert leader.asked["/filter"] <= 6
+    eventually(lambda: world.condition("large", "Unschedulable") != {})
+    before = leader.asked.total()
+    world.nodes(2, cpu="2", prefix="another")
+    eventually(lambda: world.bound() == {"fits": 3, "large": 5})
+    assert leader.asked.total() - before <= 20
+    leader.close()
+
+
+def test_another_replica_goes_on_with_kube_scheduler(
+    new_cluster: Callable[..., Cluster], definitions: list[Object], start: Start
+) -> None:
+    """While no replica leads kube-scheduler is answered with errors, and tries again: no gang is placed in part."""
+    cluster = new_cluster()
+    with cluster.client() as api:
+        define(api, definitions)
+    world = World(cluster, "default")
+    world.nodes(4, cpu="4")
+    first = start("--leader-elect", kubeconfig=cluster.kubeconfig())
+    second = start("--leader-elect", kubeconfig=cluster.kubeconfig("kwok"))
+    leader = LeaderService(first, second)
+    cluster.start_scheduler(cost.advised_by(leader, ignorable=False))
+    world.group("before", 3)
+    world.pods([gated(f"before-{number}", "before") for number in range(3)])
+    eventually(lambda: world.bound() == {"before": 3})
+
+    first.end(signal.SIGKILL)
+    for name, make in (("gated", gated), ("plain", lambda name, group: pod(name, group, scheduler=PROFILE))):
+        world.group(name, 4)
+        world.pods([make(f"{name}-{number}", name) for number in range(4)])
+    assert world.bound() == {"before": 3}
+    world.group("large", 14)
+    world.pods([gated(f"large-{number}", "large") for number in range(14)])
+    eventually(lambda: world.bound() == {"before": 3, "gated": 4, "plain": 4}, 90)
+    assert second.metric("stromboli_leading") == 1
+    leader.close()

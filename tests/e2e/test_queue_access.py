@@ -291,3 +291,21 @@ def test_who_made_a_workload_is_known_and_cannot_be_forged(
     }
     assert "user-bob-example-com" in board.queues()
     board.api.delete(f"{rights}/{board.namespace}").raise_for_status()
+
+
+def test_pods_of_gangs_get_their_gate_where_the_namespace_says_so(board: World, apply: Apply) -> None:
+    apply("ganggate.yaml", "gangGate.enabled=true")
+    pods = f"{CORE}/namespaces/{board.namespace}/pods"
+
+    def gates(manifest: Object) -> list[str]:
+        answer = board.api.post(pods, json=manifest, params={"dryRun": "All"}).raise_for_status()
+        return [gate["name"] for gate in answer.json()["spec"].get("schedulingGates", ())]
+
+    member = pod("tried", "gang", scheduler="default-scheduler")
+    assert gates(member) == []
+    label(board, **{"gang-gate": "true"})
+    eventually(lambda: gates(member) == ["stromboli.io/gang"])
+    more = pod("tried", "gang", scheduler="default-scheduler", schedulingGates=[{"name": "example.com/data"}])
+    assert gates(more) == ["example.com/data", "stromboli.io/gang"]
+    assert gates(pod("tried", "gang")) == []
+    assert gates(pod("tried", scheduler="default-scheduler")) == []

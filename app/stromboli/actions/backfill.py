@@ -54,9 +54,9 @@ class Backfill(Action):
 
         A job that does not become ready gives the nodes back where allocate places what its gang lacks.
         """
-        statement = session.statement()
+        statement, counted = session.statement(), session.view.counts_pods or session.ask.count_pods
         for pod in session.ask.in_task_order(pods):
-            if session.view.counts_pods:
+            if counted:
                 allowed, refusal = session.ask.allocatable(job.queue, pod)
                 if allowed:
                     allowed, refusal = session.ask.startable(job.queue, pod)

@@ -71,6 +71,10 @@ def _for_namespaces(number: int) -> Fields:
     return {"annotations": {"stromboli.io/namespaces": listed, "stromboli.io/namespace-selector": selector}}
 
 
+def _of_users(number: int) -> Fields:
+    return {"annotations": {"stromboli.io/user": f"user-{number % 1_000}"}}
+
+
 def _in_tree(number: int) -> Fields:
     path = f"root/part-{number % 10}/team-{number}"
     return {"annotations": {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": "1/2/8"}}
@@ -254,6 +258,20 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "queues for namespaces, by label and name": Feature(
         Trial(pod=_own_size, queue=_for_namespaces, queues=100, groups=10),
+        {"success": 0.3},
+    ),
+    "limits by user, 1,000 users": Feature(
+        Trial(
+            pod=_own_size,
+            groups=10,
+            queues=10,
+            group=_of_users,
+            running_group=_of_users,
+            per_group=10,
+            plugins={
+                "userlimits": {"limits": [{"groups": ["board"]}, {"resources": {"cpu": "1000000"}, "maxPods": 1_000}]}
+            },
+        ),
         {"success": 0.3},
     ),
     "nodegroup, 500 groups": Feature(

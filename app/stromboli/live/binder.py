@@ -31,6 +31,7 @@ from stromboli.kube.volume_reservation import VolumeRefusedError
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, NotSentError
 from stromboli.live.events import Events, Reference, about_pod, about_pod_group
 from stromboli.live.fair_queue import FairQueue
+from stromboli.live.gates import lift
 from stromboli.live.json import Decoder
 from stromboli.live.limits import Backoff, TokenBucket
 from stromboli.live.logs import Logger
@@ -229,6 +230,9 @@ class Binder:
         key, started = bind.key, time.perf_counter()
         path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
         try:
+            record = self._state.record(key)
+            if record is not None and record.pod_class.waits_for_gang:
+                await lift(self._kube, bind.namespace, bind.name, bind.uid)
             await self._kube.persist("POST", path, _body(bind), wanted=wanted)
         except NotSentError:
             raise

@@ -1,4 +1,4 @@
-"""Lifts the scheduling gates of pods that their queues may allocate."""
+"""Lifts the scheduling gates of pods that their queues may allocate, or whose gang was decided."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from stromboli.live.workers import run_workers
 log = Logger(__name__)
 
 _WORKERS = 4
+
+
+async def lift(kube: Kube, namespace: str, name: str, uid: str) -> None:
+    """Remove the only gate of a pod. Raises ApiError and CONNECTION_ERRORS."""
+    # Gates cannot be added to an existing pod, so clearing the list removes no other gate.
+    patch = {"metadata": {"uid": uid}, "spec": {"schedulingGates": None}}
+    await kube.persist("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", msgspec.json.encode(patch), MERGE_PATCH)
 
 
 class Gates:
@@ -40,11 +47,8 @@ class Gates:
     async def _work(self) -> None:
         while True:
             gate = await self._queue.get()
-            path = f"/api/v1/namespaces/{gate.namespace}/pods/{gate.name}"
-            # Gates cannot be added to an existing pod, so clearing the list removes no other gate.
-            patch = {"metadata": {"uid": gate.uid}, "spec": {"schedulingGates": None}}
             try:
-                await self._kube.persist("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
+                await lift(self._kube, gate.namespace, gate.name, gate.uid)
             except (ApiError, *CONNECTION_ERRORS) as error:
                 if not (isinstance(error, ApiError) and error.status in (404, 409)):
                     log.recurring("scheduling gate not lifted", error, pod=gate.key)

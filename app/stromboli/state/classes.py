@@ -24,6 +24,8 @@ from stromboli.state.rows import RowNumbers
 #: what the scoring of kube-scheduler assumes for a container without requests: 100 milli-CPU, 200 MB
 _DEFAULT_REQUEST = {"cpu": 100, "memory": 200 * 1024 * 1024}
 _NO_LIMIT: Mapping[str, int] = {}
+#: a scheduling gate that keeps pods of a gang from kube-scheduler until all that start together are decided
+GANG_GATE = "stromboli.io/gang"
 #: bytes that tell classes apart, whatever serialised the specs
 _DIGEST = 20
 
@@ -44,7 +46,7 @@ class PodClass:
     limit: Mapping[str, int]
     #: requests nothing but its own existence
     best_effort: bool
-    #: a scheduling gate holds it back
+    #: a scheduling gate holds it back, other than that of its gang
     gated: bool
     #: of labels, annotations and other fields those that plugins declare to read, see `Reads`
     reads: ClassReads
@@ -62,6 +64,11 @@ class PodClass:
     shape: _Shape | None = None
     #: for rules: what they derive from the class alone, by a key of their own
     cache: dict[object, object] = field(default_factory=dict)
+
+    @property
+    def waits_for_gang(self) -> bool:
+        """Whether the gate of its gang is all that holds it back; it is lifted when its node is decided."""
+        return bool(self.spec.scheduling_gates) and not self.gated
 
     def needs_claims(self, claimed: frozenset[str]) -> bool:
         """Whether it names resource claims, or asks for resources that pods get by one that is made for them."""
@@ -268,7 +275,7 @@ def _make(
         scoring_request=amounts.scoring_request,
         limit=amounts.limit,
         best_effort=not amounts.request.keys() - {"pods"},
-        gated=bool(spec.scheduling_gates),
+        gated=any(gate.name != GANG_GATE for gate in spec.scheduling_gates or ()),
         reads=read,
         namespace=namespace,
         terms=shape.terms,

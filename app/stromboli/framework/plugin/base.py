@@ -84,6 +84,8 @@ class Plugin(Hints):
     protects: ClassVar[bool] = False
     #: whether a queue may take back all that it deserves by its `preemptive`, and not only what jobs need to run
     fills_shares: ClassVar[bool] = False
+    #: whether its `allocatable` limits the number of pods, so that it is asked about those that request nothing, too
+    counts_pods: ClassVar[bool] = False
     #: whether shares are given back in the plugin's order of victims even if more pods are evicted
     gives_back_in_order: ClassVar[bool] = False
     #: whether what it says about victims follows from shares: then it has no say in preemption within a queue where

@@ -144,6 +144,11 @@ class Questions:
         """How many of `count` pods like this one a queue may take, and why not all."""
         return self._points.allowed("allocatable", (queue, pod), count, unless="lendable" if self._lending else "")
 
+    @property
+    def count_pods(self) -> bool:
+        """Whether a plugin limits the number of pods, those included that request nothing."""
+        return any(plugin.counts_pods for plugin in self._points.plugins)
+
     def startable(self, queue: Queue, pod: PodRecord, count: int = 1) -> tuple[int, Reason | None]:
         """How many of `count` pods like this one, which a queue may take, may be bound now, and why not all."""
         return self._points.allowed("startable", (queue, pod), count)

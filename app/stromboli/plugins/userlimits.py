@@ -1,0 +1,199 @@
+"""userlimits: what one user may hold in a queue, as pods and as amounts.
+
+Who made a job is in the annotation `stromboli.io/user` of its PodGroup, which the chart guards. The first limit that is
+for a queue and a user counts, for each such user alone. Jobs of unknown users count together, as those of one user.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import numpy as np
+from pydantic import Field
+
+from stromboli.api.crds import PodGroup
+from stromboli.api.crds.base import ResourceList
+from stromboli.api.pod_state import ALLOCATED_STATES
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import TOLERANCE, Mask, Vector, told
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
+from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.reasons import column_name
+from stromboli.state.pods import USER_ANNOTATION, USER_GROUPS_ANNOTATION, PodRecord
+
+
+class Limit(Arguments):
+    """What each of some users may hold in each of some queues."""
+
+    queues: list[str] = Field(default_factory=list)
+    """Names of queues, or patterns such as `team-*`; all when absent."""
+    users: list[str] = Field(default_factory=list)
+    """Names of users, or patterns; all when absent, as far as `groups` does not say otherwise."""
+    groups: list[str] = Field(default_factory=list)
+    """Groups whose users it is for, or patterns."""
+    max_pods: int | None = Field(default=None, alias="maxPods", ge=0)
+    """The most pods; absent for any number."""
+    resources: ResourceList = Field(default_factory=dict)
+    """The most of each resource; one that is not listed is unlimited."""
+
+
+class UserLimitsArguments(Arguments):
+    limits: list[Limit] = Field(default_factory=list)
+    """The limits in order: `queues`, `users` and `groups` that they are for, `maxPods` and `resources`."""
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """What a user holds in a queue, and may hold; vectors have one entry more than there are dimensions: pods."""
+
+    user: str
+    queue: str
+    most: Vector
+    held: Vector
+    #: what jobs that were admitted may still take of their minimum
+    claimed: Vector = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.claimed = np.zeros_like(self.held)
+
+
+class UserLimits(Plugin):
+    name = "userlimits"
+    Arguments = UserLimitsArguments
+    counts_pods = True
+
+    def open(self, view: View) -> None:
+        self._view = view
+        self._limits: Sequence[Limit] = self.arguments.limits
+        #: by queue, user and limit
+        self._accounts: dict[tuple[int, str, int], Account] = {}
+        #: the account of each job, by index; None where nothing limits it
+        self._of_job: dict[int, Account | None] = {}
+        #: the most by each limit
+        self._most = [self._most_by(limit) for limit in self._limits]
+        self._queues = list(view.queues.values())
+        jobs = view.jobs
+        users, numbers = jobs.said("user", _made_by)
+        keys, number_of = np.unique(np.stack([jobs.queue, numbers]), axis=1, return_inverse=True)
+        holds = np.column_stack([view.job_allocated, jobs.count(*ALLOCATED_STATES)])
+        sums = np.zeros((keys.shape[1], holds.shape[1]))
+        np.add.at(sums, number_of.reshape(-1), holds)
+        #: what jobs held at the start, by queue and user: with each set of groups that the user had
+        self._held_before: defaultdict[tuple[int, str], list[tuple[str, Vector]]] = defaultdict(list)
+        for (queue, number), held in zip(keys.T.tolist(), sums, strict=True):
+            user, groups = users[number]
+            self._held_before[queue, user].append((groups, held))
+        for job in view.jobs.of(jobs.in_phase("Inqueue")):
+            account = self._account_of(job)
+            if account is not None:
+                account.claimed += np.maximum(self._minimum(job) - self._held(job), 0)
+
+    def job_enqueueable(self, job: Job) -> Verdict:
+        account = self._account_of(job)
+        if account is None:
+            return Vote.Abstain
+        more = np.maximum(self._minimum(job) - self._held(job), 0)
+        exceeded = account.held + account.claimed + more > account.most + TOLERANCE
+        return self._reached(account, exceeded, more, Stage.Admission) if exceeded.any() else Vote.Abstain
+
+    def job_enqueued(self, job: Job) -> None:
+        account = self._account_of(job)
+        if account is not None:
+            account.claimed += np.maximum(self._minimum(job) - self._held(job), 0)
+
+    def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        job = self._view.job_of(pod)
+        account = None if job is None else self._account_of(job)
+        if account is None:
+            return count, None
+        request = np.append(self._view.request(pod), 1.0)
+        left = (account.most - account.held + TOLERANCE)[request > 0] / request[request > 0]
+        allowed = int(min(count, max(0.0, np.floor(left.min()))))
+        if allowed == count:
+            return count, None
+        exceeded = account.held + (allowed + 1) * request > account.most + TOLERANCE
+        return allowed, self._reached(account, exceeded & (request > 0), request, Stage.QueueShare)
+
+    def on_allocate(self, operation: Operation) -> None:
+        self._move(operation, 1)
+
+    def on_deallocate(self, operation: Operation) -> None:
+        self._move(operation, -1)
+
+    def _move(self, operation: Operation, sign: int) -> None:
+        account = None if operation.job is None else self._account_of(operation.job)
+        if account is not None:
+            account.held += sign * np.append(operation.total, len(operation.pods))
+
+    def _account_of(self, job: Job) -> Account | None:
+        if job.index not in self._of_job:
+            self._of_job[job.index] = self._account(job.queue.index, *_made_by(job.pod_group))
+        return self._of_job[job.index]
+
+    def _account(self, queue: int, user: str, groups: str) -> Account | None:
+        """What a user with some groups holds in a queue; None where no limit is for them."""
+        name = self._queues[queue].name
+        number = self._limit(name, user, groups)
+        if number is None:
+            return None
+        if (queue, user, number) not in self._accounts:
+            account = Account(user, name, self._most[number], np.zeros(len(self._view.dimensions) + 1))
+            for others, held in self._held_before[queue, user]:
+                if others == groups or self._limit(name, user, others) == number:
+                    account.held += held
+            self._accounts[queue, user, number] = account
+        return self._accounts[queue, user, number]
+
+    def _limit(self, queue: str, user: str, groups: str) -> int | None:
+        """The number of the limit that is for a user in a queue."""
+        for number, limit in enumerate(self._limits):
+            everyone = not (limit.users or limit.groups)
+            meant = everyone or _among(limit.users, [user]) or _among(limit.groups, groups.split("\n"))
+            if meant and (not limit.queues or _among(limit.queues, [queue])):
+                return number
+        return None
+
+    def _most_by(self, limit: Limit) -> Vector:
+        named = [resource in limit.resources for resource in self._view.dimensions]
+        most = np.where(named, self._view.vector(limit.resources), np.inf)
+        return np.append(most, np.inf if limit.max_pods is None else limit.max_pods)
+
+    def _minimum(self, job: Job) -> Vector:
+        least = self._view.vector(None) if job.min_resources is None else job.min_resources
+        return np.append(least, job.min_available)
+
+    def _held(self, job: Job) -> Vector:
+        return np.append(job.allocated, job.allocated_count)
+
+    def _reached(self, account: Account, exceeded: Mask, more: Vector, stage: Stage) -> Reason:
+        dimensions = self._view.dimensions
+        names = [*(column_name(dimensions, at) for at in range(len(dimensions))), "pods"]
+        columns = np.flatnonzero(exceeded).tolist()
+        who = f"user {account.user}" if account.user else "a user who is not known"
+        numbers = (
+            f"{names[at]}: holds {_amount(names[at], account.held[at])}, "
+            f"may have {_amount(names[at], account.most[at])}, {_amount(names[at], more[at])} more requested"
+            for at in columns
+        )
+        never = bool((more > account.most + TOLERANCE).any())
+        message = f"{who} may not hold more in queue {account.queue}: {', '.join(names[at] for at in columns)}"
+        actionable = Actionable.User if never else Actionable.Wait
+        return Reason(stage, "UserLimitReached", message, actionable, "; ".join(numbers))
+
+
+def _amount(resource: str, amount: float) -> str:
+    return f"{amount:.0f}" if resource == "pods" else told(resource, amount)
+
+
+def _made_by(group: PodGroup) -> tuple[str, str]:
+    notes = group.metadata.annotations
+    return notes.get(USER_ANNOTATION, ""), notes.get(USER_GROUPS_ANNOTATION, "")
+
+
+def _among(patterns: Sequence[str], names: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
