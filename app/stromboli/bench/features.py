@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stromboli.bench import claims, devices, evictions, neighbours, nodes
+from stromboli.bench import claims, devices, evictions, neighbours, nodes, queues
 from stromboli.bench.trial import Fields, Trial, container
 
 _NEARLY_FULL = {"containers": [container({"cpu": "28", "memory": "4Gi"})]}
@@ -65,22 +65,7 @@ def _groups(number: int) -> Fields:
     return {"affinity": {"nodeGroupAffinity": affinity}}
 
 
-def _for_namespaces(number: int) -> Fields:
-    listed = ",".join(f"team-{number}-{each}" for each in range(20))
-    selector = "kubernetes.io/metadata.name in (default),!closed"
-    return {"annotations": {"stromboli.io/namespaces": listed, "stromboli.io/namespace-selector": selector}}
-
-
-def _of_users(number: int) -> Fields:
-    return {"annotations": {"stromboli.io/user": f"user-{number % 1_000}"}}
-
-
-def _in_tree(number: int) -> Fields:
-    path = f"root/part-{number % 10}/team-{number}"
-    return {"annotations": {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": "1/2/8"}}
-
-
-_HDRF = Trial(queue=_in_tree, hierarchy="drf", without="proportion", queues=1_000, groups=1_000, pods=1_000)
+_HDRF = Trial(queue=queues.in_tree, hierarchy="drf", without="proportion", queues=1_000, groups=1_000, pods=1_000)
 
 
 _PLUGINS: dict[str, dict[str, Any]] = {
@@ -257,7 +242,7 @@ FEATURES: Mapping[str, Feature] = {
         {"success": 0.5, "tick": 20},
     ),
     "queues for namespaces, by label and name": Feature(
-        Trial(pod=_own_size, queue=_for_namespaces, queues=100, groups=10),
+        Trial(pod=_own_size, queue=queues.for_namespaces, queues=100, groups=10),
         {"success": 0.3},
     ),
     "limits by user, 1,000 users": Feature(
@@ -265,8 +250,8 @@ FEATURES: Mapping[str, Feature] = {
             pod=_own_size,
             groups=10,
             queues=10,
-            group=_of_users,
-            running_group=_of_users,
+            group=queues.of_users,
+            running_group=queues.of_users,
             per_group=10,
             plugins={
                 "userlimits": {"limits": [{"groups": ["board"]}, {"resources": {"cpu": "1000000"}, "maxPods": 1_000}]}
@@ -376,11 +361,7 @@ FEATURES: Mapping[str, Feature] = {
     "reclaim, limits on borrowing and lending": Feature(
         evictions.evicting(
             "reclaim",
-            queue=lambda number: {
-                "deserved": {"cpu": "80000"},
-                "borrowingLimit": {"cpu": "200000"},
-                "lendingLimit": {"cpu": "80000"},
-            },
+            queue=queues.limited,
             plugins={"capacity": {}},
             without="drf proportion",
         ),
