@@ -66,6 +66,10 @@ class Domains:
         """Whether the domains are the nodes."""
         return self.of == tuple(range(len(self.of)))
 
+    def finer(self, other: Domains) -> bool:
+        """Whether two nodes that share a domain of this division share one of another."""
+        return all(any(not mine & ~its for its in other.members.values()) for mine in self.members.values())
+
 
 @dataclass(frozen=True, slots=True)
 class ApartRule:
@@ -184,7 +188,24 @@ class Problem:
             union = reduce(or_, rule.choices, 0)
             for at in bits(rule.kinds):
                 found[at] &= union
+        for near in self.near:
+            for at in bits(near.kinds):
+                found[at] &= self._joinable(near, at)
         return found
+
+    def _joinable(self, rule: NearRule, kind: int) -> int:
+        """The nodes where a kind may be the first of those that join, or has any to join that it does not exclude."""
+        nodes = self.everywhere
+        if rule.open and rule.selected >> kind & 1:
+            return nodes
+        for domains, present in zip(rule.divisions, rule.present, strict=True):
+            joined = rule.selected
+            for apart in self.apart:
+                if apart.conflicts[kind] & joined and domains.finer(apart.domains):
+                    joined &= ~apart.conflicts[kind]
+            if not any(self.kinds[other].count > (other == kind) for other in bits(joined)):
+                nodes &= present
+        return nodes
 
     @property
     def rules(self) -> Iterator[ApartRule | NearRule | BalancedRule | WithinRule | QuotaRule]:
