@@ -39,6 +39,7 @@ def test_fields_become_queues_gangs_and_amounts() -> None:
     # What was asked for counts before what was given, and memory is for each processor.
     assert jobs.requests("cpu").tolist() == [4_000, 64_000]
     assert jobs.requests("memory").tolist() == [4 * 2048 * 1024, 64 * 1048576 * 1024]
+    # Pods are equal, as few as there can be of 32 processors.
     assert [jobs.gangs[gang].size for gang in jobs.gang] == [1, 2]
     assert trace.left_out == 2
 

@@ -50,6 +50,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "config": {"check": "config:check", "show": "config:show", "default": "config:default"},
     "lab": {
         "generate": "lab:generate",
+        "simulate": "lab:simulate",
         "run": "lab_run:run",
         "sweep": "lab_sweep:sweep",
         "recommend": "lab_sweep:recommend",

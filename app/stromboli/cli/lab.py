@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
+from stromboli.api import duration
+from stromboli.api.errors import StromboliError
+from stromboli.cli.options import AsJson, Compatible, PluginsDir, policy_option
+from stromboli.cli.policies import engine_by
+from stromboli.cli.problems import quit_with
+from stromboli.discovery import discover
+from stromboli.lab.cluster import read_cluster
 from stromboli.lab.generator import Model
 from stromboli.lab.generator import generate as generated
 from stromboli.lab.processors import Processors
-from stromboli.lab.readers.swf import write_swf
+from stromboli.lab.readers.manifests import read_manifests
+from stromboli.lab.readers.swf import read_swf, write_swf
+from stromboli.lab.results import Results
+from stromboli.lab.simulation import Settings
+from stromboli.lab.simulation import simulate as simulated
+from stromboli.lab.workload import Workload
 
-Jobs = Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of jobs.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all that is random.")]
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+_MANIFESTS = (".yaml", ".yml", ".json")
+
+
+class QueueBy(StrEnum):
+    """What of a log is a queue."""
+
+    queue = "queue"
+    user = "user"
+    group = "group"
+
+
+class Columns(StrEnum):
+    """How tables are written."""
+
+    csv = "csv"
+    parquet = "parquet"
+
+
+PerPod = Annotated[int, typer.Option(min=1, max=1_000, help="Processors of the largest pods.")]
 
 
 def generate(
-    jobs: Jobs = 10_000,
-    seed: Seed = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of jobs.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all that is random.")] = 1,
     processors: Annotated[int, typer.Option(min=2, max=10_000_000, help="Processors of the machine.")] = 1_024,
     largest: Annotated[int, typer.Option(min=0, help="Processors of the largest job; 0 for all.")] = 0,
     load: Annotated[float, typer.Option(min=0.01, max=10.0, help="Part of the machine that jobs ask for.")] = 0.7,
     users: Annotated[int, typer.Option(min=1, max=1_000, help="Users, with habits of their own.")] = 8,
-    per_pod: Annotated[int, typer.Option(min=1, max=1_000, help="Processors of the largest pods.")] = 32,
 ) -> None:
     """Print a workload by the model of Lublin and Feitelson, in the Standard Workload Format.
 
@@ -31,6 +66,110 @@ def generate(
 
     Example: stromboli lab generate --jobs 1000 --seed 7 > workload.swf
     """
-    model = Model(jobs=jobs, processors=processors, largest=largest, load=load, users=users, shape=Processors(per_pod))
+    model = Model(jobs=jobs, processors=processors, largest=largest, load=load, users=users)
     comments = (f"MaxProcs: {processors}", f"Note: Lublin-Feitelson, load {load:g}, seed {seed}")
     write_swf(generated(model, seed), sys.stdout, comments)
+
+
+def simulate(
+    workload: Annotated[str, typer.Argument(help="A log (SWF, - for standard input) or manifests.")],
+    nodes: Annotated[str, typer.Option(help="Such as 100*cpu=32,memory=256Gi, or files of manifests.")],
+    policy: Annotated[Path | None, policy_option("")] = None,
+    compatibility: Compatible = None,
+    plugins_dir: PluginsDir = None,
+    period: Annotated[float, typer.Option(min=0.001, help="Seconds between two sessions at least.")] = 60.0,
+    queue_by: Annotated[QueueBy, typer.Option(help="What of a log is a queue.")] = QueueBy.user,
+    per_pod: PerPod = 32,
+    run_time: Annotated[str | None, typer.Option(help="Run time of manifests that say none, such as 1h.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for tables of all figures.")] = None,
+    columns: Annotated[Columns, typer.Option(help="Format of these tables.")] = Columns.csv,
+    as_json: AsJson = False,
+) -> None:
+    """Run the jobs of a workload over time under a policy, and print how long they wait and what queues get.
+
+    Lines and objects that cannot be read are named on standard error, and the others are run.
+
+    Example: stromboli lab simulate workload.swf --nodes '32*cpu=32,memory=256Gi' --output results
+    """
+    engine = engine_by(policy, discover(plugins_dir), compatibility)
+    jobs = _read(workload, queue_by, per_pod, run_time)
+    cluster = read_cluster(nodes, sys.stdin.buffer)
+    problems = [*jobs.problems, *cluster.problems]
+    if not len(jobs):
+        quit_with([*problems, f"{workload}: has no jobs"])
+    results = simulated(jobs, cluster, engine, Settings(period=period))
+    if output is not None:
+        results.write(output, columns.value)
+    if as_json:
+        print(json.dumps(_rounded(results)))
+    else:
+        _print(results)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+
+
+def _read(name: str, queue_by: QueueBy, per_pod: int, run_time: str | None) -> Workload:
+    """The jobs of a file or of standard input. Raises StromboliError."""
+    try:
+        length = math.nan if run_time is None else duration.parse(run_time)
+    except ValueError as error:
+        raise StromboliError(f"--run-time: {error}") from None
+    if name.endswith(_MANIFESTS) or Path(name).is_dir():
+        return read_manifests([name], sys.stdin.buffer, length)
+    shape = Processors(per_pod)
+    if name == "-":
+        return read_swf(sys.stdin, "standard input", shape=shape, queue_by=queue_by.value).workload
+    try:
+        with open(name, encoding="utf-8", errors="replace") as lines:
+            return read_swf(lines, name, shape=shape, queue_by=queue_by.value).workload
+    except OSError as error:
+        raise StromboliError(f"{name}: {error.strerror}") from None
+
+
+def _rounded(results: Results) -> dict[str, object]:
+    queues = [dict(zip(results.queues, row, strict=True)) for row in zip(*results.queues.values(), strict=True)]
+    return {"total": _plain(results.total), "queues": [_plain(queue) for queue in queues]}
+
+
+def _plain(figures: object) -> dict[str, object]:
+    assert isinstance(figures, dict)
+    return {
+        name: value if isinstance(value, str) else None if math.isnan(value) else round(float(value), 4)
+        for name, value in figures.items()
+    }
+
+
+def _print(results: Results) -> None:
+    console, total = Console(highlight=False, markup=False), results.total
+    table = Table("queue", "jobs", "ended", "share", "wait: mean", "median", "95 %", "longest", "slowdown", "evicted")
+    for column in table.columns:
+        column.no_wrap, column.justify = True, "left" if column.header == "queue" else "right"
+    columns = results.queues
+    for number, name in enumerate(columns["queue"]):
+        table.add_row(str(name), *_row({key: float(columns[key][number]) for key in columns if key != "queue"}))
+    table.add_row("all", *_row({**total, "share": total["utilization"]}), style="bold")
+    console.print(table)
+    console.print(
+        f"{results.resource}: {total['utilization']:.1%} used in {_time(total['makespan'])}; "
+        f"{total['fragmentation']:.1%} of what was idle lay where pods did not fit; {total['sessions']:,.0f} sessions"
+    )
+
+
+def _row(figures: dict[str, float]) -> list[str]:
+    times = ("waiting_mean", "waiting_median", "waiting_p95", "waiting_max")
+    return [
+        f"{figures['jobs']:,.0f}",
+        f"{figures['ended']:,.0f}",
+        f"{figures['share']:.1%}",
+        *(_time(figures[name]) for name in times),
+        "" if math.isnan(figures["slowdown_mean"]) else f"{figures['slowdown_mean']:,.1f}",
+        f"{figures['evictions']:,.0f}",
+    ]
+
+
+def _time(seconds: float) -> str:
+    """A time in the unit that suits it: `3.4h`."""
+    if math.isnan(seconds):
+        return ""
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), (1, "s"))
+    return f"{seconds / size:.3g}{unit}"

@@ -9,7 +9,7 @@ from stromboli.lab.workload import Gang, Task
 
 @dataclass(slots=True)
 class Processors:
-    """Makes gangs of processors: pods of as many as a node has, and one with what is left over."""
+    """Makes gangs of processors: as few equal pods as there can be of so many processors at most."""
 
     #: the processors of the largest pods
     per_pod: int = 32
@@ -21,12 +21,9 @@ class Processors:
         """The gang of a job; `memory` is in bytes for each processor, 0 if it is not known."""
         key = processors, memory or self.memory
         if key not in self._made:
-            full, rest = divmod(processors, self.per_pod)
-            parts = [(full, self.per_pod), (1, rest)]
-            tasks = [self._task(count, each, key[1]) for count, each in parts if count and each]
-            self._made[key] = Gang.of(*tasks)
+            pods = -(-processors // self.per_pod)
+            # In thousandths, rounded up, as Kubernetes counts cpus.
+            cpu, memory = (-(-amount * processors // pods) for amount in (1000, key[1]))
+            requests: dict[str, str | int | float] = {"cpu": f"{cpu}m", "memory": memory}
+            self._made[key] = Gang.of(Task.requesting(pods, requests))
         return self._made[key]
-
-    @staticmethod
-    def _task(count: int, processors: int, memory: int) -> Task:
-        return Task.requesting(count, {"cpu": processors, "memory": processors * memory})

@@ -1,0 +1,81 @@
+"""The cluster that a workload runs on: from manifests, or as so many equal nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from stromboli.api import crds, objects
+from stromboli.api.errors import StromboliError
+from stromboli.api.validation import shown
+from stromboli.lab.timeline import NodeChange
+from stromboli.simulation.admission import admit
+from stromboli.simulation.manifests import load
+from stromboli.state.cluster import object_key
+
+_PODS = "110"
+#: a number of nodes, and what each has: `1000*cpu=32,memory=256Gi`
+_EQUAL = re.compile(r"(?P<count>[0-9]{1,6})\*(?P<amounts>[^*]+)")
+#: kinds of a cluster that are no jobs
+_SURROUNDINGS = frozenset(("Pod", "PodGroup"))
+
+
+class ClusterError(StromboliError):
+    """A cluster that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What is there when a workload begins, and nodes that come and go later."""
+
+    objects: Sequence[tuple[str, Any]]
+    changes: Sequence[NodeChange] = field(default_factory=tuple)
+    problems: Sequence[str] = ()
+
+
+def equal_nodes(count: int, amounts: dict[str, str]) -> Cluster:
+    """So many nodes with the same amounts."""
+    return Cluster([("Node", _node(f"node-{number:05}", amounts)) for number in range(count)])
+
+
+def _node(name: str, amounts: dict[str, str]) -> objects.Node:
+    offered: objects.ResourceList = {"pods": _PODS, **amounts}
+    return objects.Node(
+        metadata=objects.Metadata(name=name, labels={"kubernetes.io/hostname": name}),
+        status=objects.NodeStatus(allocatable=offered, capacity=offered),
+    )
+
+
+def read_cluster(text: str, stdin: BinaryIO) -> Cluster:
+    """`1000*cpu=32,memory=256Gi`, or files of manifests separated by commas; pods and jobs in them are left out.
+
+    Raises ClusterError.
+    """
+    equal = _EQUAL.fullmatch(text)
+    if equal is None:
+        loaded = load(text.split(","), stdin, lenient=True)
+        if not any(kind == "Node" for kind, _ in loaded.objects):
+            raise ClusterError(f"{text}: has no nodes, nor is it such as 1000*cpu=32,memory=256Gi")
+        loaded.objects = [each for each in loaded.objects if each[0] not in _SURROUNDINGS]
+        return Cluster(admit(loaded, ("stromboli",)), problems=loaded.problems)
+    amounts = {}
+    for part in equal["amounts"].split(","):
+        name, equals, amount = part.strip().partition("=")
+        if not (name and equals and re.fullmatch(r"[0-9]+(\.[0-9]+)?[A-Za-z]{0,2}", amount)):
+            raise ClusterError(f"{text}: {shown(part)} is not an amount such as cpu=32")
+        amounts[name] = amount
+    return equal_nodes(int(equal["count"]), amounts)
+
+
+def queue_names(cluster: Cluster) -> set[str]:
+    """The queues that a cluster has."""
+    return {object_key(obj) for kind, obj in cluster.objects if kind == "Queue"}
+
+
+def open_queue(name: str) -> crds.Queue:
+    """A queue for jobs that name one that is not there."""
+    return crds.Queue(
+        metadata=crds.Metadata(name=name), spec=crds.QueueSpec(weight=1), status=crds.QueueStatus(state="Open")
+    )

@@ -1,0 +1,96 @@
+"""Manifests and dumps (`kubectl get podgroups,pods,jobs -A -o json`) as a workload.
+
+| of the objects | becomes |
+|---|---|
+| a PodGroup, or what a workload or a lone pod gets | a job |
+| `metadata.creationTimestamp` of the PodGroup, else of its first pod | the arrival, from the first job's |
+| `stromboli.io/run-time` of the PodGroup, or of what owns its pods | the declared run time |
+| else `spec.activeDeadlineSeconds` of its pods, the shortest | the declared run time |
+| the declared run time, else the one that is given | the run time |
+| `spec.queue`, `spec.minMember` and the pods | queue and gang |
+| the namespace | the user |
+| the value of its PriorityClass | the priority |
+
+Pods start anew: on which nodes they were, and whether they are over, does not count. Nodes and queues are not part of
+the workload; `Cluster` reads them from the same files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import BinaryIO
+
+import msgspec
+
+from stromboli.api import crds, keys, objects
+from stromboli.api.crds import RUN_TIME
+from stromboli.lab.workload import Gang, Job, Task, Workload, in_order
+from stromboli.simulation.admission import admit
+from stromboli.simulation.manifests import load
+from stromboli.state.pods import GROUP_ANNOTATION, seconds
+
+_SCHEDULER = "stromboli"
+
+
+def read_manifests(paths: Sequence[str], stdin: BinaryIO, run_time: float = math.nan) -> Workload:
+    """Read the jobs of files; `run_time` is that of those that declare none, which are left out and named if it is NaN.
+
+    What is wrong is in the workload's problems.
+    """
+    loaded = load(list(paths), stdin, lenient=True)
+    for place, (kind, obj) in enumerate(loaded.objects):
+        if kind == "Pod":
+            loaded.objects[place] = kind, _anew(obj)
+    admitted = admit(loaded, (_SCHEDULER,))
+    classes = {obj.metadata.name: obj.value for kind, obj in admitted if kind == "PriorityClass"}
+    pods: defaultdict[str, list[objects.Pod]] = defaultdict(list)
+    for kind, obj in admitted:
+        if kind == "Pod" and (group := (obj.metadata.annotations or {}).get(GROUP_ANNOTATION)):
+            pods[keys.key(obj.metadata.namespace or "default", group)].append(obj)
+    gangs: dict[bytes, Gang] = {}
+    jobs, problems = [], list(loaded.problems)
+    for kind, group in admitted:
+        if kind != "PodGroup" or not pods[group.key]:
+            continue
+        declared = _declared(group, pods[group.key])
+        length = run_time if math.isnan(declared) else declared
+        if math.isnan(length):
+            problems.append(f"PodGroup {group.key}: does not say for how long it runs ({RUN_TIME})")
+            continue
+        gang = _gang(pods[group.key], group.spec.min_member, gangs)
+        priority = classes.get(group.spec.priority_class_name, 0)
+        created = group.metadata.created or seconds(pods[group.key][0].metadata.creation_timestamp)
+        namespace, _, name = group.key.partition("/")
+        jobs.append(Job(created, length, gang, declared, group.queue, namespace, priority, name))
+    return in_order(jobs, problems)
+
+
+def _anew(pod: objects.Pod) -> objects.Pod:
+    """A pod as it was before it had a node."""
+    spec = msgspec.structs.replace(pod.spec, node_name=None)
+    return msgspec.structs.replace(pod, spec=spec, status=objects.PodStatus(phase="Pending"))
+
+
+def _declared(group: crds.PodGroup, pods: Sequence[objects.Pod]) -> float:
+    """The seconds that a job says it runs for, NaN if it says nothing."""
+    written = group.run_time
+    deadlines = [pod.spec.active_deadline_seconds for pod in pods if pod.spec.active_deadline_seconds]
+    return float(written if written is not None else min(deadlines, default=math.nan))
+
+
+def _gang(pods: Sequence[objects.Pod], min_member: int, known: dict[bytes, Gang]) -> Gang:
+    """The gang of some pods; those that are alike are one task, and gangs that are alike one gang."""
+    tasks: dict[bytes, Task] = {}
+    for pod in pods:
+        spec = msgspec.structs.replace(pod.spec, priority=None, scheduler_name=_SCHEDULER, active_deadline_seconds=None)
+        own = (GROUP_ANNOTATION, RUN_TIME)
+        annotations = {key: text for key, text in (pod.metadata.annotations or {}).items() if key not in own}
+        labels = dict(pod.metadata.labels or {})
+        kind = msgspec.json.encode([spec, labels, annotations], order="deterministic")
+        count = tasks[kind].count if kind in tasks else 0
+        tasks[kind] = Task(count + 1, spec, labels, annotations)
+    made = Gang(tuple(tasks.values()), min_member)
+    text = b"".join(b"%d %b" % (task.count, kind) for kind, task in tasks.items())
+    return known.setdefault(b"%d %b" % (min_member, text), made)

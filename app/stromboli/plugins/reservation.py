@@ -1,0 +1,168 @@
+"""reservation: keeps places for a gang that has waited long, at the earliest time at which it will fit (EASY backfill).
+
+Large gangs starve where small jobs keep coming, for never enough is free at once. Of the gangs that found no places,
+the most important one that has waited for longer than `after` gets a reservation: the earliest time at which its pods
+fit, by the run times that running jobs declare, and the places that it takes then. Other pods still go anywhere if
+their jobs are over by that time, and else where enough is left beside the reservation. So the gang starts by then at
+the latest, if no job runs for longer than it said, and little lies idle for it.
+
+A job says how long it runs by `stromboli.io/run-time` on its PodGroup, which the service takes from what owns its pods,
+or from `activeDeadlineSeconds`. Others are taken to run for `defaultRunTime`, and one that runs for longer than that is
+expected to end any moment. The reservation is worked out anew in each session. While there is one, jobs are admitted,
+where this plugin is in a tier above those that refuse them: what the gang claims would keep all others back. Rules
+between pods, such as anti-affinity, and the gang's queue may still delay it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from stromboli.api.duration import Duration
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Stage
+from stromboli.api.resources import TOLERANCE, Mask, Matrix, Vector
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
+from stromboli.framework.plugin.causes import Filters
+from stromboli.framework.plugin.report import Report
+from stromboli.kube import node_affinity, taints
+from stromboli.placement.earliest import Earliest, Ends, demands_of
+from stromboli.state.pods import PodRecord
+
+#: how many gangs that waited long are looked at
+_MOST = 100
+#: where a gang waits that would start if places were free
+_STAGES = (Stage.Gang, Stage.Placement)
+_OVERCOMMITTED = "ClusterOvercommitted"
+
+
+class ReservationArguments(Arguments):
+    """Arguments of reservation."""
+
+    after: Duration = Field(default=1800.0, alias="after", ge=0)
+    """How long a gang waits before places are kept for it."""
+    default: Duration = Field(default=3600.0, alias="defaultRunTime", gt=0)
+    """How long jobs run that do not say it."""
+
+
+class Reserved(NamedTuple):
+    """What is left to the next session: the gang, and the time that it was promised in this one, if any."""
+
+    job: str
+    #: seconds since the epoch
+    time: float | None
+
+
+class Reservation(Plugin):
+    name = "reservation"
+    Arguments: ClassVar[type[BaseModel]] = ReservationArguments
+    left: Reserved | None
+
+    def open(self, view: View) -> None:
+        self._view = view
+        self._job: Job | None = None if self.left is None else view.jobs.get(self.left.job)
+        self._reservation: Earliest | None = None
+        #: which jobs are over when the gang starts, shape (jobs,)
+        self._early = np.zeros(0, np.bool_)
+        if self._job is None or not self._job.counts[PodState.Pending]:
+            self._job = None
+            return
+        now = view.time()
+        lengths = self._run_times()
+        ends = np.maximum(self._began() + lengths, now)
+        self._reservation = Ends(view, ends).earliest(demands_of(view, self._job, partial(_passing, view)), now)
+        if self._reservation is not None:
+            left: float = self._reservation.time - now + TOLERANCE
+            self._early = lengths <= left
+            self._used: Matrix = view.nodes.used.copy()
+
+    # -- other jobs keep off ---------------------------------------------------------------------------------------
+
+    def identity(self, pod: PodRecord) -> Hashable:
+        return self._keeps_off(pod)
+
+    def varies_on_node(self, pod: PodRecord) -> bool:
+        return self._keeps_off(pod)
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        if self._reservation is None or not self._keeps_off(pod):
+            return
+        request = self._view.request(pod)
+        asked = np.flatnonzero(request)
+        spare = self._reservation.spare[:, nodes.rows] - (nodes.used - self._used[:, nodes.rows])
+        enough: Mask = np.logical_and.reduce(spare[asked] + TOLERANCE >= request[asked, None], axis=0)
+        yield "node(s) are kept for a gang that has waited long", enough
+
+    def _keeps_off(self, pod: PodRecord) -> bool:
+        """Whether a pod may not take what the gang will need."""
+        if self._reservation is None or self._job is None or pod.job == self._job.key:
+            return False
+        job = self._view.jobs.get(pod.job)
+        return job is None or not self._early[job.index]
+
+    def job_enqueueable(self, job: Job) -> Verdict:
+        return Vote.Permit if self._reservation is not None else Vote.Abstain
+
+    # -- what is known of times ------------------------------------------------------------------------------------
+
+    def _run_times(self) -> Vector:
+        """For how long each job runs, shape (jobs,)."""
+        values, numbers = self._view.jobs.said("run time", lambda group: group.run_time or 0.0)
+        lengths: Vector = np.array([each or self.arguments.default for each in values[:]])[numbers]
+        return lengths
+
+    def _began(self) -> Vector:
+        """When the last pod of each job started, shape (jobs,), now where none did."""
+        view = self._view
+        rows = np.flatnonzero((view.pods.node >= 0) & (view.membership.index_of[view.pods.job] >= 0))
+        column = view.snapshot.pod_facts.column("started", lambda pod: pod.started)
+        started = np.array([*column.values[:], 0.0])[column.numbers[rows]]
+        began = np.zeros(len(view.jobs))
+        np.maximum.at(began, view.membership.index_of[view.pods.job[rows]], started)
+        began[began == 0] = view.time()
+        return began
+
+    # -- who gets one ----------------------------------------------------------------------------------------------
+
+    def close(self, report: Report) -> None:
+        """Choose the gang for which the next session keeps places."""
+        view = self._view
+        waiting = view.jobs.count(PodState.Pending) > 0
+        self._next: Job | None = None
+        if not waiting.any():
+            return
+        waiting &= view.jobs.created <= view.time() - self.arguments.after
+        order = np.lexsort((view.jobs.alphabetical, view.jobs.created, -view.jobs.priority))
+        for index in order[waiting[order]][:_MOST].tolist():
+            job = view.jobs.at(index)
+            if job.counts[PodState.Pending] and job.ready_count < job.min_available and self._lacks_places(job):
+                self._next = job
+                return
+
+    def _lacks_places(self, job: Job) -> bool:
+        reason = self._view.reason(job)
+        return reason is not None and (reason.stage in _STAGES or reason.reason == _OVERCOMMITTED)
+
+    def leave(self) -> Reserved | None:
+        if self._next is None:
+            return None
+        kept = self._next is self._job and self._reservation is not None
+        return Reserved(self._next.key, self._reservation.time if kept and self._reservation else None)
+
+
+def _passing(view: View, pod: PodRecord) -> Mask:
+    """The nodes that a pod's spec lets it be on."""
+    facts, spec = view.nodes.facts, pod.pod_class.spec
+    tolerations = tuple(spec.tolerations or ())
+    passing = ~taints.keeping_away(tolerations, facts)
+    if not taints.tolerates_unschedulable(tolerations):
+        passing &= ~facts.unschedulable
+    selected = node_affinity.required_nodes(spec, facts)
+    return passing if selected is None else passing & selected

@@ -1,0 +1,93 @@
+"""Manifests and dumps as workloads."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from stromboli.lab.readers.manifests import read_manifests
+
+CLUSTER = """
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata:
+  {name: train, namespace: ml, creationTimestamp: "2026-01-01T00:01:00Z", annotations: {stromboli.io/run-time: 2h}}
+spec: {minMember: 2, queue: research, priorityClassName: high}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 100
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: train-0, namespace: ml, annotations: {scheduling.k8s.io/group-name: train}}
+  spec: {schedulerName: stromboli, nodeName: gone, containers: [{name: main, resources: {requests: {cpu: "2"}}}]}
+  status: {phase: Succeeded}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: train-1, namespace: ml, annotations: {scheduling.k8s.io/group-name: train}}
+  spec: {schedulerName: stromboli, containers: [{name: main, resources: {requests: {cpu: "2"}}}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: tidy, namespace: ops, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  template:
+    spec:
+      schedulerName: stromboli
+      activeDeadlineSeconds: 90
+      containers: [{name: main, image: "example.com/tidy:1", resources: {requests: {cpu: 500m}}}]
+      restartPolicy: Never
+"""
+
+
+def read(tmp_path: Path, text: str, **options: float):  # type: ignore[no-untyped-def]
+    path = tmp_path / "jobs.yaml"
+    path.write_text(text)
+    return read_manifests([str(path)], BytesIO(), **options)
+
+
+def test_groups_and_workloads_become_jobs(tmp_path: Path) -> None:
+    jobs = read(tmp_path, CLUSTER)
+    assert list(jobs.problems) == []
+    rows = {jobs.users[jobs.user[row]]: row for row in range(len(jobs))}
+    train, tidy = rows["ml"], rows["ops"]
+    assert jobs.name(train) == "train"
+    assert jobs.run_time[train] == jobs.declared[train] == 7200
+    assert jobs.queues[jobs.queue[train]] == "research"
+    assert jobs.priority[train] == 100
+    assert jobs.requests("cpu")[train] == 4000
+    # Pods that are alike are one task, whatever became of them.
+    gang = jobs.gangs[jobs.gang[train]]
+    assert [(task.count, task.spec.node_name) for task in gang.tasks] == [(2, None)]
+    assert gang.min_member == 2
+    assert jobs.declared[tidy] == 90
+    assert jobs.requests("cpu")[tidy] == 500
+
+
+def test_a_job_without_a_run_time_is_named_or_gets_the_one_that_is_given(tmp_path: Path) -> None:
+    text = CLUSTER.replace(", annotations: {stromboli.io/run-time: 2h}", "")
+    assert list(read(tmp_path, text).problems) == [
+        "PodGroup ml/train: does not say for how long it runs (stromboli.io/run-time)"
+    ]
+    jobs = read(tmp_path, text, run_time=60.0)
+    assert sorted(jobs.run_time.tolist()) == [60, 90]
+
+
+@pytest.mark.parametrize("text", ["{", "kind: Pod\nmetadata: {name: x}\nspec: 7", "- 1\n- 2", "kind: PodGroup"])
+def test_what_is_wrong_is_named_and_the_rest_is_read(tmp_path: Path, text: str) -> None:
+    jobs = read(tmp_path, f"{CLUSTER}\n---\n{text}\n")
+    assert jobs.problems
+    assert len(jobs) == 2 or text == "{"
+
+
+def test_a_time_that_is_none_is_no_run_time(tmp_path: Path) -> None:
+    for wrong in ("soon", "-5m", "0s"):
+        jobs = read(tmp_path, CLUSTER.replace("2h", f'"{wrong}"'), run_time=60.0)
+        assert sorted(jobs.run_time.tolist()) == [60, 90]

@@ -1,0 +1,149 @@
+"""Places kept for gangs that waited long, by EASY backfill."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.engine import Engine
+from stromboli.framework.session.session import Session
+from stromboli.lab.cluster import equal_nodes
+from stromboli.lab.results import Results
+from stromboli.lab.simulation import Settings, simulate
+from stromboli.lab.workload import Gang, Job, Task, in_order
+from tests.fuzz import tried
+
+PLAIN = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: overcommit
+  - name: predicates
+  - name: nodeorder
+"""
+#: of small jobs each runs for so long
+LENGTH = 100.0
+AFTER = 60.0
+
+
+def with_reservation(after: float = AFTER, default: str = "1h") -> str:
+    kept = f"  - name: reservation\n    arguments: {{after: {after:.0f}s, defaultRunTime: {default}}}\n"
+    return PLAIN.replace("  - name: priority\n", f"{kept}  - name: priority\n")
+
+
+def pods(count: int, cpu: int = 1) -> Gang:
+    return Gang.of(Task.requesting(count, {"cpu": cpu}))
+
+
+def small_jobs(until: float, *, declared: float = LENGTH, every: float = 6.2) -> list[Job]:
+    """More small jobs than 16 cpus can run, one after the other."""
+    one = pods(1)
+    count = int(until / every)
+    return [Job(number * every, LENGTH, one, declared, name=f"small-{number}") for number in range(count)]
+
+
+def run(jobs: list[Job], policy: str, nodes: int = 4) -> Results:
+    return simulate(in_order(jobs), equal_nodes(nodes, {"cpu": "4"}), Engine(policy), Settings(period=5.0))
+
+
+def of(done: Results, name: str, column: str) -> float:
+    return float(done.jobs[column][done.jobs["name"].index(name)])
+
+
+def test_a_gang_of_half_the_cluster_starts_by_its_bound_and_without_a_reservation_never() -> None:
+    arrival, last = 150.0, 800.0
+    jobs = [*small_jobs(last), Job(arrival, LENGTH, pods(8), LENGTH, name="gang")]
+    bound = arrival + AFTER + LENGTH
+    kept, plain = run(jobs, with_reservation()), run(jobs, PLAIN)
+    assert of(kept, "gang", "started") <= bound + 10
+    # Small jobs go on all the time, and then the cluster is free.
+    assert of(plain, "gang", "started") >= last
+    # What is kept costs little more than what the gang uses.
+    started = [sum(at <= last for at in each.jobs["started"].tolist()) for each in (kept, plain)]
+    assert started[0] >= 0.8 * started[1]
+
+
+def test_jobs_that_are_over_by_then_go_on_being_placed() -> None:
+    # The gang needs both nodes, one of which is free at 1,000: until then short jobs may use the other.
+    jobs = [
+        Job(0, 1000, pods(1, 4), 1000, name="long"),
+        Job(10, 50, pods(2, 4), 50, name="gang"),
+        Job(200, 100, pods(1, 4), 100, name="short"),
+        Job(201, 900, pods(1, 4), 900, name="too-long"),
+    ]
+    done = run(jobs, with_reservation(), nodes=2)
+    assert of(done, "short", "started") == pytest.approx(200, abs=6)
+    assert of(done, "gang", "started") == pytest.approx(1000, abs=6)
+    assert of(done, "too-long", "started") >= 1050
+
+
+def test_jobs_that_need_nothing_of_it_go_on_being_placed() -> None:
+    jobs = [
+        Job(0, 1000, pods(1, 4), 1000, name="long"),
+        Job(10, 50, pods(2, 3), 50, name="gang"),
+        Job(200, 5000, pods(1, 1), 5000, name="small"),
+    ]
+    done = run(jobs, with_reservation(), nodes=2)
+    # Beside the gang's pod a cpu is left.
+    assert of(done, "small", "started") == pytest.approx(200, abs=6)
+    assert of(done, "gang", "started") == pytest.approx(1000, abs=6)
+
+
+def test_jobs_that_say_nothing_are_taken_to_run_for_the_default() -> None:
+    unknown = Job(200, 100, pods(1, 4), math.nan, name="unknown")
+    jobs = [Job(0, 1000, pods(1, 4), 1000, name="long"), Job(10, 50, pods(2, 4), 50, name="gang"), unknown]
+    assert of(run(jobs, with_reservation(default="1h"), nodes=2), "unknown", "started") >= 1000
+    assert of(run(jobs, with_reservation(default="2m"), nodes=2), "unknown", "started") == pytest.approx(200, abs=6)
+
+
+def test_nothing_is_kept_before_a_gang_has_waited_long() -> None:
+    jobs = [
+        Job(0, 1000, pods(1, 4), 1000, name="long"),
+        Job(10, 50, pods(2, 4), 50, name="gang"),
+        Job(200, 5000, pods(1, 4), 5000, name="longer"),
+    ]
+    assert of(run(jobs, with_reservation(after=500), nodes=2), "longer", "started") == pytest.approx(200, abs=6)
+
+
+@tried(8)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 300), st.integers(10, 400), st.integers(1, 4), st.sampled_from([1.0, 1.0, 1.5, 4.0])),
+        min_size=5,
+        max_size=25,
+    ),
+    st.integers(5, 12),
+)
+def test_no_gang_starts_later_than_it_was_promised(small: list[tuple[int, int, int, float]], size: int) -> None:
+    """Whatever else comes, and however much longer jobs say they run than they do."""
+    promises: list[float] = []
+
+    class Watched(Engine):
+        def decide(self, *args, **options):  # type: ignore[no-untyped-def]
+            result = super().decide(*args, **options)
+            note(result.session)
+            return result
+
+    def note(session: Session) -> None:
+        left = next(plugin for plugin in session.plugins if plugin.name == "reservation").leave()
+        if left is not None and left.job == "default/gang" and left.time is not None:
+            promises.append(left.time)
+
+    jobs = [
+        Job(float(arrival), float(length), pods(1, cpu), length * factor, name=f"small-{number}")
+        for number, (arrival, length, cpu, factor) in enumerate(small)
+    ]
+    jobs.append(Job(20.0, 50.0, pods(size), 50.0, priority=1, name="gang"))
+    workload = in_order(jobs)
+    engine = Watched(with_reservation(after=30))
+    done = simulate(workload, equal_nodes(3, {"cpu": "4"}), engine, Settings(period=5.0))
+    assert done.total["ended"] == len(workload)
+    started = of(done, "gang", "started")
+    begin = 1_704_067_200.0
+    assert all(started <= promise - begin + 11 for promise in promises)
