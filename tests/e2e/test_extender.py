@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import httpx
 import pytest
@@ -20,6 +16,7 @@ from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster, eventually
 from tests.e2e import preemption_cost as cost
 from tests.e2e.conftest import Start
+from tests.e2e.leader_service import LeaderService
 from tests.e2e.service import Service
 from tests.e2e.world import Object, World, define, pod
 
@@ -160,48 +157,6 @@ def test_kube_scheduler_keeps_gangs_whole(
     world.nodes(2, cpu="1", prefix="another")
     eventually(lambda: world.bound() == {"whole": 6, "large": 5, "": 1})
     assert service.metric("stromboli_bindings_total", result="bound") == 0
-
-
-class LeaderService:
-    """What the Service of the leader is to kube-scheduler: it leads to the replica that leads, and counts requests."""
-
-    def __init__(self, *replicas: Service) -> None:
-        self.replicas = list(replicas)
-        self.asked: Counter[str] = Counter()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.asked[self.path] += 1
-                status, content = outer.answer(self.path, body)
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def answer(self, path: str, body: bytes) -> tuple[int, bytes]:
-        for replica in self.replicas:
-            try:
-                with httpx.Client(base_url=replica.url, trust_env=False) as client:
-                    if "stromboli_leading 1.0" in client.get("/metrics").text:
-                        answer = client.post(path, content=body)
-                        return answer.status_code, answer.content
-            except httpx.HTTPError:
-                continue
-        return 503, b""
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def gated(name: str, group: str) -> Object:
