@@ -9,7 +9,7 @@ from stromboli.lab.comparison import Comparison, Interval, Line
 from stromboli.lab.report import figures
 
 #: series that are drawn: the name, from which point on, and what the axes say
-_SERIES = (("allocation", 50, "cards asked for, % of all", "cards allocated, %"),)
+_SERIES = (("allocation", 80, "cards asked for, % of all", "cards allocated, %"),)
 #: figures of queues that are drawn, and what the axis says
 _OF_QUEUES = (("waiting_mean", "mean waiting, s"), ("placed", "pods placed, %"))
 _STYLE = """
@@ -18,9 +18,9 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 68rem;
   margin: 2rem auto; padding: 0 1rem; }
 section { border-top: 1px solid var(--line); margin-top: 2rem; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1.5rem; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 28rem), 1fr)); gap: 1.5rem; }
 figure { margin: 0; } figcaption { font-weight: 600; }
-svg { max-width: 100%; height: auto; } svg text { font-size: 12px; fill: var(--ink); }
+svg { max-width: 100%; height: auto; } svg text { font-size: 13px; fill: var(--ink); }
 .grid { stroke: var(--line); stroke-width: 1; } .axis { stroke: var(--soft); stroke-width: 1; }
 .front { fill: none; stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 4 4; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1rem; padding: 0; margin: .25rem 0; }
