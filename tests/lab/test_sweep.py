@@ -153,7 +153,7 @@ def test_what_is_wrong_with_a_policy_is_said_from_other_processes(plan: Path) ->
     plan.write_text("{trace: trace, policies: [mine.yaml], seeds: 1..2}")
     told = stromboli("lab", "sweep", plan, "--jobs", 2)
     assert told.exit_code == 2
-    assert "small, mine, seed 1: the policy counts no cards" in told.stderr
+    assert re.search("small, mine, seed [12]: the policy counts no cards", told.stderr)
 
 
 def test_policies_are_on_the_front_unless_another_outdoes_them() -> None:
