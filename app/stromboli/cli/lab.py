@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -141,7 +142,8 @@ def _plain(figures: object) -> dict[str, object]:
 
 def _print(results: Results) -> None:
     console, total = Console(highlight=False, markup=False), results.total
-    table = Table("queue", "jobs", "ended", "share", "wait: mean", "median", "95 %", "longest", "slowdown", "evicted")
+    heads = ("queue", "jobs", "ended", "share", "wait: 50 %", "95 %", "longest", "slowdown", "evicted")
+    table = Table(*heads, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for column in table.columns:
         column.no_wrap, column.justify = True, "left" if column.header == "queue" else "right"
     columns = results.queues
@@ -156,7 +158,7 @@ def _print(results: Results) -> None:
 
 
 def _row(figures: dict[str, float]) -> list[str]:
-    times = ("waiting_mean", "waiting_median", "waiting_p95", "waiting_max")
+    times = ("waiting_median", "waiting_p95", "waiting_max")
     return [
         f"{figures['jobs']:,.0f}",
         f"{figures['ended']:,.0f}",

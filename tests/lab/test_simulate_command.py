@@ -1,0 +1,73 @@
+"""`stromboli lab generate` and `stromboli lab simulate`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import stromboli
+
+#: two jobs of 4 processors by users 1 and 2, and a line that is none
+LOG = """\
+1 0 -1 100 4 -1 -1 4 200 -1 1 1 1 -1 1 -1 -1 -1
+no job
+2 10 -1 50 4 -1 -1 4 60 -1 1 2 1 -1 1 -1 -1 -1
+"""
+NODES = "1*cpu=4,memory=16Gi"
+
+
+def test_what_is_generated_can_be_simulated_from_standard_input() -> None:
+    made = stromboli("lab", "generate", "--jobs", 20, "--processors", 8, "--seed", 3)
+    assert made.exit_code == 0
+    assert made.output == stromboli("lab", "generate", "--jobs", 20, "--processors", 8, "--seed", 3).output
+    done = stromboli(
+        "lab", "simulate", "-", "--nodes", "2*cpu=4,memory=32Gi", "--per-pod", 4, "--json", stdin=made.output
+    )
+    assert done.exit_code == 0
+    assert json.loads(done.output)["total"]["ended"] == 20
+
+
+def test_figures_are_printed_and_written_and_wrong_lines_named(tmp_path: Path) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text(LOG)
+    done = stromboli("lab", "simulate", log, "--nodes", NODES, "--output", tmp_path / "out")
+    assert done.exit_code == 0
+    assert f"{log}: line 2: should have 18 fields, not 2" in done.output
+    assert "user-1" in done.output
+    header, first, second = (tmp_path / "out" / "jobs.csv").read_text().splitlines()
+    row = dict(zip(header.split(","), second.split(","), strict=True))
+    assert first.startswith("job-1,user-1,user-1,1,4000,0,100,200,0,100,0,100,1,")
+    assert (row["name"], row["started"], row["waiting"], row["ended"]) == ("job-2", "120", "110", "170")
+    assert (tmp_path / "out" / "queues.csv").exists()
+    assert (tmp_path / "out" / "samples.csv").exists()
+
+
+def test_manifests_are_workload_and_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        """
+{kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "4", memory: 16Gi, pods: "10"}}}
+---
+kind: Pod
+metadata: {name: lone}
+spec: {schedulerName: stromboli, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+"""
+    )
+    done = stromboli("lab", "simulate", path, "--nodes", path, "--run-time", "1h", "--json")
+    assert json.loads(done.output)["total"]["turnaround_mean"] == 3600
+    refused = stromboli("lab", "simulate", path, "--nodes", path)
+    assert refused.exit_code == 2
+    assert "does not say for how long it runs" in refused.output
+
+
+def test_what_cannot_be_used_is_a_line(tmp_path: Path) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text(LOG)
+    for arguments, said in (
+        ((tmp_path / "none.swf", "--nodes", NODES), "No such file"),
+        ((log, "--nodes", "3*cpu=lots"), "'cpu=lots' is not an amount"),
+        ((log, "--nodes", NODES, "--run-time", "soon"), "--run-time: 'soon' is not a duration"),
+    ):
+        done = stromboli("lab", "simulate", *arguments)
+        assert done.exit_code == 2
+        assert said in done.output
