@@ -40,6 +40,7 @@ def queue(of: Object) -> Object:
     }
     priority = spec.get("priority")
     own: Object = {"priority": PRIORITY if priority is None else priority, "parent": spec.get("parentQueue")}
+    own |= {field: spec.get(field) for field in ("preemptMinRuntime", "reclaimMinRuntime")}
     return {
         "apiVersion": VOLCANO,
         "kind": "Queue",

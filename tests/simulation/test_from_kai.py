@@ -58,6 +58,7 @@ CLUSTER = [
         {
             "parentQueue": "lab",
             "priority": 200,
+            "preemptMinRuntime": "20m",
             "resources": {"cpu": shares(2500), "memory": shares(2000000, weight=0.5), "gpu": shares(1.5, 3)},
         },
     ),
@@ -102,7 +103,8 @@ def test_queues_keep_their_numbers_in_units_of_kubernetes(told: tuple[list[Any],
         GPU: {"quota": "1.5", "limit": "3", "weight": 1},
     }
     assert found["nothing"]["cpu"] == {"quota": "0m", "limit": "0m", "weight": 0}
-    assert (queues["team"]["spec"], queues["lab"]["spec"]) == ({"priority": 200, "parent": "lab"}, {"priority": 100})
+    assert queues["team"]["spec"] == {"priority": 200, "parent": "lab", "preemptMinRuntime": "20m"}
+    assert queues["lab"]["spec"] == {"priority": 100}
 
 
 def test_what_has_no_counterpart_is_said(told: tuple[list[Any], str]) -> None:

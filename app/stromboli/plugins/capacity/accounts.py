@@ -63,10 +63,13 @@ class Accounts:
 
     def _account(self, queue: Queue) -> Account:
         view = self._view
-        capability = np.minimum(shares.capability(view, queue), lending.most(view, queue))
+        capability, guarantee = shares.capability(view, queue), view.vector(queue.spec.guarantee.resource)
+        if queue.spec.borrowing_limit:
+            capability = np.minimum(capability, lending.most(view, queue))
+        if queue.spec.lending_limit:
+            guarantee = np.maximum(guarantee, lending.unlent(view, queue))
         deserved = view.vector(queue.spec.deserved)
         named = queue.spec.deserved or {}
-        guarantee = np.maximum(view.vector(queue.spec.guarantee.resource), lending.unlent(view, queue))
         deserves = guarantee > 0
         deserves |= [name in named for name in view.dimensions]
         deserves[[CPU, MEMORY]] = True
