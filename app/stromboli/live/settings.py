@@ -70,6 +70,8 @@ class Settings(BaseModel):
     tls_private_key_file: FilePath | None = None
     client_ca_file: FilePath | None = None
     """CA certificates (PEM) that verify the client certificates of extender requests; probes and metrics need none."""
+    tls_period: _Seconds = 10.0
+    """Time between looks at these files, which may be replaced."""
 
     debounce: _Pause = 0.005
     """Delay between a change and the session, to collect further changes."""
