@@ -145,6 +145,24 @@ def test_releases_for_other_scheduler_names_lead_side_by_side(helm: Helm) -> Non
     assert held("batch") == ("--lease-name=batch", ["batch-usage"])
 
 
+def test_a_release_has_the_nodes_of_a_shard(helm: Helm) -> None:
+    objects = made(helm, "shard.name=left", "shard.mode=soft", "schedulerName=left")
+    deployment = next(each for each in objects if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"--shard=left", "--shard-mode=soft", "--lease-name=left"} <= set(container["args"])
+    rule = {
+        "apiGroups": ["shard.volcano.sh"],
+        "resources": ["nodeshards/status"],
+        "resourceNames": ["left"],
+        "verbs": ["patch"],
+    }
+    roles = {each["metadata"]["name"]: each["rules"] for each in objects if each["kind"] == "ClusterRole"}
+    assert rule in roles["stromboli"]
+    assert "nodeshards/status" not in str(made(helm))
+    refused = helm("template", "stromboli", "charts/stromboli", "--set", "shard.mode=loose")
+    assert "mode" in refused.stderr
+
+
 def test_roles_of_users_are_part_of_those_that_every_cluster_has(helm: Helm) -> None:
     def into(role: str) -> set[str]:
         prefix = "rbac.authorization.k8s.io/aggregate-to-"
