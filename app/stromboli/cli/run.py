@@ -184,6 +184,11 @@ def run(
         _fail("; ".join(map(misset, error.errors())), 2)
     except (StromboliError, OSError, ValueError) as error:
         _fail(str(error), 2)
+    _serve(scheduler, listening)
+
+
+def _serve(scheduler: _Scheduler, listening: socket.socket) -> None:
+    """Schedule until it ends, and the process with it if that was an error."""
     try:
         sys.setswitchinterval(_SWITCH)
         # uvloop saves a few percent, and loses track of descriptors when connections break as they open.
