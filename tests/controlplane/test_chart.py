@@ -551,6 +551,45 @@ def test_the_helm_lines_of_the_pages_work(
             assert image.startswith("registry.example.com/"), f"{line}: forgets what was set"
 
 
+#: values that make objects that the defaults do not
+VALUE_SETS = (
+    (),
+    ("replicas=3", "tls.secretName=certificate", "tls.clientCertificates=true", "dashboard.enabled=true"),
+    ("ui.enabled=true", "ui.ownAccount=true", "tls.secretName=certificate"),
+    ("shard.name=left", "schedulerName=left", "deleteVictims=true", "journal.disk=1000000", "log.format=json"),
+    ("crds.install=false", "checkPolicy=false", "networkPolicy.enabled=false", "queueProtection=false"),
+    ("rbac.aggregate=false", "serviceAccount.create=false", "priorityClassName=", "journal.existingClaim=x"),
+)
+
+
+@pytest.mark.parametrize("values", VALUE_SETS, ids=",".join)
+def test_the_api_server_takes_every_field_of_what_the_values_make(
+    installed: Cluster, helm: Helm, values: tuple[str, ...]
+) -> None:
+    sets = [part for value in values for part in ("--set", value)]
+    done = helm("template", "other", "charts/stromboli", "--namespace", NAMESPACE, *sets)
+    assert done.returncode == 0, done.stderr
+    dry_run(installed, "-f", "-", stdin=done.stdout)
+
+
+def test_the_kustomize_base_is_what_the_chart_makes(installed: Cluster, helm: Helm, repository: Path) -> None:
+    base = repository / "deploy/kustomize"
+    done = helm("template", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, "--no-hooks")
+    assert (base / "stromboli.yaml").read_text() == done.stdout, "run `make kustomize`"
+    applied = dry_run(installed, "-k", str(base), "--force-conflicts")
+    assert "namespace/stromboli-system" in applied
+    assert "deployment.apps/stromboli" in applied
+
+
+def dry_run(cluster: Cluster, *words: str, stdin: str = "") -> str:
+    """What kubectl would apply; the API server refuses fields that it does not know."""
+    kubectl = [str(Path(sys.executable).with_name("kubectl")), "--kubeconfig", str(cluster.kubeconfig())]
+    strictly = ["apply", "--server-side", "--dry-run=server", "--validate=strict"]
+    done = subprocess.run([*kubectl, *strictly, *words], input=stdin, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def helm_lines(page: str) -> list[str]:
     """The commands of helm in a page's blocks."""
     found = re.findall(r"^ {4,}(helm (?:[^\n]*\\\n)*[^\n]*)$", page, re.MULTILINE)
