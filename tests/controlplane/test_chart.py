@@ -585,9 +585,17 @@ def dry_run(cluster: Cluster, *words: str, stdin: str = "") -> str:
     """What kubectl would apply; the API server refuses fields that it does not know."""
     kubectl = [str(Path(sys.executable).with_name("kubectl")), "--kubeconfig", str(cluster.kubeconfig())]
     strictly = ["apply", "--server-side", "--dry-run=server", "--validate=strict"]
-    done = subprocess.run([*kubectl, *strictly, *words], input=stdin, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done: list[subprocess.CompletedProcess[str]] = []
+
+    def taken() -> bool:
+        command = [*kubectl, *strictly, *words]
+        done.append(subprocess.run(command, input=stdin, capture_output=True, text=True, check=False))
+        # An admission policy that reads queues refuses all until the API server has found their definition.
+        return "failed to find resource referenced by paramKind" not in done[-1].stderr
+
+    eventually(taken, 120)
+    assert done[-1].returncode == 0, done[-1].stderr
+    return done[-1].stdout
 
 
 def helm_lines(page: str) -> list[str]:
