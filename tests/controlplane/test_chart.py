@@ -612,20 +612,23 @@ def test_kube_scheduler_reads_the_example_of_an_extender(new_cluster: Callable[.
 def install(helm: Helm, cluster: Cluster, *args: str, release: str = "stromboli", namespace: str = NAMESPACE) -> None:
     """Install the chart; no kubelet runs its Jobs, so what they would do is done here, with their rights."""
     where = ("--namespace", namespace, "--kubeconfig", str(cluster.kubeconfig()))
-    done = helm("install", release, "charts/stromboli", "--create-namespace", "--no-hooks", *where, *args)
-    assert done.returncode == 0, done.stderr
-    hooks = [obj for obj in yaml.safe_load_all(helm("get", "hooks", release, *where).stdout) if obj]
-    hooks = [obj for obj in hooks if "pre-install" in obj["metadata"]["annotations"]["helm.sh/hook"]]
-    assert [obj["kind"] for obj in hooks].count("Job") == 2
-    others = [obj for obj in hooks if obj["kind"] != "Job"]
+    template = helm("template", release, "charts/stromboli", "--dry-run=server", *where, *args)
+    assert template.returncode == 0, template.stderr
+    objects = [obj for obj in yaml.safe_load_all(template.stdout) if obj]
+    hooks = [obj for obj in objects if "pre-install" in str(obj["metadata"].get("annotations"))]
+    jobs, others = ([obj for obj in hooks if (obj["kind"] == "Job") is is_job] for is_job in (True, False))
+    assert len(jobs) == 2
     with cluster.client() as api, tempfile.TemporaryDirectory() as folder:
+        api.post("/api/v1/namespaces", json={"metadata": {"name": namespace}})
         for obj in others:
             api.post(collection(obj), json=obj).raise_for_status()
-        for job in (obj for obj in hooks if obj["kind"] == "Job"):
+        for job in jobs:
             # The API server learns of new roles a moment after it has made them.
             eventually(lambda job=job: as_a_job(job, others, Path(folder), cluster).returncode == 0)
         for obj in others:
             api.delete(f"{collection(obj)}/{obj['metadata']['name']}").raise_for_status()
+    done = helm("install", release, "charts/stromboli", "--create-namespace", "--no-hooks", *where, *args)
+    assert done.returncode == 0, done.stderr
 
 
 def uninstall(helm: Helm, cluster: Cluster, release: str = "stromboli") -> None:
