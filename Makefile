@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 # Tests start dozens of processes, and each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv lint docs test exhaustive e2e operators soak bench-e2e bench-live bench-growth image image-test image-requirements release demo references crds clean
+.PHONY: venv lint docs test exhaustive e2e operators soak bench-e2e bench-live bench-growth image image-test image-requirements demo references kustomize crds clean
 
 venv: $(STAMP)
 
@@ -86,6 +86,10 @@ demo: $(STAMP)
 
 references: $(STAMP)
 	$(BIN)/python -m stromboli.cli.references docs
+
+kustomize: $(STAMP)
+	helm=$$($(BIN)/python -c 'from tests.controlplane.build import helm; print(helm())') && \
+	  $$helm template stromboli charts/stromboli --namespace stromboli-system --no-hooks > deploy/kustomize/stromboli.yaml
 
 crds: $(STAMP)
 	$(BIN)/python -m stromboli.api.crd_schema charts/stromboli/files/crds

@@ -46,6 +46,9 @@ def _of_page(text: str) -> Iterator[str]:
 #: commands that other tests run, by pattern: the test
 ELSEWHERE = {
     r"helm (install|upgrade|rollback) ": "tests/controlplane/test_chart.py::test_the_helm_lines_of_the_pages_work",
+    r"kubectl apply --server-side -k ": (
+        "tests/controlplane/test_chart.py::test_the_kustomize_base_is_what_the_chart_makes"
+    ),
     r"helm test ": "tests/e2e/test_chart.py::test_the_test_of_a_release_starts_a_gang",
     r"stromboli plugins new team$|cd stromboli-team|pytest|stromboli plugins check team ": (
         "tests/test_contributing.py::test_a_plugin_is_written_as_its_guide_says"

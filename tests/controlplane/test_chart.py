@@ -145,6 +145,24 @@ def test_releases_for_other_scheduler_names_lead_side_by_side(helm: Helm) -> Non
     assert held("batch") == ("--lease-name=batch", ["batch-usage"])
 
 
+def test_a_release_has_the_nodes_of_a_shard(helm: Helm) -> None:
+    objects = made(helm, "shard.name=left", "shard.mode=soft", "schedulerName=left")
+    deployment = next(each for each in objects if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"--shard=left", "--shard-mode=soft", "--lease-name=left"} <= set(container["args"])
+    rule = {
+        "apiGroups": ["shard.volcano.sh"],
+        "resources": ["nodeshards/status"],
+        "resourceNames": ["left"],
+        "verbs": ["patch"],
+    }
+    roles = {each["metadata"]["name"]: each["rules"] for each in objects if each["kind"] == "ClusterRole"}
+    assert rule in roles["stromboli"]
+    assert "nodeshards/status" not in str(made(helm))
+    refused = helm("template", "stromboli", "charts/stromboli", "--set", "shard.mode=loose")
+    assert "mode" in refused.stderr
+
+
 def test_roles_of_users_are_part_of_those_that_every_cluster_has(helm: Helm) -> None:
     def into(role: str) -> set[str]:
         prefix = "rbac.authorization.k8s.io/aggregate-to-"
@@ -533,6 +551,53 @@ def test_the_helm_lines_of_the_pages_work(
             assert image.startswith("registry.example.com/"), f"{line}: forgets what was set"
 
 
+#: values that make objects that the defaults do not
+VALUE_SETS = (
+    (),
+    ("replicas=3", "tls.secretName=certificate", "tls.clientCertificates=true", "dashboard.enabled=true"),
+    ("ui.enabled=true", "ui.ownAccount=true", "tls.secretName=certificate"),
+    ("shard.name=left", "schedulerName=left", "deleteVictims=true", "journal.disk=1000000", "log.format=json"),
+    ("crds.install=false", "checkPolicy=false", "networkPolicy.enabled=false", "queueProtection=false"),
+    ("rbac.aggregate=false", "serviceAccount.create=false", "priorityClassName=", "journal.existingClaim=x"),
+)
+
+
+@pytest.mark.parametrize("values", VALUE_SETS, ids=",".join)
+def test_the_api_server_takes_every_field_of_what_the_values_make(
+    installed: Cluster, helm: Helm, values: tuple[str, ...]
+) -> None:
+    sets = [part for value in values for part in ("--set", value)]
+    done = helm("template", "other", "charts/stromboli", "--namespace", NAMESPACE, *sets)
+    assert done.returncode == 0, done.stderr
+    dry_run(installed, "-f", "-", stdin=done.stdout)
+
+
+def test_the_kustomize_base_is_what_the_chart_makes(installed: Cluster, helm: Helm, repository: Path) -> None:
+    base = repository / "deploy/kustomize"
+    done = helm("template", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, "--no-hooks")
+    assert (base / "stromboli.yaml").read_text() == done.stdout, "run `make kustomize`"
+    applied = dry_run(installed, "-k", str(base), "--force-conflicts")
+    assert "namespace/stromboli-system" in applied
+    assert "deployment.apps/stromboli" in applied
+
+
+def dry_run(cluster: Cluster, *words: str, stdin: str = "") -> str:
+    """What kubectl would apply; the API server refuses fields that it does not know."""
+    kubectl = [str(Path(sys.executable).with_name("kubectl")), "--kubeconfig", str(cluster.kubeconfig())]
+    strictly = ["apply", "--server-side", "--dry-run=server", "--validate=strict"]
+    done: list[subprocess.CompletedProcess[str]] = []
+
+    def taken() -> bool:
+        command = [*kubectl, *strictly, *words]
+        done.append(subprocess.run(command, input=stdin, capture_output=True, text=True, check=False))
+        # An admission policy that reads queues refuses all until the API server has found their definition.
+        return "failed to find resource referenced by paramKind" not in done[-1].stderr
+
+    eventually(taken, 120)
+    assert done[-1].returncode == 0, done[-1].stderr
+    return done[-1].stdout
+
+
 def helm_lines(page: str) -> list[str]:
     """The commands of helm in a page's blocks."""
     found = re.findall(r"^ {4,}(helm (?:[^\n]*\\\n)*[^\n]*)$", page, re.MULTILINE)
@@ -547,20 +612,23 @@ def test_kube_scheduler_reads_the_example_of_an_extender(new_cluster: Callable[.
 def install(helm: Helm, cluster: Cluster, *args: str, release: str = "stromboli", namespace: str = NAMESPACE) -> None:
     """Install the chart; no kubelet runs its Jobs, so what they would do is done here, with their rights."""
     where = ("--namespace", namespace, "--kubeconfig", str(cluster.kubeconfig()))
-    done = helm("install", release, "charts/stromboli", "--create-namespace", "--no-hooks", *where, *args)
-    assert done.returncode == 0, done.stderr
-    hooks = [obj for obj in yaml.safe_load_all(helm("get", "hooks", release, *where).stdout) if obj]
-    hooks = [obj for obj in hooks if "pre-install" in obj["metadata"]["annotations"]["helm.sh/hook"]]
-    assert [obj["kind"] for obj in hooks].count("Job") == 2
-    others = [obj for obj in hooks if obj["kind"] != "Job"]
+    template = helm("template", release, "charts/stromboli", "--dry-run=server", *where, *args)
+    assert template.returncode == 0, template.stderr
+    objects = [obj for obj in yaml.safe_load_all(template.stdout) if obj]
+    hooks = [obj for obj in objects if "pre-install" in str(obj["metadata"].get("annotations"))]
+    jobs, others = ([obj for obj in hooks if (obj["kind"] == "Job") is is_job] for is_job in (True, False))
+    assert len(jobs) == 2
     with cluster.client() as api, tempfile.TemporaryDirectory() as folder:
+        api.post("/api/v1/namespaces", json={"metadata": {"name": namespace}})
         for obj in others:
             api.post(collection(obj), json=obj).raise_for_status()
-        for job in (obj for obj in hooks if obj["kind"] == "Job"):
+        for job in jobs:
             # The API server learns of new roles a moment after it has made them.
             eventually(lambda job=job: as_a_job(job, others, Path(folder), cluster).returncode == 0)
         for obj in others:
             api.delete(f"{collection(obj)}/{obj['metadata']['name']}").raise_for_status()
+    done = helm("install", release, "charts/stromboli", "--create-namespace", "--no-hooks", *where, *args)
+    assert done.returncode == 0, done.stderr
 
 
 def uninstall(helm: Helm, cluster: Cluster, release: str = "stromboli") -> None:

@@ -233,6 +233,34 @@ async def test_the_extender_asks_for_a_certificate_and_probes_do_not(
             assert (await http.post("/filter", content=QUESTION)).json()["NodeNames"] == ["n0"]
 
 
+async def test_a_certificate_that_was_replaced_is_used_by_the_next_connection(
+    seen: Published, authority: trustme.CA, files: dict[str, Path]
+) -> None:
+    def write(certificate: trustme.LeafCert, key: trustme.LeafCert) -> str:
+        certificate.cert_chain_pems[0].write_to_path(files["tls_cert_file"])
+        key.private_key_pem.write_to_path(files["tls_private_key_file"])
+        return certificate.cert_chain_pems[0].bytes().decode()
+
+    def shown() -> str:
+        return ssl.get_server_certificate(("127.0.0.1", port))
+
+    async def becomes(expected: str) -> bool:
+        for _ in range(200):
+            if (await asyncio.to_thread(shown)).split() == expected.split():
+                return True
+            await asyncio.sleep(0.02)
+        return False
+
+    new, other = authority.issue_cert("127.0.0.1"), authority.issue_cert("127.0.0.1")
+    async with served(seen, **files, tls_period=0.02) as port:
+        assert await becomes(files["tls_cert_file"].read_text())
+        assert await becomes(write(new, new))
+        refused = write(other, new)
+        await asyncio.sleep(0.2)
+        assert (await asyncio.to_thread(shown)).split() != refused.split()
+        assert await becomes(write(other, other))
+
+
 @pytest.mark.parametrize("given", [["tls_cert_file"], ["client_ca_file"], ["tls_private_key_file", "client_ca_file"]])
 def test_half_of_what_https_needs_is_refused(files: dict[str, Path], given: list[str]) -> None:
     with pytest.raises(ValidationError, match=r"together|needs"):

@@ -29,6 +29,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "record": "record:record",
         "replay": "replay:replay",
         "doctor": "doctor:doctor",
+        "support-bundle": "support_bundle:support_bundle",
     },
     "queue": {
         "list": "queue:list_",

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 #: the arguments of `stromboli run` that say how sessions decide
 _POLICY, _NAME, _MODE = "--policy", "--scheduler-name", "--compatibility"
-_NAMES_OF_CHART = "app.kubernetes.io/name=stromboli"
+#: the label by which pods of the chart are found
+NAMES_OF_CHART = "app.kubernetes.io/name=stromboli"
 _PORT = "http"
 
 
@@ -44,7 +45,7 @@ async def locate(kube: Kube) -> Located | None:
     from stromboli.live.client import ApiError
     from stromboli.live.leader_mark import LABEL
 
-    for path, selector in (("/api/v1/pods", f"{LABEL}=true"), ("/apis/apps/v1/deployments", _NAMES_OF_CHART)):
+    for path, selector in (("/api/v1/pods", f"{LABEL}=true"), ("/apis/apps/v1/deployments", NAMES_OF_CHART)):
         try:
             items = (await kube.get(f"{path}?labelSelector={quote(selector)}")).get("items") or []
         except ApiError:

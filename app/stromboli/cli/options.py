@@ -18,6 +18,13 @@ class Mode(StrEnum):
     strict = "strict"
 
 
+class ShardMode(StrEnum):
+    """How a service keeps to the nodes of its shard."""
+
+    hard = "hard"
+    soft = "soft"
+
+
 class Output(StrEnum):
     """Forms of output."""
 

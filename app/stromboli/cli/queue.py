@@ -19,7 +19,7 @@ def list_(which: Which, output: Format = Output.text) -> None:
     Example: stromboli queue list -o wide --context production
     """
     found = sorted(opened(which).queues(), key=lambda queue: queue.name)
-    show(found, output, columns(_rows(found, wide=output is Output.wide)))
+    show(found, output, columns(rows(found, wide=output is Output.wide)))
 
 
 @about_a_cluster
@@ -29,10 +29,11 @@ def tree(which: Which, output: Format = Output.text) -> None:
     Example: stromboli queue tree -f cluster.yaml
     """
     found = opened(which).queues()
-    show(found, output, columns(_rows(found, wide=output is Output.wide, indented=True)))
+    show(found, output, columns(rows(found, wide=output is Output.wide, indented=True)))
 
 
-def _rows(found: list[QueueRow], *, wide: bool, indented: bool = False) -> Iterator[tuple[str, ...]]:
+def rows(found: list[QueueRow], *, wide: bool, indented: bool = False) -> Iterator[tuple[str, ...]]:
+    """A table of queues with its header, one row for each resource."""
     more = ("requested", "guarantee", "limit") if wide else ()
     header = ("queue", "state", "weight", "share", "resource", "held", "deserved", *more, "jobs", "waiting")
     yield tuple(name.upper() for name in header)

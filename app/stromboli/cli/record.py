@@ -35,13 +35,13 @@ def record(
     """
     if folder is not None:
         files = files_of(folder)
-        with _opened(output) as out:
+        with opened(output) as out:
             for path in files:
                 with path.open("rb") as file:
                     shutil.copyfileobj(file, out)
         return
     asked = clusters.fetched(Address(url, token, certificate_authority), "journal")
-    with clusters.looking_for(), asked as answer, _opened(output) as out:
+    with clusters.looking_for(), asked as answer, opened(output) as out:
         shutil.copyfileobj(answer, out)
 
 
@@ -54,7 +54,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which is there when it is whole."""
     if str(path) == "-":
         yield sys.stdout.buffer

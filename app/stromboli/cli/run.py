@@ -16,7 +16,7 @@ import typer
 from pydantic import ValidationError
 
 from stromboli.api.errors import StromboliError
-from stromboli.cli.options import CertFile, Compatible, KeyFile, PluginsDir, SchedulerNames, policy_option
+from stromboli.cli.options import CertFile, Compatible, KeyFile, PluginsDir, SchedulerNames, ShardMode, policy_option
 from stromboli.cli.problems import misset
 from stromboli.cli.workloads import kinds_with
 from stromboli.dashboard.history import History
@@ -26,7 +26,7 @@ from stromboli.engine import Engine, Successive
 from stromboli.explain.log_lines import log_lines
 from stromboli.extender import Published
 from stromboli.framework.cluster.churn import Churn
-from stromboli.framework.cluster.environment import Admitted, Environment
+from stromboli.framework.cluster.environment import Admitted, Environment, Sharding
 from stromboli.framework.reasons import error_told
 from stromboli.framework.registry import Registry
 from stromboli.framework.runtime.failures import summaries
@@ -42,6 +42,7 @@ from stromboli.live.client import Credentials, Kube
 from stromboli.live.extender_transport import HttpExtenderTransport
 from stromboli.live.garbage import Garbage
 from stromboli.live.logs import LogFormat, Logger, configure
+from stromboli.live.node_shard import NodeShardWriter
 from stromboli.live.observer import Observers
 from stromboli.live.service import Service
 from stromboli.live.settings import Settings
@@ -100,6 +101,12 @@ def run(
     ] = None,
     http_max_body: Annotated[int, typer.Option(help="Longest request, in bytes.")] = 32 << 20,
     schedule_period: Annotated[float, typer.Option(help="Longest time between two sessions, in seconds.")] = 1.0,
+    shard: Annotated[
+        str, typer.Option(help="NodeShard with the nodes to schedule on; by default all nodes.", show_default=False)
+    ] = "",
+    shard_mode: Annotated[
+        ShardMode, typer.Option(help="hard never leaves the nodes of the shard, soft takes them first.")
+    ] = ShardMode.hard,
     workloads: Annotated[
         list[Path] | None, typer.Option(help="File with more kinds of workloads (WorkloadKind). May be repeated.")
     ] = None,
@@ -115,7 +122,12 @@ def run(
     ] = False,
     leader_elect: Annotated[bool, typer.Option("--leader-elect", help="Take turns with other replicas.")] = False,
     lease_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of the lease.")] = "default",
-    lease_name: Annotated[str, typer.Option(help="Name of the lease that replicas share.")] = "stromboli",
+    lease_name: Annotated[
+        str,
+        typer.Option(
+            help="Name of the lease that replicas share; by default stromboli, or stromboli-SHARD of a shard."
+        ),
+    ] = "",
     lease_duration: Annotated[
         float, typer.Option(help="Seconds without a sign of the leader after which another replica takes over.")
     ] = 6.0,
@@ -153,13 +165,15 @@ def run(
             http_max_body=http_max_body,
             schedule_period=schedule_period,
             kinds=kinds_with(workloads or ()),
+            shard=shard,
+            shard_mode=shard_mode.value,
             default_queue=default_queue,
             binds_per_second=binds_per_second,
             pod_events=pod_events,
             delete_victims=delete_victims,
             leader_elect=leader_elect,
             lease_namespace=lease_namespace,
-            lease_name=lease_name,
+            lease_name=lease_name or (f"stromboli-{shard}" if shard else "stromboli"),
             lease_duration=lease_duration,
             renew_deadline=renew_deadline,
             retry_period=retry_period,
@@ -170,6 +184,11 @@ def run(
         _fail("; ".join(map(misset, error.errors())), 2)
     except (StromboliError, OSError, ValueError) as error:
         _fail(str(error), 2)
+    _serve(scheduler, listening)
+
+
+def _serve(scheduler: _Scheduler, listening: socket.socket) -> None:
+    """Schedule until it ends, and the process with it if that was an error."""
     try:
         sys.setswitchinterval(_SWITCH)
         # uvloop saves a few percent, and loses track of descriptors when connections break as they open.
@@ -200,6 +219,8 @@ class _Watcher(Metrics):
         self._garbage = Garbage()
         self._number = 0
         self.service: Service | None = None
+        #: None when all nodes are its own
+        self.node_shard: NodeShardWriter | None = None
         #: what plugins raised in the last session, which is not logged again
         self._failures: set[tuple[str, str, str, str]] = set()
 
@@ -220,6 +241,8 @@ class _Watcher(Metrics):
             for event, fields in log_lines(result.session):
                 log.debug(event, **fields, session=self._number)
         self._garbage.session_ended()
+        if self.node_shard is not None:
+            self.node_shard.tell(result.session.view.shard.new_status)
 
     def session_began(self, number: int) -> None:
         super().session_began(number)
@@ -294,7 +317,10 @@ class _Scheduler:
     """The service and its HTTP side, put together."""
 
     def __init__(self, settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
-        environment = Environment(extender=HttpExtenderTransport(), admitted=Admitted(), churn=Churn())
+        sharding = Sharding(settings.shard_mode, settings.shard) if settings.shard else None
+        environment = Environment(
+            extender=HttpExtenderTransport(), sharding=sharding, admitted=Admitted(), churn=Churn()
+        )
         engine_of = partial(Engine, registry=registry, compatibility=compatibility)
         self._journal, state, sessions = _recorded(settings, engine_of(), environment)
 
@@ -310,6 +336,9 @@ class _Scheduler:
             settings, load, observer, credentials, reads=registry.reads, usage=_Usage(sessions), state=state
         )
         self._reviews = Kube(credentials)
+        if settings.shard:
+            watcher.node_shard = NodeShardWriter(self._reviews, settings.shard, lambda: self._service.leads)
+        self._node_shard = watcher.node_shard
         reviews = AccessReviews(self._reviews)
         self._settings = settings
         self._sessions = sessions
@@ -337,6 +366,7 @@ class _Scheduler:
             asyncio.create_task(watch_loop(_PATIENCE), name="watchdog"),
             asyncio.create_task(node_load.follow(self._policy, self._tell), name="node load"),
             asyncio.create_task(queue_usage.follow(self._policy, self._tell_usage), name="queue usage"),
+            *([asyncio.create_task(self._node_shard.run(), name="node shard")] if self._node_shard else ()),
             asyncio.create_task(definitions.tell_what_is_lost(self._reviews), name="definitions"),
             asyncio.create_task(self._service.stopping(), name="stopping"),
         )

@@ -144,12 +144,12 @@ class OfService:
     follows = True
 
     def __init__(self, address: Address, told: str = "") -> None:
-        self._address = address
+        self.address = address
         self.told = told or address.url
 
     def _ask(self, path: str, kind: type[T], *, body: bytes | None = None) -> T:
         try:
-            return msgspec.convert(clusters.ask(self._address, path, body=body), kind)
+            return msgspec.convert(clusters.ask(self.address, path, body=body), kind)
         except msgspec.ValidationError as error:
             raise RemoteError(f"{self.told}: the service has another version than this command: {error}") from None
 

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 from fastapi import APIRouter, FastAPI, Response
@@ -18,7 +19,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from stromboli.extender import Extender, Source, extender_routes
 from stromboli.http.limits import Bounded, BoundedProtocol
 from stromboli.http.schema import Responses, describe
+from stromboli.live.logs import Logger
 from stromboli.live.settings import Settings
+
+log = Logger(__name__)
 
 #: grace period in seconds for running requests when the server stops
 _GRACE = 2
@@ -123,12 +127,45 @@ async def serve(app: FastAPI, listening: socket.socket, settings: Settings | Non
     )
     server = _Server(config)
     running = asyncio.create_task(server.serve([listening]), name="http-server")
+    rotating = asyncio.create_task(_follow_certificates(config, settings), name="certificates")
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
         server.should_exit = True
         await running
         raise
+    finally:
+        rotating.cancel()
+
+
+async def _follow_certificates(config: uvicorn.Config, settings: Settings) -> None:
+    """Have new connections use certificates that were replaced, as cert-manager and a changed Secret do."""
+    files = [path for path in (settings.tls_cert_file, settings.tls_private_key_file, settings.client_ca_file) if path]
+    known = await asyncio.to_thread(_content, files)
+    while files:
+        await asyncio.sleep(settings.tls_period)
+        found = await asyncio.to_thread(_content, files)
+        if config.ssl is None or found is None or found == known:
+            continue
+        try:
+            # A key that does not belong to the certificate is refused, and what was loaded before stays.
+            ssl.create_default_context().load_cert_chain(files[0], files[1])
+            config.ssl.load_cert_chain(files[0], files[1])
+            if settings.client_ca_file is not None:
+                config.ssl.load_verify_locations(settings.client_ca_file)
+        except (OSError, ValueError) as error:
+            log.recurring("certificate not read", error)
+        else:
+            known = found
+            log.info("certificate read", path=str(files[0]))
+
+
+def _content(files: Sequence[Path]) -> list[bytes] | None:
+    """What is in the files; None while one of them is missing."""
+    try:
+        return [path.read_bytes() for path in files]
+    except OSError:
+        return None
 
 
 class _Server(uvicorn.Server):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, FilePath, StringConstraints, model_validator
 
@@ -50,6 +50,10 @@ class Settings(BaseModel):
     """Limit on its size in bytes."""
     kinds: Kinds = Field(default_factory=known_kinds)
     """The kinds of workloads whose pods are put into groups."""
+    shard: str = ""
+    """The NodeShard with the nodes of this service; when empty all nodes are its own."""
+    shard_mode: Literal["hard", "soft"] = "hard"
+    """`hard` never leaves them, `soft` takes them first."""
     default_queue: _Name = "default"
     """The queue that is created, like `root`, when it is absent."""
     listen: str = "127.0.0.1:8080"
@@ -70,6 +74,8 @@ class Settings(BaseModel):
     tls_private_key_file: FilePath | None = None
     client_ca_file: FilePath | None = None
     """CA certificates (PEM) that verify the client certificates of extender requests; probes and metrics need none."""
+    tls_period: _Seconds = 10.0
+    """Time between looks at these files, which may be replaced."""
 
     debounce: _Pause = 0.005
     """Delay between a change and the session, to collect further changes."""
@@ -104,7 +110,7 @@ class Settings(BaseModel):
     """Elects a leader among replicas by a Lease."""
     lease_namespace: str = ""
     """Namespace of the Lease; when empty the pod's own from $POD_NAMESPACE, else `default`."""
-    lease_name: str = "stromboli"
+    lease_name: _Name = "stromboli"
     lease_duration: Annotated[float, Field(ge=0.001, le=LONGEST_LEASE)] = 6.0
     """Time after which an unrenewed lease is taken over; rounded up to whole seconds."""
     renew_deadline: _Seconds = 4.0

@@ -1,0 +1,103 @@
+"""`stromboli support-bundle`: what is in it, and what is not."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from stromboli.cli.support_bundle import without_secrets
+from tests.builders import gang, node, pod_group, queue, state
+from tests.cli.conftest import stromboli
+from tests.live.cluster import Cluster
+from tests.live.conftest import bare_cluster, cluster, definitions, options
+from tests.ui.cluster import Ran, served
+
+__all__ = ["bare_cluster", "cluster", "definitions", "options"]
+
+TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl"
+LOG = f"""policy loaded
+metrics not read: http://prometheus:hunter2@example.com/ answered 401
+request failed: Authorization: Bearer {TOKEN}
+{{"event": "login failed", "token": "s3cr3t-value", "kind": "Node"}}
+-----BEGIN RSA PRIVATE KEY-----
+MIIEowIBAAKCAQEA
+-----END RSA PRIVATE KEY-----
+"""
+SECRETS = ("hunter2", TOKEN, "s3cr3t-value", "MIIEowIBAAKCAQEA")
+
+
+def unpacked(archive: bytes) -> dict[str, bytes]:
+    """The files of an archive by name."""
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        for entry in files:
+            content = files.extractfile(entry)
+            assert content is not None
+            found[entry.name.removeprefix("stromboli-support/")] = content.read()
+    return found
+
+
+def test_it_has_what_the_service_tells_and_nothing_secret(tmp_path: Path, cluster: Cluster) -> None:
+    (tmp_path / "service.log").write_text(LOG)
+    known = state(node("n0"), queue("a"), pod_group("waits", 9, queue="a"), *gang("waits", 9))
+    bundle = tmp_path / "bundle.tar.gz"
+    with served(Ran(known).app()) as url:
+        told = stromboli(
+            *("support-bundle", "-o", bundle, "--url", url, "--log", tmp_path / "service.log"),
+            *("--kubeconfig", cluster.kubeconfig),
+        )
+    assert (told.exit_code, told.output) == (0, "")
+    assert bundle.stat().st_mode & 0o077 == 0
+    files = unpacked(bundle.read_bytes())
+    asked = {"policy.json", "overview.json", "queues.json", "queues.txt", "sessions.json", "freshness.json"}
+    assert {*asked, "versions.json", "definitions.json"} <= set(files)
+    assert json.loads(files["versions.json"])["kubernetes"].startswith("v1.")
+    assert b"\na " in files["queues.txt"]
+    assert b"logs: no service was found in the cluster" in files["missing.txt"]
+    assert files["logs/service.log"].startswith(b"policy loaded\n")
+    assert b'"kind": "Node"' in files["logs/service.log"]
+    everything = b"".join(files.values()).decode(errors="replace")
+    assert [secret for secret in SECRETS if secret in everything] == []
+
+
+def test_logs_of_the_replicas_are_in_it(tmp_path: Path, cluster: Cluster) -> None:
+    labels = {"app.kubernetes.io/name": "stromboli", "stromboli.io/leads": "true"}
+    container = {"name": "stromboli", "image": "stromboli:1", "args": ["run"]}
+    spec = {"containers": [container], "nodeName": "n0"}
+    cluster.create("/api/v1/namespaces/default/pods", {"metadata": {"name": "leads", "labels": labels}, "spec": spec})
+    cluster.answer("/pods/leads/log", LOG.encode())
+    bundle = tmp_path / "bundle.tar.gz"
+    told = stromboli("support-bundle", "-o", bundle, "--kubeconfig", cluster.kubeconfig)
+    assert told.exit_code == 0, told.output
+    files = unpacked(bundle.read_bytes())
+    assert files["logs/leads.log"].startswith(b"policy loaded\n")
+    assert [secret for secret in SECRETS if secret.encode() in files["logs/leads.log"]] == []
+    assert b"no service was asked" in files["missing.txt"]
+    assert "queues.json" in files
+
+
+def test_one_is_written_though_nothing_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setattr("stromboli.cli.sources.DEFAULT_URL", "http://127.0.0.1:1")
+    bundle = tmp_path / "bundle.tar.gz"
+    assert stromboli("support-bundle", "-o", bundle).exit_code == 0
+    files = unpacked(bundle.read_bytes())
+    assert set(files) == {"versions.json", "missing.txt"}
+    assert files["missing.txt"].decode().startswith("a service: http://127.0.0.1:1: no service answers")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "12 tokens left in the bucket",
+        "PodGroup default/secret-santa: 3 of 4 pods",
+        'stromboli_sessions_total{result="failed"} 3',
+        "https://example.com/a@b",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert without_secrets(text) == text
