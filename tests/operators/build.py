@@ -31,6 +31,8 @@ class Operator:
     webhooks: str
     #: the label of its pods
     label: str
+    #: its arguments where it has no file of configuration and no webhooks; {health} is the port that tells its health
+    arguments: tuple[str, ...] = ()
 
     def binary(self) -> Path:
         """Return the program; compile it if it is not there yet. Raises BuildError."""
@@ -70,7 +72,11 @@ LEADER_WORKER_SET = Operator(
     *("lws", "sigs.k8s.io/lws", "v0.9.0", "cmd", "config/crd/bases"),
     *("config/webhook/manifests.yaml", "leaderworkerset.sigs.k8s.io/name"),
 )
-OPERATORS = (JOB_SET, LEADER_WORKER_SET)
+KUBERAY = Operator(
+    *("kuberay", "github.com/ray-project/kuberay/ray-operator", "v1.6.0", "", "config/crd/bases", "", "ray.io/cluster"),
+    arguments=("--enable-leader-election=false", "--metrics-addr=0", "--health-probe-bind-address=127.0.0.1:{health}"),
+)
+OPERATORS = (JOB_SET, LEADER_WORKER_SET, KUBERAY)
 
 if __name__ == "__main__":
     for operator in OPERATORS:

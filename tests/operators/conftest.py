@@ -28,17 +28,24 @@ def operate(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     running: list[Program] = []
     configured: list[str] = []
 
+    def serve(operator: Operator, argv: list[str], health: int) -> None:
+        running.append(Program(argv, tmp_path / f"{operator.name}.log"))
+        running[-1].wait_until(lambda: httpx.get(f"http://127.0.0.1:{health}/readyz").is_success)
+
     def run(operator: Operator) -> None:
         define(world.api, operator.resources())
-        authority, port, health = trustme.CA(), free_port(), free_port()
+        health = free_port()
+        argv = [str(operator.binary()), f"--kubeconfig={world.cluster.kubeconfig()}"]
+        if operator.arguments:
+            serve(operator, [*argv, *(each.format(health=health) for each in operator.arguments)], health)
+            return
+        authority, port = trustme.CA(), free_port()
         certificate = authority.issue_cert("127.0.0.1")
         (tmp_path / "tls.crt").write_bytes(b"".join(each.bytes() for each in certificate.cert_chain_pems))
         certificate.private_key_pem.write_to_path(str(tmp_path / "tls.key"))
         config = tmp_path / f"{operator.name}.yaml"
         config.write_text(yaml.safe_dump(_config(operator, tmp_path, port, health)))
-        argv = [str(operator.binary()), f"--kubeconfig={world.cluster.kubeconfig()}", f"--config={config}"]
-        running.append(Program(argv, tmp_path / f"{operator.name}.log"))
-        running[-1].wait_until(lambda: httpx.get(f"http://127.0.0.1:{health}/readyz").is_success)
+        serve(operator, [*argv, f"--config={config}"], health)
         for manifest in operator.webhook_configurations(port, authority.cert_pem.bytes()):
             manifest["metadata"]["name"] = f"{operator.name}-{manifest['metadata']['name']}"
             path = f"{_WEBHOOKS}/{manifest['kind'].lower()}s"

@@ -1,4 +1,4 @@
-"""JobSet and LeaderWorkerSet as their projects release them, beside the service on a real control plane."""
+"""JobSet, LeaderWorkerSet and KubeRay as their projects release them, beside the service on a real control plane."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.controlplane.cluster import eventually
 from tests.e2e.conftest import Start
 from tests.e2e.test_workloads import patch
 from tests.e2e.world import Object, World, pod
-from tests.operators.build import JOB_SET, LEADER_WORKER_SET
+from tests.operators.build import JOB_SET, KUBERAY, LEADER_WORKER_SET
 from tests.operators.conftest import Operate
 
 pytestmark = pytest.mark.operators
@@ -114,3 +114,37 @@ def test_a_replica_of_a_leader_worker_set_starts_whole_and_restarts_whole(
     assert numbers(world) == [3, 3]
     world.api.delete(path).raise_for_status()
     eventually(lambda: world.groups() == [] and count(world) == 0, 90)
+
+
+def test_a_ray_cluster_starts_whole_scales_is_suspended_and_ends(world: World, start: Start, operate: Operate) -> None:
+    operate(KUBERAY)
+    urgent(world)
+    world.queue("research")
+    world.nodes(1, cpu="2")
+    start()
+    part = {"rayStartParams": {}, "template": {"spec": pod("")["spec"]}}
+    workers = {"groupName": "w", "replicas": 2, "minReplicas": 1, "maxReplicas": 4, **part}
+    labels = {"kai.scheduler/queue": "research", "ray.io/priority-class-name": "urgent"}
+    spec = {"headGroupSpec": part, "workerGroupSpecs": [workers]}
+    path = make(world, "ray.io/v1", "RayCluster", "tune", spec, labels=labels)
+    eventually(lambda: count(world) == 3, 90)
+    eventually(lambda: numbers(world) == [3], 60)
+    (group,) = world.groups()
+    assert (group["spec"]["queue"], group["spec"]["priorityClassName"]) == ("research", "urgent")
+    assert group["metadata"]["ownerReferences"][0]["kind"] == "RayCluster"
+    assert world.placed() == {}
+    world.nodes(1, cpu="1", prefix="more")
+    eventually(lambda: len(world.placed()) == 3, 60)
+    # One more worker is asked for than fits: the group follows, and what runs stays.
+    patch(world, path, {"spec": {"workerGroupSpecs": [{**workers, "replicas": 3}]}})
+    eventually(lambda: count(world) == 4 and numbers(world) == [4], 90)
+    assert len(world.placed()) == 3
+    world.nodes(1, cpu="1", prefix="rest")
+    eventually(lambda: len(world.placed()) == 4, 60)
+    patch(world, path, {"spec": {"suspend": True}})
+    eventually(lambda: count(world) == 0, 90)
+    # What is suspended claims nothing of the four CPUs.
+    world.gang("other", 4)
+    eventually(lambda: len(world.placed()) == 4, 60)
+    world.api.delete(path).raise_for_status()
+    eventually(lambda: [group["metadata"]["name"] for group in world.groups()] == ["other"], 90)

@@ -53,6 +53,7 @@ def wrapped(*pod_sets: Object) -> Object:
 
 ELSEWHERE, ARGO = "kueue.x-k8s.io/multikueue", "argoproj.io/v1alpha1"
 BATCH, KUBEFLOW, RAY, JOBSET = "batch/v1", "kubeflow.org/v1", "ray.io/v1", "jobset.x-k8s.io/v1alpha2"
+TUNED = ray(replicas(2, groupName="a"))
 ROLES = {"Master": replicas(1), "Worker": replicas(3)}
 SPARK = {"driver": {"cores": 1, "memory": "512m", "schedulerName": "stromboli"}}
 EXECUTOR = {"cores": 1, "memory": "1g", "schedulerName": "stromboli"}
@@ -103,7 +104,7 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         [2],
         4,
     ),
-    "RayCluster that is suspended": (RAY, "RayCluster", ray(replicas(3), suspend=True), [], 0),
+    "RayCluster that is suspended": (RAY, "RayCluster", ray(replicas(3, groupName="a"), suspend=True), [], 0),
     "RayCluster that is asked for fewer than it has at least": (
         RAY,
         "RayCluster",
@@ -118,9 +119,9 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         [6],
         6,
     ),
-    "RayCronJob": (RAY, "RayCronJob", {"jobTemplate": {"rayClusterSpec": ray(replicas(2))}}, [3], 3),
-    "RayJob": (RAY, "RayJob", {"rayClusterSpec": ray(replicas(2))}, [3], 3),
-    "RayService": (RAY, "RayService", {"rayClusterConfig": ray(replicas(1))}, [2], 2),
+    "RayCronJob": (RAY, "RayCronJob", {"schedule": "@daily", "jobTemplate": {"rayClusterSpec": TUNED}}, [3], 3),
+    "RayJob": (RAY, "RayJob", {"rayClusterSpec": TUNED}, [3], 3),
+    "RayService": (RAY, "RayService", {"rayClusterConfig": TUNED}, [3], 3),
     "PyTorchJob": (KUBEFLOW, "PyTorchJob", {"pytorchReplicaSpecs": ROLES}, [4], 4),
     "PyTorchJob that is elastic": (
         KUBEFLOW,
