@@ -119,7 +119,7 @@ def test_every_help_text_fits_a_terminal(words: str) -> None:
 
 def test_options_that_several_commands_have_are_defined_once(repository: Path) -> None:
     """An option of two modules is an alias or a function of `options`; those that mean something else are listed."""
-    own = {"nodes", "runs", "listen"}
+    own = {"nodes", "runs", "listen", "output", "seed"}
     inline: defaultdict[str, set[str]] = defaultdict(set)
     for path in (repository / "app/stromboli/cli").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -194,13 +194,17 @@ def test_placed_pods_that_stay_are_not_counted_again() -> None:
     assert decide().session.view.membership.looked_at == 0
 
 
+#: trials whose queues deserve more than few nodes have, so that none takes anything back there
+_LARGE = {"reclaim, limits on borrowing and lending"}
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "feature",
     [
         name
         for name, each in FEATURES.items()
-        if _EVICTING & {*each.trial.actions.split(", ")} and not each.trial.always_vain
+        if _EVICTING & {*each.trial.actions.split(", ")} and not each.trial.always_vain and name not in _LARGE
     ],
 )
 def test_of_pods_that_evict_others_all_get_places(feature: str) -> None:
