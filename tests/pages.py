@@ -64,5 +64,6 @@ NOT_RUN = {
     r"make image": "needs a registry; tests/image builds on a base of its own",
     r"make (venv|test|demo|bench-growth)": "makes the environment of the tests, or runs them, or takes an hour",
     r"stromboli bench (matrix|engine)": "takes minutes to measure",
+    r"stromboli lab (run|sweep|recommend)": "reads published traces, which are not in the repository",
     r"python -m tests\.(tenants|perf)": "takes minutes to measure",
 }
