@@ -47,6 +47,15 @@ def advised(
         service.end()
 
 
+@pytest.fixture
+def own_world(new_cluster: Callable[..., Cluster], definitions: list[Object]) -> World:
+    """An empty cluster with our definitions."""
+    cluster = new_cluster()
+    with cluster.client() as api:
+        define(api, definitions)
+    return World(cluster, "default")
+
+
 def arguments(helm: Path) -> list[str]:
     """What the chart tells the service, without values of one's own."""
     command = [str(helm), "template", "stromboli", str(cost.CHART), "-s", "templates/deployment.yaml"]
@@ -130,13 +139,8 @@ def test_a_replica_that_waits_does_not_answer(world: World, start: Start) -> Non
     assert len(ask(waiting).json()["NodeNames"]) == 1
 
 
-def test_kube_scheduler_keeps_gangs_whole(
-    new_cluster: Callable[..., Cluster], definitions: list[Object], start: Start
-) -> None:
-    cluster = new_cluster()
-    with cluster.client() as api:
-        define(api, definitions)
-    world = World(cluster, "default")
+def test_kube_scheduler_keeps_gangs_whole(own_world: World, start: Start) -> None:
+    world, cluster = own_world, own_world.cluster
     world.nodes(5, cpu="2")
     service = start(kubeconfig=cluster.kubeconfig())
     # In a test no pod is placed by kube-scheduler alone.
@@ -163,13 +167,8 @@ def gated(name: str, group: str) -> Object:
     return pod(name, group, scheduler=PROFILE, schedulingGates=[{"name": "stromboli.io/gang"}])
 
 
-def test_a_gated_gang_is_seen_by_kube_scheduler_once_it_is_decided(
-    new_cluster: Callable[..., Cluster], definitions: list[Object], start: Start
-) -> None:
-    cluster = new_cluster()
-    with cluster.client() as api:
-        define(api, definitions)
-    world = World(cluster, "default")
+def test_a_gated_gang_is_seen_by_kube_scheduler_once_it_is_decided(own_world: World, start: Start) -> None:
+    world, cluster = own_world, own_world.cluster
     world.nodes(2, cpu="2")
     leader = LeaderService(start(kubeconfig=cluster.kubeconfig()))
     cluster.start_scheduler(cost.advised_by(leader, ignorable=False))
@@ -189,14 +188,9 @@ def test_a_gated_gang_is_seen_by_kube_scheduler_once_it_is_decided(
     leader.close()
 
 
-def test_another_replica_goes_on_with_kube_scheduler(
-    new_cluster: Callable[..., Cluster], definitions: list[Object], start: Start
-) -> None:
+def test_another_replica_goes_on_with_kube_scheduler(own_world: World, start: Start) -> None:
     """While no replica leads kube-scheduler is answered with errors, and tries again: no gang is placed in part."""
-    cluster = new_cluster()
-    with cluster.client() as api:
-        define(api, definitions)
-    world = World(cluster, "default")
+    world, cluster = own_world, own_world.cluster
     world.nodes(4, cpu="4")
     first = start("--leader-elect", kubeconfig=cluster.kubeconfig())
     second = start("--leader-elect", kubeconfig=cluster.kubeconfig("kwok"))

@@ -21,7 +21,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Mask
 from stromboli.eviction.eligibility import HELD, critical
-from stromboli.eviction.run_times import began, scheduled, times_of_held
+from stromboli.eviction.run_times import scheduled, started_or_scheduled, times_of_held
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.view import View
@@ -100,7 +100,7 @@ class Timeouts(Action):
         exceeded = jobs.holds("ran for too long", _has_exceeded)
         running = np.isfinite(most) & (jobs.count(*HELD) > 0)
         if running.any():
-            of, at = times_of_held(view, "started or scheduled", began, view.time(), unknown=math.inf)
+            of, at = times_of_held(view, "started or scheduled", started_or_scheduled, view.time(), unknown=math.inf)
             held, least = np.bincount(of, minlength=len(jobs)), np.maximum(jobs.min_available, 1)
             long = np.bincount(of[at <= view.time() - most[of]], minlength=len(jobs))
             exceeded |= running & (long >= np.minimum(least, held))

@@ -1,7 +1,10 @@
-"""Regular expressions of users in RE2, as in Kubernetes, which match in time linear in the text."""
+"""Patterns that users write: regular expressions in RE2, as in Kubernetes, which match in time linear in the text, and
+names with wildcards."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import re2
@@ -23,3 +26,8 @@ def compiled(text: str) -> Any:
     except UnicodeError as error:
         problem = str(error)
     raise ValueError(f"the pattern {shown(text)} is not valid: {shown(problem)}")
+
+
+def any_matches(patterns: Iterable[str], names: Sequence[str]) -> bool:
+    """Whether one of some names matches one of some patterns such as `team-*`."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)

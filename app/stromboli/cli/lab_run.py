@@ -16,9 +16,10 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
 from stromboli.cli.options import AsJson
 from stromboli.cli.output import columns
+from stromboli.lab.comparison import Interval
 from stromboli.lab.plan import seeds
 from stromboli.lab.policies import find_policy
-from stromboli.lab.published import AT, Mean, allocations, read_published
+from stromboli.lab.published import AT, agree, allocations, read_published
 from stromboli.lab.sweep import Store, cores, on_cores, on_dask
 from stromboli.lab.trials import Outcome, Trial, find_lists, problems
 
@@ -107,14 +108,14 @@ def _table(outcomes: Sequence[Outcome], published: Path | None) -> Iterator[tupl
     yield ("WORKLOAD", "POLICY", "SEEDS", *(f"{at}%" for at in AT), *(["AGREES"] if published else []))
     for pair, means in allocations(outcomes).items():
         theirs = others.get(pair)
-        agrees = theirs and all(at in means and means[at].agrees(mean) for at, mean in theirs.items())
+        agrees = theirs and all(at in means and agree(means[at], mean) for at, mean in theirs.items())
         verdict = "" if theirs is None else "yes" if agrees else "no"
         yield (*pair, *_cells(means), *([verdict] if published else []))
         if theirs is not None:
             yield ("", "published", *_cells(theirs), "")
 
 
-def _cells(means: Mapping[int, Mean]) -> Iterator[str]:
+def _cells(means: Mapping[int, Interval]) -> Iterator[str]:
     yield str(max((mean.number for mean in means.values()), default=0))
     for at in AT:
         yield f"{means[at].mean:.2f} ±{means[at].deviation:.2f}" if at in means else ""

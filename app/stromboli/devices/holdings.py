@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from stromboli.api.resources import Mask
 from stromboli.devices.card_parts import CardParts
 from stromboli.devices.cards import Fleet, GrantIndex, Inventory, InventoryIndex, Plan, Sharing
 from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.operation import Kind
 from stromboli.state.pods import PodRecord
 
 _ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
@@ -51,19 +52,26 @@ class Holdings:
         number = self.inventories.numbers[node]
         return self.inventories.values[number] if number >= 0 else None
 
-    def held(self, pod: PodRecord) -> tuple[int, Plan]:
-        """The node and the slices that a pod got or lost in this session; node -1 for none."""
-        return self._held.get(pod.row, (-1, ()))
+    def annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
+        """What goes on a pod with its binding to a node: the slices that it got there in this session."""
+        held_on, plan = self._held.get(pod.row, (-1, ()))
+        inventory = self.inventory(node)
+        if held_on != node or inventory is None:
+            return {}
+        return self._sharing.annotations(plan, inventory, self._view.nodes.name(node), self._view.time())
+
+    def allocate(self, pod: PodRecord, node: int, kind: Kind, plan: Callable[[PodRecord, int], Plan | None]) -> None:
+        """A pod gets its slices on a node, as `plan` chooses them, or has its own again if its eviction is undone."""
+        if kind is Kind.Evict:
+            self.hold(pod, *self.holding(pod))
+        elif self._sharing.wants(pod) and self.inventory(node) is not None:
+            self.hold(pod, node, plan(pod, node) or ())
 
     def hold(self, pod: PodRecord, node: int, plan: Plan) -> None:
         """A pod gets slices on a node."""
         if plan:
             self._held[pod.row] = node, plan
             self._take(pod, node, plan, 1)
-
-    def hold_again(self, pod: PodRecord) -> None:
-        """A pod whose slices were given back has them after all."""
-        self.hold(pod, *self.holding(pod))
 
     def give_back(self, pod: PodRecord) -> None:
         """A pod gives back what it has, or had before the session, where the way of sharing says so."""

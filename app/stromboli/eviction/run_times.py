@@ -120,7 +120,7 @@ class RunTimes:
     def _began(self) -> Vector:
         """Since when each job holds its minimum of pods, or all it has, shape (jobs,); -inf where it is not known."""
         jobs = self._view.jobs
-        of, at = times_of_held(self._view, "started or scheduled", began, self._now, unknown=-np.inf)
+        of, at = times_of_held(self._view, "started or scheduled", started_or_scheduled, self._now, unknown=-np.inf)
         order, counts = np.lexsort((at, of)), np.bincount(of, minlength=len(jobs))
         there, least = counts > 0, np.clip(jobs.min_available, 1, np.maximum(counts, 1))
         found = np.full(len(jobs), -np.inf)
@@ -151,6 +151,6 @@ def scheduled(pod: PodRecord) -> float:
     return max((seconds(each.last_transition_time) for each in said), default=0.0)
 
 
-def began(pod: PodRecord) -> float:
+def started_or_scheduled(pod: PodRecord) -> float:
     """When a pod started, or else when it was scheduled; 0 where it says neither."""
     return pod.started or scheduled(pod)

@@ -17,21 +17,27 @@ _NORMAL = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and how far from it the mean of all seeds lies at most, in 95 of 100 cases."""
+    """A mean over seeds, and the sample standard deviation, 0 for a single seed."""
 
     mean: float
-    half: float
+    deviation: float
     number: int
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> Interval:
-        """The interval of some values; of a single one nothing is known but itself."""
-        found = np.array([value for value in values if value == value], np.float64)
-        size = len(found)
-        if size < 2:
-            return cls(float(found[0]) if size else float("nan"), float("nan"), size)
-        quantile = _T[size - 2] if size - 2 < len(_T) else _NORMAL
-        return cls(float(found.mean()), quantile * float(found.std(ddof=1)) / sqrt(size), size)
+    def of(cls, values: Iterable[float | None]) -> Interval:
+        """The interval of some values, of which None and NaN are none."""
+        found = np.array([value for value in values if value is not None and value == value], np.float64)
+        mean = float(found.mean()) if len(found) else float("nan")
+        return cls(mean, float(found.std(ddof=1)) if len(found) > 1 else 0.0, len(found))
+
+    @property
+    def half(self) -> float:
+        """How far from it the mean of all seeds lies at most, in 95 of 100 cases; NaN for a single seed."""
+        degrees = self.number - 1
+        if degrees < 1:
+            return float("nan")
+        quantile = _T[degrees - 1] if degrees <= len(_T) else _NORMAL
+        return quantile * self.deviation / sqrt(self.number)
 
     def __str__(self) -> str:
         return f"{self.mean:,.2f}" if self.half != self.half else f"{self.mean:,.2f} ± {self.half:,.2f}"

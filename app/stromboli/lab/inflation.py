@@ -26,6 +26,7 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.discovery import discover
 from stromboli.engine import Engine
+from stromboli.lab.cluster import open_queue
 from stromboli.lab.readers.openb import CARD, TraceNode, TracePod
 from stromboli.simulation.synthetic import undisturbed
 from stromboli.state.cluster import ClusterState
@@ -151,7 +152,7 @@ def _told(policy: str, pods: Sequence[TracePod], seed: int) -> str:
 def _cluster(nodes: Sequence[TraceNode], pods: Sequence[TracePod]) -> ClusterState:
     """The nodes in order, and each pod as a job of its own."""
     state = ClusterState(("stromboli",), reads=discover().reads)
-    state.upsert("Queue", crds.Queue(metadata=crds.Metadata(name="default"), status=crds.QueueStatus(state="Open")))
+    state.upsert("Queue", open_queue("default"))
     for rank, node in enumerate(nodes):
         state.upsert("Node", node.manifest(f"{rank:05}-{node.name}"))
     for number, pod in enumerate(pods):

@@ -26,6 +26,7 @@ from stromboli.api.duration import Duration
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Stage
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Vector
+from stromboli.eviction.ordering import beginnings
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
@@ -122,8 +123,8 @@ class Reservation(Plugin):
         """When the last pod of each job started, shape (jobs,), now where none did."""
         view = self._view
         rows = np.flatnonzero((view.pods.node >= 0) & (view.membership.index_of[view.pods.job] >= 0))
-        column = view.snapshot.pod_facts.column("started", lambda pod: pod.started)
-        started = np.array([*column.values[:], 0.0])[column.numbers[rows]]
+        started = beginnings(view.snapshot.pod_facts)[rows]
+        started[np.isinf(started)] = 0.0
         began = np.zeros(len(view.jobs))
         np.maximum.at(began, view.membership.index_of[view.pods.job[rows]], started)
         began[began == 0] = view.time()

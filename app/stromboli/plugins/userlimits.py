@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 import numpy as np
 from pydantic import Field
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.crds.base import ResourceList
+from stromboli.api.patterns import any_matches
 from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import TOLERANCE, Mask, Vector, told
@@ -153,8 +153,8 @@ class UserLimits(Plugin):
         """The number of the limit that is for a user in a queue."""
         for number, limit in enumerate(self._limits):
             everyone = not (limit.users or limit.groups)
-            meant = everyone or _among(limit.users, [user]) or _among(limit.groups, groups.split("\n"))
-            if meant and (not limit.queues or _among(limit.queues, [queue])):
+            meant = everyone or any_matches(limit.users, [user]) or any_matches(limit.groups, groups.split("\n"))
+            if meant and (not limit.queues or any_matches(limit.queues, [queue])):
                 return number
         return None
 
@@ -193,7 +193,3 @@ def _amount(resource: str, amount: float) -> str:
 def _made_by(group: PodGroup) -> tuple[str, str]:
     notes = group.metadata.annotations
     return notes.get(USER_ANNOTATION, ""), notes.get(USER_GROUPS_ANNOTATION, "")
-
-
-def _among(patterns: Sequence[str], names: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)

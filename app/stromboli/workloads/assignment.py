@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from stromboli.api.patterns import any_matches
 from stromboli.policy.queue_rules import PLACEHOLDER, QueueRule
 from stromboli.state.pods import USER_ANNOTATION, USER_GROUPS_ANNOTATION
 from stromboli.workloads import said
@@ -87,7 +87,7 @@ class _Asked:
 
 def _among(patterns: Sequence[str], names: Iterable[str]) -> bool:
     """Whether a name matches one of some patterns, or there are none."""
-    return not patterns or any(name and fnmatchcase(name, pattern) for pattern in patterns for name in names)
+    return not patterns or any_matches(patterns, [*filter(None, names)])
 
 
 def _as_name(value: str) -> str:

@@ -18,7 +18,7 @@ from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin
 from stromboli.framework.plugin.causes import Filters, Passing
-from stromboli.framework.plugin.operation import Kind, Operation
+from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.recent import Recent
 from stromboli.plugins.deviceshare.gpu import INDEX, SharedMemory, WholeCards
 from stromboli.state.pods import PodRecord
@@ -97,13 +97,7 @@ class DeviceShare(Plugin):
 
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
         """What goes on the pod with its binding."""
-        if self._sharing is None:
-            return {}
-        held_on, plan = self._holdings.held(pod)
-        inventory = self._holdings.inventory(node)
-        if held_on != node or inventory is None:
-            return {}
-        return self._sharing.annotations(plan, inventory, self._view.nodes.name(node), self._view.time())
+        return {} if self._sharing is None else self._holdings.annotations(pod, node)
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
@@ -111,10 +105,7 @@ class DeviceShare(Plugin):
         if self._sharing is None:
             return
         for pod, node in zip(operation.pods, operation.nodes, strict=True):
-            if operation.kind is Kind.Evict:
-                self._holdings.hold_again(pod)
-            elif self._wants(pod) and self._holdings.inventory(node) is not None:
-                self._holdings.hold(pod, node, self._plan(pod, node) or ())
+            self._holdings.allocate(pod, node, operation.kind, self._plan)
 
     def on_deallocate(self, operation: Operation) -> None:
         for pod in operation.pods if self._sharing is not None else ():

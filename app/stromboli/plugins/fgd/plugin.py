@@ -19,7 +19,7 @@ from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin
 from stromboli.framework.plugin.causes import Filters, Passing
-from stromboli.framework.plugin.operation import Kind, Operation
+from stromboli.framework.plugin.operation import Operation
 from stromboli.plugins.fgd import scores
 from stromboli.plugins.fgd.scores import Score
 from stromboli.plugins.fgd.stock import CARD, Stock, Wanted, wanted
@@ -119,20 +119,13 @@ class Fgd(Plugin):
         return self.node_order(pod, nodes)
 
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
-        held_on, plan = self._holdings.held(pod)
-        inventory = self._holdings.inventory(node)
-        if held_on != node or inventory is None:
-            return {}
-        return self._sharing.annotations(plan, inventory, self._view.nodes.name(node), self._view.time())
+        return self._holdings.annotations(pod, node)
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
     def on_allocate(self, operation: Operation) -> None:
         for pod, node in zip(operation.pods, operation.nodes, strict=True):
-            if operation.kind is Kind.Evict:
-                self._holdings.hold_again(pod)
-            elif self._sharing.wants(pod) and self._holdings.inventory(node) is not None:
-                self._holdings.hold(pod, node, self._plan(pod, node) or ())
+            self._holdings.allocate(pod, node, operation.kind, self._plan)
             self._count(pod, 1)
 
     def on_deallocate(self, operation: Operation) -> None:
