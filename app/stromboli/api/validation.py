@@ -85,6 +85,13 @@ def problem(error: ErrorDetails) -> str:
     return f"{message[:1].lower()}{message[1:]}, not {shown(found)}"
 
 
+def problem_of_key(error: ErrorDetails, known: Collection[str]) -> str:
+    """The problem that a validation error describes, where a key that is not allowed may be meant for a known one."""
+    if error["type"] != "extra_forbidden":
+        return problem(error)
+    return f"unknown key{did_you_mean(error['loc'][-1], known)}"
+
+
 def did_you_mean(found: object, known: Collection[str]) -> str:
     """`, did you mean 'minMember'?`, or nothing without a similar name."""
     near = nearest(found, known)

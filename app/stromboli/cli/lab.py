@@ -142,7 +142,7 @@ def _plain(figures: object) -> dict[str, object]:
 
 def _print(results: Results) -> None:
     console, total = Console(highlight=False, markup=False), results.total
-    heads = ("queue", "jobs", "ended", "share", "wait: 50 %", "95 %", "longest", "slowdown", "evicted")
+    heads = ("queue", "jobs", "ended", "share", "wait\n50 %", "\n95 %", "\nlongest", "bounded\nslowdown", "evicted")
     table = Table(*heads, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for column in table.columns:
         column.no_wrap, column.justify = True, "left" if column.header == "queue" else "right"

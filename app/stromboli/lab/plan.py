@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import DocumentError, MistakesError, StromboliError
-from stromboli.api.validation import did_you_mean, field_path, problem
+from stromboli.api.validation import did_you_mean, field_path, problem_of_key
 from stromboli.lab.policies import find_policy
 from stromboli.lab.trials import Policy, Trial, find_lists
 from stromboli.simulation.files import LARGEST_POLICY, read_text
@@ -103,7 +103,9 @@ def read_plan(path: Path) -> list[Trial]:
     try:
         plan = Plan.model_validate(written)
     except ValidationError as error:
-        problems = [f"{path}: {field_path(each['loc'])}: {problem(each)}" for each in error.errors()]
+        problems = [
+            f"{path}: {field_path(each['loc'])}: {problem_of_key(each, Plan.model_fields)}" for each in error.errors()
+        ]
         raise PlanError(problems) from None
     return plan.expand(path.parent)
 

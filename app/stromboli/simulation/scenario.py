@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from stromboli.api.errors import InvalidObjectError
-from stromboli.api.validation import describe, did_you_mean, field_path, problem, readable, shown
+from stromboli.api.validation import describe, field_path, problem_of_key, readable, shown
 from stromboli.engine import Engine
 from stromboli.framework.cluster.environment import Environment, NodeUsage, Sharding
 from stromboli.framework.registry import Registry
@@ -180,10 +180,7 @@ def _decoded(manifest: Any, where: str, number: int, lenient: bool) -> tuple[str
 
 
 def _problem(error: ErrorDetails) -> str:
-    if error["type"] != "extra_forbidden":
-        return problem(error)
-    names = [info.alias or name for name, info in _Document.model_fields.items()]
-    return f"unknown key{did_you_mean(error['loc'][-1], names)}"
+    return problem_of_key(error, [info.alias or name for name, info in _Document.model_fields.items()])
 
 
 def _moment(value: str | None, where: str) -> float | None:
