@@ -21,6 +21,12 @@ def patch(world: World, name: str, subresource: str, change: dict[str, Any]) -> 
     assert answer.is_success, answer.text
 
 
+def runs(world: World, name: str) -> bool:
+    """Whether the node has said that a pod runs; what is written of its containers before would be written over."""
+    status = world.api.get(f"{CORE}/namespaces/{world.namespace}/pods/{name}").json()["status"]
+    return status.get("phase") == "Running" and bool(status.get("containerStatuses"))
+
+
 def ask_for(world: World, name: str, cpu: str) -> None:
     """Resize a pod as its user does."""
     change = {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
@@ -45,6 +51,7 @@ def test_a_resize_counts_on_its_node_and_in_its_queue(world: World, start: Start
 
     world.gang("first", 1, cpu="2")
     eventually(lambda: held(2000))
+    eventually(lambda: runs(world, "first-0"))
     grant(world, "first-0", "2")
     ask_for(world, "first-0", "3")
     eventually(lambda: held(3000))
