@@ -143,12 +143,16 @@ def claims(view: View, *, beyond_allocated: bool) -> Matrix:
     Without `beyond_allocated` only jobs that run claim no more than they lack.
     """
     jobs = view.jobs
-    claiming = jobs.has_min_resources & jobs.in_phase("Inqueue", "Running") & ~view.shut
+    out = np.zeros(jobs.min_resources.shape)
+    claiming = jobs.has_min_resources & ~view.shut
     if jobs.claims is not None:
         claiming &= jobs.claims
+    if not claiming.any():
+        return out
+    claiming &= jobs.in_phase("Inqueue", "Running")
     running = np.flatnonzero(claiming & jobs.in_phase("Running"))
     claiming[running] = (jobs.min_resources[running] > view.job_allocated[running]).any(axis=1)
-    out, plain = np.zeros(jobs.min_resources.shape), claiming
+    plain = claiming
     if claiming.any():
         # Most jobs claim what their columns say.
         plain = claiming & jobs.in_phase("Inqueue") & ~jobs.membership.empty & ~jobs.membership.has_gated & jobs.unmade

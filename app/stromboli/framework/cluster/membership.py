@@ -10,7 +10,7 @@ from stromboli.framework.cluster.tally import ALLOCATED, Tally
 from stromboli.state.snapshot import PodColumns, Snapshot
 
 # A look at an enum's member costs more than the comparison with it.
-_PENDING = PodState.Pending
+_PENDING, _RELEASING = int(PodState.Pending), int(PodState.Releasing)
 
 
 class Membership:
@@ -44,7 +44,7 @@ class Membership:
         self.empty: Mask = self.counts.sum(axis=0) == 0
         #: what the pods of each job that hold a place requested at the start, shape (jobs, dimensions)
         self.allocated: Matrix = tally.allocated(jobs)
-        self._pending = self._split(np.flatnonzero(self._pods.state == PodState.Pending))
+        self._pending = self._split(np.flatnonzero(self._pods.state == _PENDING))
         #: the number of pods that waited at the start and request nothing, shape (jobs,)
         self.pending_best_effort: Rows = self._count_best_effort()
 
@@ -63,7 +63,7 @@ class Membership:
 
     def terminating(self) -> Matrix | None:
         """What the pods request that terminate on a node now, shape (jobs, dimensions); None where there are none."""
-        rows = np.flatnonzero(self._pods.state == PodState.Releasing)
+        rows = np.flatnonzero(self._pods.state == _RELEASING)
         if not len(rows):
             return None
         rows, records = self._of_jobs(rows), self._pods.records

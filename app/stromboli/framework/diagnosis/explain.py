@@ -25,6 +25,7 @@ _TAKING = ("preempt", "reclaim")
 _TIMING_OUT = "timeouts"
 #: the states of pods for which an answer about their job looks for places
 _UNPLACED = (PodState.Pending, PodState.Pipelined)
+_PIPELINED = int(PodState.Pipelined)
 #: the states of pods that have no place yet
 _WITHOUT_PLACE = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
@@ -45,7 +46,7 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
     pods = view.pods
     blocked: dict[int, _Blocked] = {}
     rows = np.flatnonzero(np.logical_or.reduce([pods.state == each for each in _WITHOUT_PLACE]))
-    promised = (pods.state[rows] == PodState.Pipelined).tolist()
+    promised = (pods.state[rows] == _PIPELINED).tolist()
     unseen = _known_without_a_look(view, rows)
     for at, row in enumerate(rows.tolist()):
         record = pods.records[row]
@@ -173,7 +174,7 @@ def without_place(session: Session, job: Job) -> list[PodRecord]:
 
 def _promised_pods(view: View, job: Job) -> list[PodRecord]:
     rows = view.membership.rows(job.index)
-    return view.records(rows[view.pods.state[rows] == PodState.Pipelined])
+    return view.records(rows[view.pods.state[rows] == _PIPELINED])
 
 
 def _why_promised(view: View, pod: PodRecord) -> Reason:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from pydantic.alias_generators import to_snake
@@ -18,6 +19,7 @@ from stromboli.api.validation import did_you_mean
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.topology import has_topology, says_topology
 from stromboli.framework.session.session import Session
+from stromboli.policy.rules import Rules
 
 CONDITION = "FieldIgnored"
 _OVER = PodGroupCondition(type=CONDITION, status="False", reason="PolicyHeedsIt")
@@ -129,14 +131,21 @@ def told(ignored: dict[str, str]) -> str:
 
 def fields_read(session: Session) -> Collection[str]:
     """The names of the fields of queues that the policy's plugins, actions and rules read."""
-    plugins, actions = session.points.plugins, set(session.policy.actions)
-    trees = {plugin.name for plugin in plugins if plugin.hierarchy}
-    read = set[str]().union(*(plugin.queue_fields for plugin in plugins))
-    for field in QUEUE_FIELDS:
-        heeded = not (actions.isdisjoint(field.actions) and trees.isdisjoint(field.hierarchical))
-        if heeded or (field.rule and getattr(session.rules, field.rule)):
-            read.add(field.name)
-    return read
+    plugins = session.points.plugins
+    read = frozenset[str]().union(*(plugin.queue_fields for plugin in plugins))
+    trees = frozenset([plugin.name for plugin in plugins if plugin.hierarchy])
+    return read | _read_besides(tuple(session.policy.actions), session.rules, trees)
+
+
+@cache
+def _read_besides(actions: tuple[str, ...], rules: Rules, trees: frozenset[str]) -> frozenset[str]:
+    """What actions, rules and plugins with a hierarchy read."""
+    return frozenset(
+        field.name
+        for field in QUEUE_FIELDS
+        if not (set(actions).isdisjoint(field.actions) and trees.isdisjoint(field.hierarchical))
+        or (field.rule and getattr(rules, field.rule))
+    )
 
 
 def _unread_fields(session: Session) -> list[tuple[str, QueueField]]:

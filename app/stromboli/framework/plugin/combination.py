@@ -48,6 +48,9 @@ class Combination(Enum):
     Joined = "What all plugins name counts."
     Alike = "Pods are alike when they agree in what each plugin answers."
     Each = "What each plugin answers holds."
+
+    # Members are singletons, and the hash of Enum is a call in Python for each look into a table.
+    __hash__ = object.__hash__
     Told = "Every plugin is told."
 
 

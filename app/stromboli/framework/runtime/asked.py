@@ -20,8 +20,7 @@ Method = Callable[..., Any]
 def asked(plugin: Plugin, point: str) -> Method:
     """What is called to ask a plugin at a point; `plugin_of` has the plugin."""
     method: Method = getattr(plugin, point)
-    sees_pods_whole = plugin.reads.whole or "identity" in plugin.taking_part
-    if DECLARED[point].of_class and not sees_pods_whole:
+    if DECLARED[point].of_class and not (plugin.reads.whole or "identity" in plugin.taking_part):
         return SharedAnswer(plugin, point, method)
     return method if getattr(method, "__self__", None) is plugin else PlainFunction(plugin, point, method)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
 from stromboli.api.reasons import Reason
@@ -84,12 +85,15 @@ class Participants:
 
     def of_tiers(self, point: str) -> list[list[tuple[Plugin, PluginOption]]]:
         """The plugins that take part in a point, tier by tier; tiers without any are left out."""
+        found = [[(p, option) for p, option, points in tier if point in points] for tier in self._known()]
+        return [tier for tier in found if tier]
+
+    def _known(self) -> list[list[tuple[Plugin, PluginOption, frozenset[str]]]]:
         if not self._taking_part:
             self._taking_part = [
                 [(p, option, self._points_of(p, option)) for p, option in tier] for tier in self._tiers
             ]
-        found = [[(p, option) for p, option, points in tier if point in points] for tier in self._taking_part]
-        return [tier for tier in found if tier]
+        return self._taking_part
 
     def _points_of(self, plugin: Plugin, option: PluginOption) -> frozenset[str]:
         points = _switched_on(plugin.taking_part, option.disabled)
@@ -102,10 +106,11 @@ class Participants:
         return self._chains[point]
 
     def _find_tiers(self, point: str) -> tuple[tuple[Method, ...], ...]:
-        return tuple(tuple(asked(p, point) for p, _ in tier) for tier in self.of_tiers(point))
+        found = [[asked(p, point) for p, _, points in tier if point in points] for tier in self._known()]
+        return tuple([tuple(tier) for tier in found if tier])
 
     def _in_order(self, point: str) -> tuple[Method, ...]:
-        return tuple(method for tier in self.tiers(point) for method in tier)
+        return tuple(chain.from_iterable(self._chains[point]))
 
     def forget(self) -> None:
         """Find out anew which plugins take part in what."""

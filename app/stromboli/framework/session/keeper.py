@@ -18,7 +18,7 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Rows, Vector, fits
-from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.job import NO_ROWS, Job
 from stromboli.framework.cluster.nodes import NodeLedger
 from stromboli.framework.cluster.reservation import Place, Reservation
 from stromboli.framework.cluster.view import View
@@ -154,8 +154,11 @@ class Keeper:
     def outranking(self, queue: int, priority: int) -> Rows:
         """The most important jobs of a queue that wait and are above a priority, as indices."""
         jobs = self._view.jobs
+        above = (jobs.queue == queue) & (jobs.priority > priority)
+        if not above.any():
+            return NO_ROWS
         pending = jobs.now(jobs.count(PodState.Pending), lambda job: job.counts[PodState.Pending])
-        found = np.flatnonzero((jobs.queue == queue) & (jobs.priority > priority) & (pending > 0))
+        found = np.flatnonzero(above & (pending > 0))
         most: Rows = found[np.argsort(-jobs.priority[found], kind="stable")][:_MOST_OUTRANKING]
         return most
 

@@ -20,6 +20,7 @@ from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, copies_that_fit, fits, told
 from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.cluster.view import View
 from stromboli.framework.reasons import resource_name
 from stromboli.framework.session.packing import may_fit
@@ -63,6 +64,18 @@ def judge(
     Without `gangs` each pod of a job may run alone. Of a cluster without nodes only limits are judged.
     """
     return _Judge(view, ceiling, own, gangs=gangs).judge()
+
+
+def anything_waits(view: View) -> bool:
+    """Whether there is anything to judge: pods without a place, or jobs that wait for their pods."""
+    pods, _ = view.membership.all_pending()
+    return len(pods.rows) > 0 or bool(_waiting(view.jobs).any())
+
+
+def _waiting(jobs: Jobs) -> Mask:
+    """The jobs that wait and have not begun, shape (jobs,)."""
+    waiting: Mask = jobs.in_phase(*_WAITING) & (jobs.count(*_BEGUN) == 0)
+    return waiting
 
 
 def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[str, int] | None = None) -> Reason:
@@ -222,7 +235,7 @@ class _Judge:
     def _doubtful(self) -> Mask:
         """The jobs that wait and may be too large: gangs, those with limits, and lone pods without a node for them."""
         jobs = self._view.jobs
-        doubtful: Mask = jobs.in_phase(*_WAITING) & (jobs.count(*_BEGUN) == 0)
+        doubtful = _waiting(jobs)
         waiting = np.flatnonzero(doubtful)
         limited = np.array([self._ceilings.get(name) is not None for name in self._view.queues], np.bool_)
         large = np.zeros(len(jobs), np.bool_)

@@ -36,7 +36,7 @@ from stromboli.framework.session.breaker import ChurnBreaker
 from stromboli.framework.session.budget import Budget
 from stromboli.framework.session.keeper import Keeper
 from stromboli.framework.session.ledger import Ledger
-from stromboli.framework.session.never_fits import judge
+from stromboli.framework.session.never_fits import anything_waits, judge
 from stromboli.framework.session.outcome import Outcome
 from stromboli.framework.session.statement import Statement, eviction
 from stromboli.framework.session.turns import TURN, Beyond
@@ -120,7 +120,7 @@ class Session:
 
     def run(self, actions: Mapping[str, Callable[[Session], None]], clock: Callable[[], float]) -> None:
         """Open the plugins, run the policy's actions in order, close the plugins."""
-        if self.rules.never_fits:
+        if self.rules.never_fits and anything_waits(self.view):
             self._set_aside_what_never_fits()
         self._each_plugin("open", self.view, clock)
         self.points.forget()
