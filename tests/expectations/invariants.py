@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from stromboli.api.decisions import Bind, Nominate
 from stromboli.engine import SessionResult
-from tests.expectations.world import GPU, VALUES, Size, World, asked, evictions
+from tests.expectations.world import GPU, VALUES, Size, World, asked, evictions, job_of
 
 RESOURCES = ("cpu", "memory", GPU)
 #: what queues hold, by name and resource
@@ -26,6 +26,10 @@ def amounts_of(written: Mapping[str, str] | None) -> dict[str, int]:
 
 def check_nodes(world: World) -> None:
     """No node holds more than it can allocate, with the pods that terminate there."""
+    for job in world.jobs:
+        nodes = [node for node in job.pods.values() if node]
+        nodes += [node for owner, node, _ in world.leaving.values() if owner is job and node in world.nodes]
+        assert not job.apart or len(nodes) == len({*nodes}), f"pods of {job.name} share a node"
     for name, size in world.nodes.items():
         on = [job.asked(pod) for job in world.jobs for pod, node in job.pods.items() if node == name]
         on += [job.asked(pod) for pod, (job, node, _) in world.leaving.items() if node == name]
@@ -47,11 +51,13 @@ def check_gangs(world: World) -> None:
         assert job.short or job.running == 0 or job.running >= job.least, f"{job.name} runs below its minimum"
 
 
-def check_victims(world: World, result: SessionResult) -> None:
-    """Critical pods are not evicted."""
+def check_victims(world: World, disruptions: Mapping[str, int], result: SessionResult) -> None:
+    """Critical pods are not evicted, and of no job more than its disruption budget allowed."""
+    for name, count in Counter(job_of(victim.name) for victim in evictions(result)).items():
+        assert count <= disruptions[name], f"{count} pods of {name} were evicted, {disruptions[name]} were allowed"
     priorities = {job.name: VALUES[job.priority] for job in world.jobs}
     for victim in evictions(result):
-        assert priorities[victim.name.rpartition("-")[0]] < VALUES["critical"]
+        assert priorities[job_of(victim.name)] < VALUES["critical"]
 
 
 def check_capabilities(world: World, before: Holdings) -> None:

@@ -95,6 +95,8 @@ jobs = st.fixed_dictionaries(
         "best_effort": st.sampled_from([0, 0, 0, 0, 1, 2]),
         "tight": st.sampled_from([False, False, False, False, False, True]),
         "port": st.sampled_from([False, False, False, False, False, True]),
+        "apart": st.sampled_from([False, False, False, False, False, True]),
+        "budget": st.sampled_from([None, None, None, None, 0, 1]),
     }
 )
 queue_specs = st.fixed_dictionaries(
@@ -243,11 +245,12 @@ class Histories(RuleBasedStateMachine):
     def _session(self) -> Any:
         world = self.world
         before, before_now, moving = holdings(world), holdings_now(world), world.environment.reservations
+        disruptions = {job.name: job.disruptions for job in world.jobs}
         waiting = {job.name: job.running for job in world.jobs}
         changes, result = world.session()
         check_nodes(world)
         check_gangs(world)
-        check_victims(world, result)
+        check_victims(world, disruptions, result)
         check_capabilities(world, before)
         check_starts(world, before_now, result)
         if not self.shares.startswith("fairshare") and not moving:

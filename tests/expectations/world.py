@@ -59,6 +59,10 @@ class Job:
     tight: bool = False
     #: whether each of its pods takes the same port of its node
     port: bool = False
+    #: whether no two of its pods may share a node
+    apart: bool = False
+    #: how many of its pods a disruption budget lets be away; None without one
+    budget: int | None = None
     #: the node of each pod by its name, empty while it waits
     pods: dict[str, str] = field(default_factory=dict)
     #: pods that were made so far
@@ -86,6 +90,11 @@ class Job:
     @property
     def running(self) -> int:
         return sum(bool(node) for node in self.pods.values())
+
+    @property
+    def disruptions(self) -> int:
+        """How many of its pods may be evicted now."""
+        return self.count if self.budget is None else max(0, self.running - (self.count - self.budget))
 
     def asked(self, pod: str) -> dict[str, int]:
         """What one of its pods requests, by resource."""
@@ -194,7 +203,11 @@ class World:
                 job.replace_pods()
 
     def state(self) -> Any:
-        return builders.state(*self.objects())
+        made = builders.state(*self.objects())
+        for job in self.jobs:
+            if job.budget is not None:
+                made.upsert("PodDisruptionBudget", _budget(job))
+        return made
 
     def objects(self) -> list[Any]:
         objs: list[Any] = [*CLASSES]
@@ -284,9 +297,17 @@ def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: f"{value}Gi" if name == "memory" else str(value) for name, value in amounts.items()}
 
 
-def _request(job: Job, pod: str) -> tuple[int, int, int, bool]:
+def _request(job: Job, pod: str) -> tuple[int, int, int, bool, bool]:
     asks = job.asked(pod)
-    return asks.get("cpu", 0), asks.get("memory", 0), asks.get(GPU, 0), job.port
+    return asks.get("cpu", 0), asks.get("memory", 0), asks.get(GPU, 0), job.port, job.apart
+
+
+def _budget(job: Job) -> dict[str, Any]:
+    return {
+        "metadata": {"name": job.name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"job": job.name}}, "maxUnavailable": job.budget},
+        "status": {"disruptionsAllowed": job.disruptions},
+    }
 
 
 @cache
@@ -297,10 +318,13 @@ def _node(name: str, size: Size) -> objects.Node:
 
 @cache
 def _pod(
-    job: str, name: str, request: tuple[int, int, int, bool], priority: int, node: str, *, deleted: bool = False
+    job: str, name: str, request: tuple[int, int, int, bool, bool], priority: int, node: str, *, deleted: bool = False
 ) -> objects.Pod:
-    cpu, memory, gpu, port = request
+    cpu, memory, gpu, port, apart = request
     ports = [{"containerPort": 80, "hostPort": 80}] if port else []
+    labels = {"job": job}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return builders.pod(
         name,
         job,
@@ -311,4 +335,6 @@ def _pod(
         priority=priority,
         deleted=deleted,
         ports=ports,
+        labels=labels,
+        **({"affinity": affinity} if apart else {}),
     )
