@@ -166,6 +166,28 @@ def test_a_more_important_job_takes_the_room_that_is_made(action: str, shares: s
 
 
 @FLAT
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("tight", [True, False])
+def test_a_more_important_hard_gang_takes_the_room_that_is_made(
+    action: str, shares: str, first: bool, tight: bool
+) -> None:
+    """Both need a rack, or only the more important one, in which all the pods terminate."""
+    order = (action, "allocate") if first else ("allocate", action)
+    nodes = {f"n{i}": (2, 64) for i in range(4)}
+    kept = running("kept", "poor", "n2", "n2", priority="critical")
+    low = running("low", "poor", "n0", "n0", "n1", "n1", "n3", "n3")
+    middle = Job("middle", "poor", 4, 4, cpu=1, tight=tight, priority="middle")
+    live = world(order, shares, nodes, kept, low, middle, patience=3, racks=RACKS, queues={"poor": deserves(8)})
+    assert live.session()[0]["evicted"] == 4
+    assert {node for _, node, _ in live.leaving.values()} == {"n0", "n1"}
+    high = Job("high", "poor", 4, 4, cpu=1, tight=True, priority="high", created=3)
+    live.jobs.append(high)
+    assert lived(live)["evicted"] == 0
+    assert (middle.running, high.running) == (0, 4)
+
+
+@FLAT
 def test_what_a_more_important_job_does_not_need_stays_reserved(shares: str) -> None:
     live = world(["allocate", "preempt"], shares, {"n0": (4, 64)}, running("low", "poor", *["n0"] * 3), patience=3)
     middle = Job("middle", "poor", 2, 2, cpu=1, priority="middle", created=1)

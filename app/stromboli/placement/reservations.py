@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
-from stromboli.api.resources import fits
+from stromboli.api.resources import Mask, fits
 from stromboli.framework.cluster.job import NOWHERE, Job
 from stromboli.framework.cluster.reservation import Place
 from stromboli.framework.cluster.topology import has_topology
@@ -21,6 +22,9 @@ from stromboli.placement import domains
 from stromboli.placement.pending import in_turn, needed_first
 from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
+
+#: a pod, the node that it is promised, and whether it may start there now
+_Promise: TypeAlias = tuple[PodRecord, int, bool]
 
 
 def place_reserved(session: Session) -> None:
@@ -83,13 +87,7 @@ def _outranks(session: Session, job: Job, holder: Job) -> bool:
 def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
     """Promise a job what it needs to start in places of less important ones, unless it fits without."""
     keeper = session.keeper
-    if (
-        not lower
-        or has_topology(job)
-        or job.divided
-        or session.ask.job_missing(job) <= 0
-        or not _competes(session, job)
-    ):
+    if not lower or job.divided or session.ask.job_missing(job) <= 0 or not _competes(session, job):
         return
     pods = needed_first(session, job, in_turn(session, job))[: session.ask.job_missing(job)]
     if any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods) or _found(session, job, pods):
@@ -103,7 +101,7 @@ def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
             keeper.hold(key)
 
 
-def _promise_all(session: Session, job: Job, places: Sequence[tuple[PodRecord, int, bool]]) -> None:
+def _promise_all(session: Session, job: Job, places: Sequence[_Promise]) -> None:
     """Bind pods to their places if all may start there now, else promise them these."""
     statement, at_once = session.statement(), all(now for _, _, now in places)
     for pod, node, _ in places:
@@ -112,6 +110,8 @@ def _promise_all(session: Session, job: Job, places: Sequence[tuple[PodRecord, i
             statement.allocate(sub_job, (pod,), (node,))
         else:
             statement.pipeline(sub_job, pod, node, after_eviction=True)
+    if has_topology(job):
+        domains.locate(session, statement, job)
     statement.commit()
 
 
@@ -120,11 +120,22 @@ def _competes(session: Session, job: Job) -> bool:
     return not waits and session.ask.shut(job) is None and session.ask.job_valid(job) is None
 
 
-def _found(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[tuple[PodRecord, int, bool]]:
-    """Places for all of some pods of a job, and whether they may start there now; none if one has no place."""
-    statement, found = session.statement(), list[tuple[PodRecord, int, bool]]()
+def _found(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[_Promise]:
+    """Places for all of some pods of a job in one of its domains, the best first; none if one pod has no place."""
+    if not domains.is_bound(job):
+        return _found_within(session, job, pods, None)
+    for gradient in domains.gradients(session, job, session.view.topology.top):
+        for hyper_node in domains.that_may_fit(session, gradient, pods, len(pods)).tolist():
+            if found := _found_within(session, job, pods, session.view.topology.masks[hyper_node]):
+                return found
+    return []
+
+
+def _found_within(session: Session, job: Job, pods: Sequence[PodRecord], within: Mask | None) -> list[_Promise]:
+    """Places for all of some pods on some nodes, and whether they may start there now; none if one has no place."""
+    statement, found = session.statement(), list[_Promise]()
     for pod in pods:
-        place = session.kernel.best(pod) if session.ask.allocatable(job.queue, pod)[0] > 0 else None
+        place = session.kernel.best(pod, within) if session.ask.allocatable(job.queue, pod)[0] > 0 else None
         if place is None or session.ask.refusal(pod, place[0]) is not None:
             break
         found.append((pod, place[0], place[1] and may_start(session, job, pod)))
