@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,7 @@ def engine(
         scheduler = scheduler.unbounded()
     state = synthetic.cluster(nodes, pods, gangs, shape, reads=scheduler.registry.reads)
     best = min(measurements(scheduler, state, runs), key=lambda run: run["session_cpu_s"])
+    best["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     best |= {"nodes": nodes, "pods": pods, "gangs": gangs, "shape": shape.value}
     if as_json:
         print(json.dumps(best))
@@ -88,6 +90,7 @@ def _table(run: dict[str, Any]) -> Table:
         table.add_row(name.replace("_", " "), str(run[name]))
     for name in ("snapshot_cpu_s", "session_cpu_s", "session_wall_s"):
         table.add_row(name.removesuffix("_s").replace("_", " "), f"{1e3 * run[name]:.1f} ms")
+    table.add_row("peak memory", f"{run['peak_mib']} MiB")
     if run["bound"]:
         table.add_row("CPU for each bound pod", f"{run['us_per_pod']:.1f} µs")
     for name, spent in run["actions"].items():
