@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 # Tests start dozens of processes, and each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv lint docs test exhaustive e2e operators soak bench-e2e bench-live bench-growth image image-test image-requirements demo references kustomize crds clean
+.PHONY: venv lint docs test exhaustive e2e operators soak bench-e2e bench-live bench-growth image image-test image-requirements release demo references kustomize crds clean
 
 venv: $(STAMP)
 
@@ -74,6 +74,10 @@ image-test: $(VENV)/.image
 image-requirements: $(VENV)/.image
 	$(BIN)/uv pip compile pyproject.toml --extra otel --extra ui $(COMPILE) --output-file deploy/image/runtime.txt
 	echo setuptools | $(BIN)/uv pip compile - $(COMPILE) --output-file deploy/image/build.txt
+
+# A dry run, unless PUBLISH=yes; VERSION is that of pyproject.toml by default.
+release:
+	$(PYTHON) deploy/release.py $(VERSION) $(if $(PUBLISH),--publish)
 
 COMPILE := --constraint constraints.txt --python-version 3.11 --universal --generate-hashes --no-header --no-annotate --quiet
 

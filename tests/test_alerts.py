@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from stromboli.metrics.definitions import SUBJECTS, definitions
+from tests import pages
 
 FILES = Path(__file__).parents[1] / "charts/stromboli/files"
 ALERTS = FILES / "alerts.yaml"
@@ -24,6 +25,13 @@ ADDED = {"namespace", "job", "pod", "le"}
 
 def alerts() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+
+
+def runbooks(repository: Path) -> dict[str, str]:
+    """The sections of the page of runbooks, by their anchors."""
+    text = (repository / "docs/runbooks.md").read_text()
+    sections = re.findall(r"^## (.*)\n((?:(?!## ).*\n)*)", text, re.MULTILINE)
+    return {title.lower().replace(" ", "-"): section for title, section in sections}
 
 
 def panels() -> list[dict[str, Any]]:
@@ -70,6 +78,16 @@ def test_reasons_that_are_asked_for_exist(repository: Path) -> None:
     asked = re.findall(r'reason=~"([\w|]+)"', "\n".join(expression for _, expression in expressions()))
     assert asked
     assert {word for words in asked for word in words.split("|")} <= known
+
+
+@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: str(rule["alert"]))
+def test_every_alert_leads_to_a_runbook_whose_commands_are_run(rule: dict[str, Any], repository: Path) -> None:
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    assert (page, anchor) == ("docs/runbooks.md", rule["alert"].lower())
+    section = runbooks(repository)[anchor]
+    shown = [each.words for each in pages.commands() if each.page == page and each.words in section]
+    run = [words for words in shown if not any(re.search(pattern, words) for pattern in pages.NOT_RUN)]
+    assert run, "tests/e2e/test_pages.py runs none"
 
 
 def test_every_panel_says_what_it_shows() -> None:

@@ -101,6 +101,31 @@ def test_every_command_has_the_habits_of_kubectl() -> None:
     assert {"-n", "-A"} <= flags["stromboli job list"]
 
 
+#: commands that take no plugins of a folder, and why they need none
+WITHOUT_PLUGINS = {
+    "stromboli demo": "decides by a policy of its own",
+    "stromboli bench matrix": "decides by a policy for each feature",
+    "stromboli ui": "asks the service",
+    "stromboli record": "asks the service",
+    "stromboli queue open": "writes a state that no policy changes",
+    "stromboli queue close": "writes a state that no policy changes",
+    "stromboli plugins new": "writes a package",
+    "stromboli config default": "prints a text",
+    "stromboli lab generate": "makes a workload",
+    "stromboli crds print": "is about definitions",
+    "stromboli crds diff": "is about definitions",
+    "stromboli crds apply": "is about definitions",
+}
+
+
+def test_every_command_that_decides_or_reads_a_policy_takes_plugins_of_a_folder() -> None:
+    flags = {words: {name for each in command.params for name in each.opts} for words, command in commands()}
+    assert {words for words, known in flags.items() if "--plugins-dir" not in known} == WITHOUT_PLUGINS.keys() | (
+        {words for words in flags if words.count(" ") == 0}
+    )
+    assert {words for words in WITHOUT_PLUGINS if "--policy" in flags[words]} == set()
+
+
 @pytest.mark.parametrize(("typed", "at", "offered"), [("stromboli wh", 1, "why"), ("stromboli queue ", 2, "tree")])
 def test_the_shell_completes_commands(typed: str, at: int, offered: str) -> None:
     asked = {"_STROMBOLI_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(at)}

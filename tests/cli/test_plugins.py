@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stromboli.cli import make_app
+from tests.cli.conftest import stromboli
+from tests.lab.traces import write_trace
 
 SOURCE = '''
 import numpy as np
@@ -121,3 +123,33 @@ def test_new_says_where_the_package_is(tmp_path: Path) -> None:
     result = plugins("new", "team-nodes", "--dir", str(tmp_path / "made"))
     assert result.exit_code == 0, result.output
     assert result.output.startswith(f"{tmp_path / 'made' / 'stromboli-team-nodes'}: in it, try it with `pytest`")
+
+
+TEAM = """
+actions: allocate
+tiers: [{plugins: [{name: gang}, {name: predicates}, {name: fgd}, {name: mine}]}]
+"""
+
+
+def test_the_laboratory_and_the_benchmark_decide_by_plugins_of_a_folder(folder: Path) -> None:
+    """Also in processes of their own; what a changed plugin does is tried anew."""
+    (folder / "trace").mkdir()
+    write_trace(folder / "trace")
+    (folder / "team.conf").write_text(TEAM)
+    plan = folder / "plan.yaml"
+    plan.write_text("{trace: trace, policies: [team.conf], seeds: 1..2}")
+    more = ("--plugins-dir", folder)
+
+    assert "unknown plugin 'mine'" in stromboli("lab", "sweep", plan, "--jobs", 1).stderr
+    for command in ("sweep", "recommend"):
+        told = stromboli("lab", command, plan, *more, *(["--jobs", 2] if command == "sweep" else []))
+        assert told.exit_code == 0, told.output
+        assert "team" in told.stdout
+    (folder / "changed").mkdir()
+    (folder / "changed/mine.py").write_text(f"{SOURCE}\n#: changed\n")
+    assert "no trial is done" in stromboli("lab", "recommend", plan, "--plugins-dir", folder / "changed").stderr
+
+    told = stromboli("lab", "run", folder / "trace", "--policy", folder / "team.conf", "--seed", 1, "--jobs", 1, *more)
+    assert told.exit_code == 0, told.output
+    few = ("--nodes", 2, "--pods", 4, "--gangs", 1, "--runs", 1)
+    assert stromboli("bench", "engine", "--policy", folder / "team.conf", *few, *more).exit_code == 0

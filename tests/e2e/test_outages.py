@@ -58,12 +58,16 @@ def test_definitions_are_deleted_and_come_back(own: World, start: Start, definit
     assert service.end() == 0
 
 
-@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["hangs", "dies"])
-def test_the_api_server_is_away(own: World, start: Start, how: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [("kube-apiserver", signal.SIGSTOP), ("kube-apiserver", signal.SIGKILL), ("etcd", signal.SIGSTOP)],
+    ids=["hangs", "dies", "without etcd"],
+)
+def test_the_api_server_is_away(own: World, start: Start, program: str, how: signal.Signals) -> None:
     own.nodes(3, cpu="10")
     service = start(kubeconfig=own.cluster.kubeconfig())
     before = len(service.text.splitlines())
-    pid = own.cluster.pid("kube-apiserver")
+    pid = own.cluster.pid(program)
     os.kill(pid, signal.SIGSTOP) if how == signal.SIGSTOP else own.cluster.stop_apiserver(how)
     eventually(lambda: "API server" in kinds(service), timeout=90)
     assert service.http.get("/healthz").is_success

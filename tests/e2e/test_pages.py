@@ -110,7 +110,9 @@ def scene(
         world = World(cluster, "research")
         world.begin()
         _write(folder, repository, cluster)
+        world.create(f"{CORE}/namespaces", {"metadata": {"name": "stromboli-system"}})
         arguments = ("--policy", str(folder / "policy.conf"), "--journal-dir", str(folder / "kept"))
+        arguments += ("--leader-elect", "--lease-namespace", "stromboli-system")
         service = Service(cluster.kubeconfig(), folder / "log", *arguments).wait_ready()
         _fill(world)
         scene = _scene(world, folder, service, demo)
@@ -180,8 +182,10 @@ def _fill(world: World) -> None:
     template = pod("train", "train")
     spec = {"template": {"metadata": template["metadata"], "spec": {**template["spec"], "restartPolicy": "Never"}}}
     world.create(f"/apis/batch/v1/namespaces/{world.namespace}/jobs", {"metadata": {"name": "train"}, "spec": spec})
+    world.create(f"{CORE}/namespaces", {"metadata": {"name": "volcano-system"}})
+    for name in ("stromboli", "stromboli-usage", "stromboli-kube-scheduler"):
+        world.create(f"{CORE}/namespaces/stromboli-system/configmaps", {"metadata": {"name": name}})
     for namespace, name in (("volcano-system", "volcano-scheduler"), ("stromboli-system", "stromboli")):
-        world.create(f"{CORE}/namespaces", {"metadata": {"name": namespace}})
         labels = {"app": name}
         template = pod(name)
         template["spec"] |= {"nodeName": "node-0"}

@@ -14,14 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
-from stromboli.cli.options import AsJson
+from stromboli.cli.options import AsJson, PluginsDir
 from stromboli.cli.output import columns
 from stromboli.lab.comparison import Interval
 from stromboli.lab.plan import seeds
 from stromboli.lab.policies import find_policy
 from stromboli.lab.published import AT, agree, allocations, read_published
 from stromboli.lab.sweep import Store, cores, on_cores, on_dask
-from stromboli.lab.trials import Outcome, Trial, find_lists, problems
+from stromboli.lab.trials import Outcome, Trial, find_lists, problems, with_plugins
 
 Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 for one on each core.")]
 Scheduler = Annotated[str, typer.Option(help="Address of a Dask scheduler, such as tcp://127.0.0.1:8786, to run on.")]
@@ -37,6 +37,7 @@ def run(
     ratio: Annotated[float, typer.Option(min=0.01, max=10, help="Cards that are asked for, as a part of all.")] = 1.3,
     store: Annotated[Path | None, typer.Option(help="File to keep outcomes in, and to take known ones from.")] = None,
     published: Annotated[Path | None, typer.Option(help="Table of means and deviations to compare with.")] = None,
+    plugins_dir: PluginsDir = None,
     jobs: Jobs = 0,
     scheduler: Scheduler = "",
     as_json: AsJson = False,
@@ -49,6 +50,7 @@ def run(
     Example: stromboli lab run traces/ --workload default --policy fgd --seed 42..51
     """
     trials = make_trials(_chosen(trace, workload or []), policy or ["fgd"], seeds(seed), ratio)
+    trials = with_plugins(trials, plugins_dir)
     for path in dict.fromkeys(trial.path for trial in trials):
         for problem in problems(Path(path)):
             print(problem, file=sys.stderr)

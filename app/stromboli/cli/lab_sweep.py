@@ -10,12 +10,13 @@ import typer
 
 from stromboli.api.errors import StromboliError
 from stromboli.cli.lab_run import Jobs, Scheduler, run_all
+from stromboli.cli.options import PluginsDir
 from stromboli.cli.output import columns
 from stromboli.lab.comparison import Comparison, Line, compare
 from stromboli.lab.plan import read_plan
 from stromboli.lab.report import page
 from stromboli.lab.sweep import Store
-from stromboli.lab.trials import Outcome, Trial
+from stromboli.lab.trials import Outcome, Trial, with_plugins
 
 PlanFile = Annotated[Path, typer.Argument(help="The plan: workloads, policies and seeds.")]
 StoreFile = Annotated[
@@ -31,6 +32,7 @@ def sweep(
     plan: PlanFile,
     store: StoreFile = None,
     report: Annotated[Path | None, typer.Option(help="File of HTML to write the report to.")] = None,
+    plugins_dir: PluginsDir = None,
     jobs: Jobs = 0,
     scheduler: Scheduler = "",
 ) -> None:
@@ -41,7 +43,7 @@ def sweep(
 
     Example: stromboli lab sweep plan.yaml --report report.html
     """
-    trials = read_plan(plan)
+    trials = with_plugins(read_plan(plan), plugins_dir)
     outcomes = run_all(trials, _store(plan, store), jobs, scheduler)
     _write_report(report, plan, trials, outcomes)
     for comparison in compare(outcomes):
@@ -52,6 +54,7 @@ def recommend(
     plan: PlanFile,
     store: StoreFile = None,
     write: Annotated[Path | None, typer.Option(help="Folder to write the policies on the front to.")] = None,
+    plugins_dir: PluginsDir = None,
 ) -> None:
     """Print the policies that no other outdoes, by workload, and what each costs whom.
 
@@ -59,7 +62,7 @@ def recommend(
 
     Example: stromboli lab recommend plan.yaml --write policies
     """
-    trials = read_plan(plan)
+    trials = with_plugins(read_plan(plan), plugins_dir)
     outcomes = Store(_store(plan, store)).of(trials)
     if not outcomes:
         raise NothingKnownError(f"{plan}: no trial is done: run stromboli lab sweep {plan}")
@@ -72,7 +75,8 @@ def recommend(
         write.mkdir(parents=True, exist_ok=True)
         path = write / f"{name}.yaml"
         path.write_text(texts[name])
-        print(f"{path}: try it by stromboli config check {path}")
+        more = f" --plugins-dir {plugins_dir}" if plugins_dir else ""
+        print(f"{path}: try it by stromboli config check {path}{more}")
 
 
 def _store(plan: Path, store: Path | None) -> Path:

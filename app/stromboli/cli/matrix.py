@@ -34,7 +34,7 @@ def matrix(
     feature: Annotated[
         list[str] | None, typer.Option(help="Part of the names of features; may be repeated; all by default.")
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of 32 CPUs, 256 Gi and 110 pods.")] = 5_000,
+    nodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Nodes of 32 CPUs, 256 Gi and 110 pods.")] = 5_000,
     runs: Annotated[int, typer.Option(min=1, max=1_000, help="Sessions of each kind; the best is reported.")] = 2,
     as_json: AsJson = False,
 ) -> None:

@@ -26,11 +26,13 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.discovery import discover
 from stromboli.engine import Engine
+from stromboli.framework.registry import Registry
 from stromboli.lab.cluster import open_queue
 from stromboli.lab.readers.openb import CARD, TraceNode, TracePod
 from stromboli.simulation.synthetic import undisturbed
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, timestamp
+from stromboli.state.reads import Reads
 
 _NAMESPACE = "default"
 #: kinds of pods by the cards that they ask for
@@ -85,7 +87,13 @@ class Inflated:
 
 
 def inflate(
-    nodes: Sequence[TraceNode], pods: Sequence[TracePod], policy: str, seed: int, *, ratio: float = 1.3
+    nodes: Sequence[TraceNode],
+    pods: Sequence[TracePod],
+    policy: str,
+    seed: int,
+    *,
+    ratio: float = 1.3,
+    registry: Registry | None = None,
 ) -> Inflated:
     """Let pods arrive under a policy. Raises InflationError and PolicyError."""
     capacity = CARD * sum(node.cards for node in nodes)
@@ -95,9 +103,9 @@ def inflate(
     arriving = _tuned(pods, int(ratio * capacity), draws)
     ranked = list(nodes)
     draws.shuffle(ranked)
-    engine = Engine(_told(policy, pods, seed)).unbounded()
+    engine = Engine(_told(policy, pods, seed), registry=registry or discover()).unbounded()
     with undisturbed():
-        result = engine.decide(_cluster(ranked, arriving).snapshot(), now=0.0)
+        result = engine.decide(_cluster(ranked, arriving, engine.registry.reads).snapshot(), now=0.0)
     if result.session.failures:
         raise InflationError(f"a plugin failed: {result.session.failures[0]}")
     bound = {decision.key for decision in result.decisions if isinstance(decision, Bind)}
@@ -149,9 +157,9 @@ def _told(policy: str, pods: Sequence[TracePod], seed: int) -> str:
     return json.dumps(document)
 
 
-def _cluster(nodes: Sequence[TraceNode], pods: Sequence[TracePod]) -> ClusterState:
+def _cluster(nodes: Sequence[TraceNode], pods: Sequence[TracePod], reads: Reads) -> ClusterState:
     """The nodes in order, and each pod as a job of its own."""
-    state = ClusterState(("stromboli",), reads=discover().reads)
+    state = ClusterState(("stromboli",), reads=reads)
     state.upsert("Queue", open_queue("default"))
     for rank, node in enumerate(nodes):
         state.upsert("Node", node.manifest(f"{rank:05}-{node.name}"))

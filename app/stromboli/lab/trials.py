@@ -13,6 +13,8 @@ import numpy as np
 
 from stromboli.api.errors import StromboliError
 from stromboli.api.version import version
+from stromboli.discovery import discover
+from stromboli.framework.registry import Registry
 from stromboli.lab.inflation import inflate
 from stromboli.lab.readers.openb import TraceNode, TracePod, read_nodes, read_pods
 from stromboli.simulation.files import read_text
@@ -46,10 +48,13 @@ class Trial(msgspec.Struct, frozen=True):
     seed: int
     #: how much arrives, as a part of all cards
     ratio: float = 1.3
+    #: the folder of more plugins, if there is one
+    plugins: str = ""
 
     def key(self) -> str:
         """Equal for trials of which the same must come: it follows from all that goes in, files by content."""
-        digests = [_digest(path) for path in (self.path, str(Path(self.path).parent / NODES))]
+        more = sorted(map(str, Path(self.plugins).glob("*.py"))) if self.plugins else []
+        digests = [_digest(path) for path in (self.path, str(Path(self.path).parent / NODES), *more)]
         written = msgspec.json.encode((digests, self.policy.text, self.seed, self.ratio, version()))
         return hashlib.sha256(written).hexdigest()[:20]
 
@@ -85,6 +90,15 @@ def run_trial(trial: Trial) -> Outcome:
         raise TrialError(f"{trial.workload}, {trial.policy.name}, seed {trial.seed}: {error}") from None
 
 
+def with_plugins(trials: Sequence[Trial], folder: Path | None) -> list[Trial]:
+    """The trials with the plugins of a folder. Raises PolicyError when these cannot be loaded."""
+    if folder is None:
+        return list(trials)
+    place = str(folder.resolve())
+    _registry(place)
+    return [msgspec.structs.replace(trial, plugins=place) for trial in trials]
+
+
 def problems(path: Path) -> list[str]:
     """The lines of a list and of its nodes that cannot be read. Raises UnreadableFileError."""
     return _read(str(path))[2]
@@ -93,7 +107,8 @@ def problems(path: Path) -> list[str]:
 def _tried(trial: Trial) -> Outcome:
     nodes, pods, _ = _read(trial.path)
     began = time.process_time()
-    inflated = inflate(nodes, pods, trial.policy.text, trial.seed, ratio=trial.ratio)
+    registry = _registry(trial.plugins) if trial.plugins else None
+    inflated = inflate(nodes, pods, trial.policy.text, trial.seed, ratio=trial.ratio, registry=registry)
     allocation = inflated.allocation(round(trial.ratio * _PERCENT))
     kinds = inflated.placed_by_kind()
     figures = {
@@ -105,6 +120,11 @@ def _tried(trial: Trial) -> Outcome:
     }
     series: list[float | None] = [None if np.isnan(each) else each for each in allocation.tolist()]
     return Outcome(trial.key(), trial.workload, trial.policy.name, trial.seed, figures, {"allocation": series}, kinds)
+
+
+@lru_cache(maxsize=8)
+def _registry(folder: str) -> Registry:
+    return discover(Path(folder))
 
 
 @lru_cache(maxsize=8)
