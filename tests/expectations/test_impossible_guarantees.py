@@ -113,7 +113,7 @@ def test_who_waits_is_told_that_the_rest_is_guaranteed() -> None:
     assert why(result, "b-7").told == (
         "QueueCapabilityExceeded: queue b has no capacity left in cpu "
         "(cpu: holds 5, may have 5 as other queues hold the rest "
-        "or are guaranteed it, 1 more requested). This may resolve when other workloads finish."
+        "or keep it, 1 more requested). This may resolve when other workloads finish."
     )
 
 

@@ -216,7 +216,7 @@ def test_a_queue_under_capacity_does_not_contradict_itself() -> None:
         *(pod_group("job", 2, "a"), gang("job", 4, memory="")),
     )
     text = said(cluster, "queue a", CAPACITY)
-    assert "deserves nothing: all that it holds is borrowed from others" in text
+    assert "deserves nothing, so that its share counts as 1: all that it holds is borrowed from others" in text
     assert "nothing is placed in it" not in text
     assert "though its share is" not in text
 
@@ -250,7 +250,7 @@ REMEDIES: dict[str, tuple[Any, list[str], list[str]]] = {
     ),
     "taint of a node that is not well": (
         lambda: alone([node("n", taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])], 1),
-        ["add 1 node like n"],
+        ["bring back node n"],
         ["tolerate"],
     ),
     "large gang": (

@@ -101,7 +101,9 @@ def _may_not_evict(session: Session, job: Job, pod: PodRecord, point: str) -> Re
     if point == "reclaimable":
         why = session.ask.overused(job.queue) or session.ask.preemptive(job.queue, [pod])
         if why is not None:
-            return _reason("MayNotReclaim", f"queue {job.queue.name} may not take from others", why.told)
+            detail = f"{why.message}{f'; {why.detail}' if why.detail else ''}"
+            message = f"queue {job.queue.name} may not take from others"
+            return _reason("MayNotReclaim", message, detail, why.actionable)
     return None
 
 
@@ -217,13 +219,24 @@ def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[Po
 
     def saying(word: str, message: str, rest: str) -> Reason:
         passage = Passage(named, f"{who} could be evicted, {rest}", f"pods of other namespaces among them, {rest}")
-        return _reason(word, message).saying(job.namespace, [passage, *_protected(session, victims)])
+        kept = [*_needed(session, victims), *_protected(session, victims)]
+        return _reason(word, message).saying(job.namespace, [passage, *kept])
 
     if places < needed:
         message = f"evicting all pods {where} that plugins allow would not free enough"
         return saying("VictimsDoNotSuffice", message, f"after which {places:.0f} of {needed} pods fit")
     message = f"pods {where} could be evicted, and limits of queues, gangs or budgets keep them"
     return saying("VictimsKept", message, f"after which {min(places, 1e6):.0f} pods would fit, {needed} needed")
+
+
+def _needed(session: Session, victims: Sequence[PodRecord]) -> Iterator[Passage]:
+    """The gangs of some victims that would lose the pods that they start with, and keep others."""
+    for key, count in sorted(Counter(victim.job for victim in victims).items())[:_MOST_JOBS]:
+        of = session.view.jobs[key]
+        left = of.ready_count - count
+        if 0 < left < of.min_available:
+            words = f"{key} would be left with {left} of the {of.min_available} pods that it starts with"
+            yield Passage((of.namespace,), words, "gangs of other namespaces would be left with too few pods")
 
 
 def candidates(session: Session, job: Job, point: str) -> list[PodRecord]:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import PODS, TOLERANCE, listed, told
 from stromboli.explain.absent import without_quota
 from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, why_no_evictions
-from stromboli.explain.places import Places, amounts, limited, places, would_fit
+from stromboli.explain.places import Places, amounts, places, would_fit
+from stromboli.explain.shares import claims, queue_share, shares_of_others
 from stromboli.framework import reasons
-from stromboli.framework.cluster.job import Job, Queue, lineage
+from stromboli.framework.cluster.job import Job
 from stromboli.framework.diagnosis.explain import why, why_job, why_moved, without_place
 from stromboli.framework.diagnosis.ignored import ignored_of_job
-from stromboli.framework.reasons import column_name
 from stromboli.framework.session.session import Session
 from stromboli.kube.pod_claims import claims_of
 from stromboli.kube.storage import storage_of
@@ -30,8 +28,6 @@ from stromboli.workloads.names import workload_of
 
 #: jobs ahead that are named
 _MOST_AHEAD = 5
-#: queues that hold the rest of what is shared, of which so many are named
-_MOST_QUEUES = 3
 #: states of a pod between a decision and a running container
 _BINDING = (PodState.Allocated, PodState.Binding, PodState.Bound)
 _PENDING = int(PodState.Pending)
@@ -91,7 +87,7 @@ def outline(session: Session, key: str) -> Answer | None:
 def _outlined(session: Session, said: Answer, job: Job, reason: Reason | None) -> Answer:
     """An answer with what a job says of itself, and why it waits."""
     return replace(
-        _told(said, reason, _have_places(job.ready_count, job.size)),
+        _told(said, reason, _finished(job) or _have_places(job.ready_count, job.size)),
         queue=job.queue.name,
         phase=job.phase,
         pods=job.size,
@@ -254,6 +250,16 @@ def _unseen(session: Session, said: Answer, key: str, waiting: Sequence[PodRecor
     )
 
 
+def _finished(job: Job) -> str:
+    """How a job ended whose pods are all done; empty for others."""
+    succeeded, failed = job.counts[PodState.Succeeded], job.counts[PodState.Failed]
+    if not succeeded + failed or succeeded + failed < job.size:
+        return ""
+    return (
+        f"it has finished: {succeeded} of {counted(job.size, 'pod')} succeeded{f', {failed} failed' if failed else ''}"
+    )
+
+
 def _have_places(placed: int, pods: int) -> str:
     return f"{placed} of {pods} pods have a place"
 
@@ -311,65 +317,6 @@ def _steps(
         if reason.stage is Stage.Admission:
             texts[Stage.Admission] += claims(session, job.queue)
     return [Step(stage=stage.name, verdict=verdicts[stage], text=texts[stage]) for stage in Stage if texts[stage]]
-
-
-def queue_share(session: Session, queue: Queue) -> str:
-    """What a queue holds and may have, in a sentence."""
-    gauges = session.report.gauges.get(queue.name)
-    if gauges is None or "deserved" not in gauges.amounts:
-        return f"queue {queue.name}: no plugin of the policy divides the cluster"
-    held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
-    parts = []
-    for column, name in enumerate(session.view.dimensions):
-        counts = column != PODS or session.view.counts_pods
-        if column < len(held) and counts and (held[column] or deserved[column]):
-            limit = limited(gauges, column)
-            most = "" if limit is None else f", may have {told(name, limit)}"
-            parts.append(f"{told(name, held[column])} of {told(name, deserved[column])} {name}{most}")
-    return (
-        f"queue {queue.name} holds, of what it deserves, {'; '.join(parts)}"
-        if parts
-        else f"queue {queue.name} holds and deserves nothing"
-    )
-
-
-def shares_of_others(session: Session, queue: Queue, waiting: Sequence[PodRecord]) -> str:
-    """The queues that hold most of the rest of what some pods ask for, with what they hold and deserve."""
-    gauges = session.report.gauges
-    mine = gauges.get(queue.name)
-    if not waiting or mine is None or "deserved" not in mine.amounts:
-        return ""
-    line = {each.name for each in lineage(queue, session.view.queues)}
-    parents = {each.parent for each in session.view.queues.values()}
-    others = [
-        (name, each.amounts["allocated"], each.amounts["deserved"])
-        for name, each in gauges.items()
-        if name not in line | parents and "deserved" in each.amounts
-    ]
-    said = []
-    for column in [c for c in np.flatnonzero(session.view.request(waiting[0]) > 0).tolist() if c != PODS]:
-        resource = column_name(session.view.dimensions, column)
-        if float(mine.amounts["allocated"][column]) < float(mine.amounts["deserved"][column]) - TOLERANCE:
-            continue
-        holding = sorted((each for each in others if each[1][column] > 0), key=lambda each: -float(each[1][column]))
-        said += [
-            f"queue {name} holds {told(resource, held[column])} of {told(resource, deserved[column])} {resource}"
-            for name, held, deserved in holding[:_MOST_QUEUES]
-        ]
-        said += [f"{len(holding) - _MOST_QUEUES} more hold some"] if len(holding) > _MOST_QUEUES else []
-    return f"; of the rest, {'; '.join(said)}" if said else ""
-
-
-def claims(session: Session, queue: Queue) -> str:
-    """What counts against the limit of a queue beside what its pods hold."""
-    gauges = session.report.gauges.get(queue.name)
-    inqueue = gauges.amounts.get("inqueue") if gauges else None
-    if gauges is None or inqueue is None or not inqueue.any():
-        return ""
-    held, claimed = amounts(session, gauges.amounts["allocated"]), amounts(session, inqueue)
-    return (
-        f"; pods of the queue hold {listed(held)}, jobs that were admitted and do not run yet claim {listed(claimed)}"
-    )
 
 
 def counted(number: int, noun: str) -> str:

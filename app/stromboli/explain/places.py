@@ -82,7 +82,8 @@ def share(resource: str, value: float) -> str:
 
 def limited(gauges: QueueGauges, column: int) -> float | None:
     """What a queue may have at most of a resource; None without a limit."""
-    limit = np.inf if gauges.limit is None else float(gauges.limit[column])
+    most = gauges.limit if gauges.bound is None else gauges.bound()
+    limit = np.inf if most is None else float(most[column])
     return limit if limit < UNLIMITED else None
 
 

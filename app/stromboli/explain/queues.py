@@ -11,7 +11,9 @@ from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Vector, exact, lis
 from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.competitors import in_jobs, jobs_below
 from stromboli.explain.places import amounts, limited, share
+from stromboli.explain.shares import kept_of
 from stromboli.explain.warnings import of_queue
+from stromboli.fairness.obstacles import ROOT
 from stromboli.fairness.queue_tree import QueueTree
 from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.framework.diagnosis.explain import may_wait, why_job
@@ -62,6 +64,8 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
     ending = view.vector(None) if ends is None else view.by_queue(ends)[queue.name]
     guarantee = view.vector(queue.spec.guarantee.resource)
     known = {name: gauges.amounts.get(name) for name in ("inqueue", "deserved")}
+    # The root is what is divided: it deserves something only where a tree says so.
+    divided = known["deserved"] if known["deserved"] is not None else view.vector(None)
     for column, resource in enumerate(view.dimensions):
         told = [
             vector[column] for vector in (held, ending, requested, guarantee, *known.values()) if vector is not None
@@ -75,7 +79,7 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
             held=exact(resource, held[column]),
             terminating=exact(resource, ending[column]) if ending[column] else "",
             inqueue=_share(resource, column, known["inqueue"]),
-            deserved=_share(resource, column, known["deserved"]),
+            deserved=_share(resource, column, known["deserved"]) if queue.name != ROOT or divided[column] else "",
             guarantee=exact(resource, guarantee[column]) if guarantee[column] else "",
             limit="" if (limit := limited(gauges, column)) is None else share(resource, limit),
         )
@@ -100,7 +104,7 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     if queue.tenants is not None:
         yield f"takes jobs only of {queue.tenants.told}{_said_by(queue, queue.tenants.queue)}"
     yield from (message for word, message in of_queue(session, queue).items() if word != FIELD_IGNORED)
-    guaranteed, kept = session.view.vector(queue.spec.guarantee.resource), _kept(session, queue)
+    guaranteed, kept = session.view.vector(queue.spec.guarantee.resource), kept_of(session, queue.name)
     if gauges.kept is not None and (kept < guaranteed - TOLERANCE).any():
         told = ", ".join(f"{amount} {name}" for name, amount in amounts(session, kept).items())
         yield f"of its guarantee {told or 'nothing'} is reserved for it: other queues may use the rest"
@@ -113,6 +117,7 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
             yield f"borrows no more than {listed(queue.spec.borrowing_limit)}"
         if queue.spec.lending_limit:
             yield f"lends no more than {listed(queue.spec.lending_limit)}"
+        yield from _left_by_others(session, queue, gauges)
     elif not gauges.plugin and not queue.has_jobs:
         yield "has no jobs, so it gets no share"
     elif not gauges.plugin:
@@ -121,8 +126,29 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
         return
     if deserved is not None and not np.delete(deserved, PODS).any():
         yield _deserving_nothing(session, queue, gauges)
+    elif gauges.gets_nothing_more and gauges.plugin == "capacity":
+        yield "holds all that it deserves: what it holds or gets beyond that is borrowed from others"
     elif gauges.gets_nothing_more:
         yield "holds all that it deserves: it gets nothing more until others want less or its share grows"
+
+
+def _left_by_others(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]:
+    """The amounts of which a queue wants more and gets none, since guarantees or limits on lending keep the rest."""
+    if gauges.bound is None:
+        return
+    bound, held = gauges.bound(), gauges.amounts["allocated"]
+    wanted = session.view.by_queue(session.view.membership.requested())[queue.name]
+    above = {each.parent for each in session.view.queues.values()} | {ROOT}
+    parents = [each for each in session.view.queues.values() if each.name in above]
+    for column in np.flatnonzero((wanted > held) & (bound < held + TOLERANCE)).tolist():
+        resource = session.view.dimensions[column]
+        keeping = ", ".join(
+            f"queue {each.name} keeps {told(resource, kept)}"
+            for each in session.view.queues.values()
+            if each not in (queue, *parents) and (kept := float(kept_of(session, each.name)[column])) > 0
+        )
+        rest = f": {keeping}" if keeping else ""
+        yield f"gets no more than {told(resource, bound[column])} {resource}, as others hold the rest or keep it{rest}"
 
 
 def _said_by(queue: Queue, name: str) -> str:
@@ -134,7 +160,8 @@ def _deserving_nothing(session: Session, queue: Queue, gauges: QueueGauges) -> s
     held = session.view.by_queue(session.view.membership.allocated_now())[queue.name]
     borrows = bool((np.delete(held, PODS) > 0).any())
     if not gauges.gets_nothing_more:
-        return f"deserves nothing: {'all that it holds is' if borrows else 'what it gets is'} borrowed from others"
+        what = "all that it holds is" if borrows else "what it gets is"
+        return f"deserves nothing, so that its share counts as {gauges.share or 0:.0f}: {what} borrowed from others"
     if borrows:
         return "deserves nothing, and all that it holds is borrowed: it gets nothing more"
     share = f" though its share is {gauges.share:.0f}" if gauges.share is not None and gauges.share < 1 else ""
@@ -149,10 +176,10 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
     if weights and queue in sharing:
         names = ", ".join(f"{each.name} {each.spec.weight}" for each in sharing)
         yield f"weight {queue.spec.weight} of {weights} ({names})"
-    guarantee, request = _kept(session, queue), gauges.amounts["request"]
+    guarantee, request = kept_of(session, queue.name), gauges.amounts["request"]
     others = idle = session.view.vector(None)
     for each in session.view.queues.values():
-        kept_there = _kept(session, each)
+        kept_there = kept_of(session, each.name)
         others = others + kept_there if each is not queue else others
         idle = idle if each.has_jobs else idle + kept_there
     for column, resource in enumerate(session.view.dimensions):
@@ -173,12 +200,6 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
             why = f"its part by weight of {told(resource, session.view.total[column])}"
             why += f", of which idle queues keep {told(resource, idle[column])} guaranteed" if idle[column] else ""
         yield f"deserves {told(resource, amount)} {resource}: {why}"
-
-
-def _kept(session: Session, queue: Queue) -> Vector:
-    """What is kept of a queue's guarantee."""
-    gauges = session.report.gauges.get(queue.name)
-    return session.view.vector(None) if gauges is None or gauges.kept is None else gauges.kept
 
 
 def in_tree(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:

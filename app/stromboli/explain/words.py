@@ -125,7 +125,8 @@ def _holdings(some: Iterable[Holding]) -> Iterator[str]:
     for each in some:
         name = each.name or "pods in no PodGroup"
         queue = f" in queue {each.queue}" if each.queue else ""
-        yield f"  {each.namespace}/{name}{queue}: {counted(each.pods, 'pod')}, {listed(each.amounts)}"
+        held = f", {listed(each.amounts)}" if each.amounts else ""
+        yield f"  {each.namespace}/{name}{queue}: {counted(each.pods, 'pod')}{held}"
 
 
 def _queue(answer: QueueAnswer) -> Iterator[str]:

@@ -44,7 +44,7 @@ class Excess:
     terminating: Vector | None = None
     #: what is kept for pods whose queue gate was lifted
     kept: Vector | None = None
-    #: whether all beyond the limit is used by other queues or guaranteed to them
+    #: whether all beyond the limit is used by other queues, or kept by their guarantees and limits on lending
     for_others: bool = False
     #: the most that it may hold by its `borrowingLimit`; None without one
     borrowing: Vector | None = None
@@ -58,7 +58,7 @@ class Excess:
         if limit is Limit.Deserved and ((total > 0) & (bound > total - TOLERANCE)).all():
             return self._full(view)
         of = [column_name(view.dimensions, c) for c in self.columns]
-        rest = " as other queues hold the rest or are guaranteed it" if self.for_others else ""
+        rest = " as other queues hold the rest or keep it" if self.for_others else ""
         own = shares.capability(view, view.queues[self.queue])
         if self.borrowing is not None:
             own = np.minimum(own, self.borrowing)

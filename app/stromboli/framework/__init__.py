@@ -11,7 +11,7 @@ from stromboli.framework.cluster.job import Job, Queue, SubJob
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Key, Plugin, Verdict, Vote
-from stromboli.framework.plugin.causes import Anywhere, Filters, Passing
+from stromboli.framework.plugin.causes import Administrative, Anywhere, Filters, Passing, Unprovided
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Near, Relation, Unclear
 from stromboli.framework.plugin.report import Report
@@ -22,6 +22,7 @@ from stromboli.state.reads import Reads
 __all__ = [
     "Action",
     "Actionable",
+    "Administrative",
     "Anywhere",
     "Apart",
     "Arguments",
@@ -49,6 +50,7 @@ __all__ = [
     "Stage",
     "SubJob",
     "Unclear",
+    "Unprovided",
     "Vector",
     "Verdict",
     "View",

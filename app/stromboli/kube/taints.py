@@ -16,7 +16,9 @@ Tolerations = Sequence[objects.Toleration]
 
 #: effects that filter nodes
 REPELLING = ("NoSchedule", "NoExecute")
-_UNSCHEDULABLE = objects.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+#: keys of taints that say how a node is
+OF_KUBERNETES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+UNSCHEDULABLE = objects.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 #: the taints that the node lifecycle controller sets some time after the condition Ready becomes False or Unknown
 _NOT_READY = objects.Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 _UNREACHABLE = objects.Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
@@ -113,7 +115,7 @@ def tolerated(tolerations: Tolerations, taint: objects.Taint) -> bool:
 
 def tolerates_unschedulable(tolerations: Tolerations) -> bool:
     """Whether a pod tolerates cordoned nodes."""
-    return tolerated(tolerations, _UNSCHEDULABLE)
+    return tolerated(tolerations, UNSCHEDULABLE)
 
 
 def not_ready(tolerations: Tolerations, facts: NodeFacts) -> Mask | None:

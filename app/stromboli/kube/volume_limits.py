@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.plugin.causes import Anywhere, Filters, Passing
+from stromboli.framework.plugin.causes import Administrative, Anywhere, Filters, Passing
 from stromboli.framework.plugin.relations import Limited, Relation, Unclear
 from stromboli.kube.attached import volume_attachments
 from stromboli.kube.csi_migration import Volume, driver_of, migrated, unmigrated
@@ -47,7 +47,7 @@ class VolumeLimits:
         if unmigrated_disks(pod.pod_class):
             yield _NO_HANDLE, ~csi_nodes(self._snapshot).present(self._snapshot.nodes.facts)
         for driver, installed in self._attached().required(pod):
-            yield f"node(s) did not have the CSI driver {driver}", installed
+            yield Administrative(f"node(s) did not have the CSI driver {driver}"), installed
         if self.concerns(pod):
             yield Passing("node(s) exceed max volume count"), self._attached().below_limits(pod)
             unknown = self._placed.traits(unmigrated_disks).by_value.get(True)

@@ -17,7 +17,7 @@ from stromboli.api.decisions import VolumeUse
 from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.cluster.nodes import read_only
-from stromboli.framework.plugin.causes import Anywhere, Filters
+from stromboli.framework.plugin.causes import Administrative, Anywhere, Filters, Unprovided
 from stromboli.kube.csi_migration import migrated_terms, unmigrated
 from stromboli.kube.csi_nodes import CsiNodes
 from stromboli.kube.node_affinity import selected_nodes
@@ -36,10 +36,11 @@ _ZONE_LABELS = {
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 _UNREACHABLE = "node(s) didn't match PersistentVolume's node affinity"
-_NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
-_NO_SPACE = "node(s) did not have enough free storage"
+_NOTHING_TO_BIND = Administrative("node(s) didn't find available persistent volumes to bind")
+_NO_SPACE = Administrative("node(s) did not have enough free storage")
 _REFUSED = "node(s) for which no volume was provisioned recently"
-_NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_NO_VOLUME = Unprovided("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+_NOT_BOUND = Unprovided("pod has unbound immediate PersistentVolumeClaims")
 
 
 @dataclass(slots=True)
@@ -102,13 +103,13 @@ class VolumeBinding:
         """Why nodes cannot serve a pod's claims."""
         obstacle = self._obstacle(pod)
         if obstacle is not None:
-            yield Anywhere(obstacle), np.zeros(len(self._facts), np.bool_)
+            yield obstacle, np.zeros(len(self._facts), np.bool_)
             return
         bound = [claim for claim in self._claims(pod) if claim.bound]
         for claim in bound:
             volume = self._storage.volume(claim.spec.volume_name or "")
             if volume is None:
-                yield Anywhere(_NO_VOLUME), np.zeros(len(self._facts), np.bool_)
+                yield _NO_VOLUME, np.zeros(len(self._facts), np.bool_)
             else:
                 yield _UNREACHABLE, self._reachable(volume)
         unbound = self._unbound(pod)
@@ -187,18 +188,18 @@ class VolumeBinding:
             self._unbound_of[pod.pod_class.id] = waiting
         return waiting
 
-    def _obstacle(self, pod: PodRecord) -> str | None:
+    def _obstacle(self, pod: PodRecord) -> Anywhere | None:
         """Why no node at all can serve the pod's claims."""
         obstacle = claim_obstacle(pod, self._storage)
         if obstacle is not None:
-            return obstacle
+            return Anywhere(obstacle)
         for claim in self._claims(pod):
             if not claim.bound:
                 storage_class = self._storage.storage_class(claim.storage_class)
                 if storage_class is None and claim.storage_class:
-                    return f'storageclass "{claim.storage_class}" not found'
+                    return _no_class(claim.storage_class)
                 if storage_class is None or not storage_class.delayed or claim.spec.volume_name:
-                    return "pod has unbound immediate PersistentVolumeClaims"
+                    return _NOT_BOUND
         return None
 
     # -- volumes -------------------------------------------------------------------------------------------------
@@ -309,13 +310,17 @@ def zone_filters(pod: PodRecord, facts: NodeFacts, storage: Storage) -> Filters:
             continue
         obstacle, volume = _bound_volume(name, claim, storage)
         if obstacle is not None:
-            yield Anywhere(obstacle), np.zeros(len(facts), np.bool_)
+            yield obstacle, np.zeros(len(facts), np.bool_)
         for key in _ZONE_LABELS if volume is not None else ():
             assert volume is not None
             zones = _zones((volume.metadata.labels or {}).get(key))
             if zones:
                 allowed = derived(facts, _outside_of_zones) | _in_zone(key, zones, facts)
                 yield "node(s) had no available volume zone", allowed
+
+
+def _no_class(name: str) -> Unprovided:
+    return Unprovided(f'storageclass "{name}" not found')
 
 
 def _outside_of_zones(facts: NodeFacts) -> Mask:
@@ -325,19 +330,20 @@ def _outside_of_zones(facts: NodeFacts) -> Mask:
 
 def _bound_volume(
     name: str, claim: PersistentVolumeClaim | None, storage: Storage
-) -> tuple[str | None, PersistentVolume | None]:
+) -> tuple[Anywhere | None, PersistentVolume | None]:
     """The volume of a claim or its problem; neither while the claim waits for its first consumer."""
     if claim is None:
-        return f'persistentvolumeclaim "{name}" not found', None
+        return Anywhere(f'persistentvolumeclaim "{name}" not found'), None
     if claim.spec.volume_name:
         volume = storage.volume(claim.spec.volume_name)
-        return (None, volume) if volume else (f'persistentvolume "{claim.spec.volume_name}" not found', None)
+        missing = Unprovided(f'persistentvolume "{claim.spec.volume_name}" not found')
+        return (None, volume) if volume else (missing, None)
     if not claim.storage_class:
-        return "PersistentVolumeClaim had no pv name and storageClass name", None
+        return Anywhere("PersistentVolumeClaim had no pv name and storageClass name"), None
     storage_class = storage.storage_class(claim.storage_class)
     if storage_class is None:
-        return f'storageclass "{claim.storage_class}" not found', None
-    return (None, None) if storage_class.delayed else ("pod has unbound immediate PersistentVolumeClaims", None)
+        return _no_class(claim.storage_class), None
+    return (None, None) if storage_class.delayed else (_NOT_BOUND, None)
 
 
 def _in_zone(key: str, zones: frozenset[str], facts: NodeFacts) -> Mask:

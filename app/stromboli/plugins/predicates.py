@@ -15,7 +15,7 @@ from stromboli.api.resources import Mask, fits
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin
-from stromboli.framework.plugin.causes import Filters, Passing
+from stromboli.framework.plugin.causes import Administrative, Filters, Passing
 from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.framework.plugin.relations import Relation, Unclear
 from stromboli.kube import node_affinity, taints
@@ -283,7 +283,7 @@ class Predicates(Plugin):
         enabled = self.arguments
         tolerations = spec.tolerations or ()
         if facts.unschedulable.any() and not taints.tolerates_unschedulable(tolerations):
-            yield "node(s) were unschedulable", ~facts.unschedulable
+            yield Administrative("node(s) were unschedulable"), ~facts.unschedulable
         if enabled.node_affinity:
             mask = node_affinity.required_nodes(spec, facts)
             if mask is not None:
@@ -293,11 +293,13 @@ class Predicates(Plugin):
                 if taint is None:
                     yield "node(s) had untolerated taints", ~failing
                 else:
-                    yield f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}", ~failing
+                    cause = f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"
+                    of_kubernetes = taint.key.startswith(taints.OF_KUBERNETES)
+                    yield Administrative(cause) if of_kubernetes else cause, ~failing
         if self._heeds_readiness:
             not_ready = taints.not_ready(tolerations, facts)
             if not_ready is not None:
-                yield "node(s) were not ready", ~not_ready
+                yield Administrative("node(s) were not ready"), ~not_ready
 
     def _by_placed_pods(self, pod: PodRecord) -> Filters:
         enabled = self.arguments

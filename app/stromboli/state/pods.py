@@ -20,7 +20,7 @@ GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
 #: what marks a pod as ours when its scheduler name does not
 MANAGED_ANNOTATIONS = frozenset((GROUP_ANNOTATION, QUEUE_ANNOTATION))
-_ROLE = "volcano.sh/task-spec"
+ROLE_ANNOTATION = "volcano.sh/task-spec"
 _PRIORITY = "volcano.sh/task-priority"
 #: whether a pod agrees to be evicted, as an annotation or a label
 PREEMPTABLE = "volcano.sh/preemptable"
@@ -32,7 +32,7 @@ USER_GROUPS_ANNOTATION = "stromboli.io/groups"
 #: a scheduling gate, and the annotation that asks for it: the pod waits until its queue may allocate it
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 #: annotations that are kept with a pod whatever plugins read
-CORE_ANNOTATIONS = (*sorted(MANAGED_ANNOTATIONS), _ROLE, _PRIORITY, PREEMPTABLE, QUEUE_GATE)
+CORE_ANNOTATIONS = (*sorted(MANAGED_ANNOTATIONS), ROLE_ANNOTATION, _PRIORITY, PREEMPTABLE, QUEUE_GATE)
 _NO_STRINGS: Mapping[str, str] = {}
 
 IntColumn = npt.NDArray[np.int32]
@@ -139,7 +139,7 @@ def make_record(
         seconds(meta.creation_timestamp),
         _index(meta.name) if before is None else before.index,
         _priority(spec.priority, annotations.get(_PRIORITY)),
-        annotations.get(_ROLE) or labels.get(_ROLE) or "",
+        annotations.get(ROLE_ANNOTATION) or labels.get(ROLE_ANNOTATION) or "",
         labels,
         keeper.keep(meta.annotations),
         spec.scheduler_name or "",

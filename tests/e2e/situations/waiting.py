@@ -297,7 +297,11 @@ POOLS: dict[str, Situation] = {
         above_the_quota, "ResourceQuotaExceeded", "admin", ("team", "4"), ("raise ResourceQuota {}/team",)
     ),
     "fifo": Situation(
-        strictly_in_order, "BehindInQueue", "wait", ("queue {}-fifo serves its jobs strictly in order", "{}/first"), ()
+        strictly_in_order,
+        "BehindInQueue",
+        "wait",
+        ("queue {}-fifo serves its jobs strictly in order", "{}/first"),
+        ("wait until {}/first ends",),
     ),
     "incomplete": Situation(
         incomplete, "NotEnoughPods", "user", ("3", "4"), ("set minMember: 3 in PodGroup {}/train",)
@@ -338,7 +342,7 @@ POOLS: dict[str, Situation] = {
         ("untolerated taint {team: vision}",),
         ("tolerate taint team=vision:NoSchedule",),
     ),
-    "cordon": Situation(cordoned, "NoMatchingNode", "user", ("unschedulable",), ("uncordon node {}-n",)),
+    "cordon": Situation(cordoned, "NoMatchingNode", "admin", ("unschedulable",), ("uncordon node {}-n",)),
     "label": Situation(
         label_misspelt, "NoMatchingNode", "user", ("node affinity/selector",), ("correct disk: hddd to hdd",)
     ),
@@ -372,10 +376,10 @@ POOLS: dict[str, Situation] = {
         no_zone, "NoMatchingNode", "user", ("missing required label",), ("drop the topology spread constraints",)
     ),
     "volume": Situation(volume_missing, "NoMatchingNode", "user", ("data",), ("create PersistentVolumeClaim {}/data",)),
-    "unbound": Situation(volume_unbound, "NoMatchingNode", "user", ("{}-gone",), ("PersistentVolumeClaim {}/data",)),
+    "unbound": Situation(volume_unbound, "NoMatchingNode", "admin", ("{}-gone",), ("create StorageClass {}-gone",)),
     "claim": Situation(device_claim_missing, "NoMatchingNode", "user", ("cards",), ("create ResourceClaim {}/cards",)),
     "class": Situation(
-        device_class_missing, "NoMatchingNode", "user", ("{}.example.com",), ("ResourceClaim {}/cards",)
+        device_class_missing, "NoMatchingNode", "admin", ("{}.example.com",), ("create DeviceClass {}.example.com",)
     ),
     "leaving": Situation(terminating, "WaitingForRelease", "wait", ("gets its place on {}-n",), ()),
     "priority": Situation(

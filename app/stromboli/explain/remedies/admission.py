@@ -85,7 +85,10 @@ def queues(case: Case) -> Iterator[Candidate]:
         for child in [queue.name for queue in view.queues.values() if queue.parent == name and queue.open][:MOST_ALIKE]:
             yield Candidate(in_queue(group_of(state, key), child), "user", set_group(key, queue=child))
     if reason == "QueueMisconfigured":
-        yield Candidate(f"set parent: root in queue {name}", "admin", set_queue(name, parent="root"))
+        others = [queue.name for queue in view.queues.values() if queue.name != name]
+        near = nearest(case.job.queue.parent, others)
+        for parent in dict.fromkeys([*([near] if near else []), "root"]):
+            yield Candidate(f"set parent: {parent} in queue {name}", "admin", set_queue(name, parent=parent))
 
 
 def _for_namespace(case: Case, job: Job) -> Iterator[Candidate]:

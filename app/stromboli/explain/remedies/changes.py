@@ -37,6 +37,11 @@ def set_queue(name: str, **spec: object) -> Change:
     return change
 
 
+def put_node(node: objects.Node) -> Change:
+    """Put a node in the place of the one of its name."""
+    return lambda state: state.upsert("Node", node)
+
+
 def respec(case: Case, **spec: object) -> Change:
     """Change the spec of all pods that wait."""
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
+from stromboli.api.validation import nearest
 from stromboli.explain.rehearsal import pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
+from stromboli.kube.storage import BIND_COMPLETED
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
 _VOLUME, _DEVICES = "PersistentVolumeClaim", "ResourceClaim"
+#: the kind of their classes, and the field that names one
+_CLASS = {_VOLUME: ("StorageClass", "storageClassName"), _DEVICES: ("DeviceClass", "deviceClassName")}
 #: what stands behind a claim that is there
 _BEHIND = {_VOLUME: "volumes", _DEVICES: "devices"}
 
@@ -29,13 +34,66 @@ def claims(case: Case) -> Iterator[Candidate]:
     missing = [claim for claim in named if claim[1] not in there[claim[0]]]
     if missing:
         yield Candidate(f"create {_listed(missing)}", "user", partial(_without, pods=case.pods, gone=missing))
-    unmet = [claim for claim in named if claim not in missing]
+    unmet = [claim for claim in named if claim not in missing and not _met(case.rehearsal.state, claim)]
+    yield from _classes(case, unmet)
     if unmet:
         words = [f"create {_listed(missing)}"] if missing else []
         for kind, what in _BEHIND.items():
             if of_kind := [claim for claim in unmet if claim[0] == kind]:
                 words.append(f"provide {what} for {_listed(of_kind)}")
         yield Candidate(" and ".join(words), "admin", partial(_without, pods=case.pods, gone=named))
+
+
+def _met(state: ClusterState, claim: tuple[str, str]) -> bool:
+    """Whether a claim has what it asks for: then it is in use, or out of reach."""
+    kind, key = claim
+    manifest = state.objects[kind][key]
+    if kind == _VOLUME:
+        return BIND_COMPLETED in (manifest["metadata"].get("annotations") or {})
+    return bool((manifest.get("status") or {}).get("allocation"))
+
+
+def _classes(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Candidate]:
+    """Classes that claims name and that are not there: what was probably meant, or the class made."""
+    state = case.rehearsal.state
+    for claim in claims:
+        of, field = _CLASS[claim[0]]
+        manifest = state.objects[claim[0]][claim[1]]
+        there = state.keys(of)
+        for name in [name for name in _named(manifest.get("spec") or {}, field) if name and name not in there]:
+            if near := nearest(name, sorted(there)):
+                words = f"set {field}: {near} in {claim[0]} {claim[1]}"
+                right = {**manifest, "spec": _renamed(manifest["spec"], field, name, near)}
+                yield Candidate(words, "user", partial(_put, kind=claim[0], manifest=right))
+            behind = "" if claim[0] == _VOLUME else ", and devices of it"
+            change = partial(_without, pods=case.pods, gone=[claim])
+            yield Candidate(f"create {of} {name}{behind}", "admin", change)
+
+
+def _named(spec: object, field: str) -> Iterator[str]:
+    """The values of a field, however deep."""
+    if isinstance(spec, dict):
+        for name, value in spec.items():
+            if name == field and isinstance(value, str):
+                yield value
+            yield from _named(value, field)
+    elif isinstance(spec, list):
+        for each in spec:
+            yield from _named(each, field)
+
+
+def _renamed(spec: Any, field: str, wrong: str, right: str) -> Any:
+    """A copy in which a field has another value where it has a wrong one."""
+    if isinstance(spec, dict):
+        return {
+            name: right if name == field and value == wrong else _renamed(value, field, wrong, right)
+            for name, value in spec.items()
+        }
+    return [_renamed(each, field, wrong, right) for each in spec] if isinstance(spec, list) else spec
+
+
+def _put(state: ClusterState, kind: str, manifest: Mapping[str, Any]) -> None:
+    state.upsert(kind, manifest)
 
 
 def _claims(pod: PodRecord) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,12 +12,14 @@ from pydantic.alias_generators import to_camel
 
 from stromboli.api import objects, quantity
 from stromboli.api.resources import PODS, TOLERANCE, listed
+from stromboli.api.validation import nearest
 from stromboli.explain.jobs import counted
 from stromboli.explain.places import amounts
 from stromboli.explain.rehearsal import Change, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import set_group
 from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import ROLE_ANNOTATION
 from stromboli.workloads.names import smaller_gang
 
 #: the part of a gang that it may start with instead
@@ -77,6 +79,48 @@ def sub_groups(case: Case) -> Iterator[Candidate]:
         words = " and ".join(f"minSubGroups: {there[policy.name]} of {policy.name}" for policy in lacking)
         change = set_group(case.job.key, sub_group_policy=fewer)
         yield Candidate(f"set {words} in PodGroup {case.job.key}", "user", change)
+
+
+def roles(case: Case) -> Iterator[Candidate]:
+    """The pods that roles lack: those of a role with a name much like theirs, or more."""
+    job = case.job
+    if job is None or case.reason != "NotEnoughPodsOfTask" or not case.pods or not job.min_by_role:
+        return
+    have = job.valid_by_role()
+    lacking = {role: need - have.get(role, 0) for role, need in job.min_by_role.items() if have.get(role, 0) < need}
+    others = [role for role in have if role and role not in job.min_by_role]
+    for role in lacking:
+        if near := nearest(role, others):
+            words = f"set the annotation {ROLE_ANNOTATION}: {role} on the pods of role {near}"
+            yield Candidate(words, "user", _of_role(case, near, role))
+    words = " and ".join(f"{counted(number, 'more pod')} of role {role}" for role, number in lacking.items())
+    yield Candidate(f"create {words} in PodGroup {job.key}", "user", _more_of(case, lacking))
+
+
+def _of_role(case: Case, wrong: str, role: str) -> Change:
+    def change(state: ClusterState) -> None:
+        for record in case.pods:
+            if record.role == wrong:
+                state.upsert("Pod", _in_role(pod_of(record, "", objects.PodStatus(phase="Pending")), role))
+
+    return change
+
+
+def _more_of(case: Case, lacking: Mapping[str, int]) -> Change:
+    def change(state: ClusterState) -> None:
+        like = pod_of(case.pods[0], "", objects.PodStatus(phase="Pending"))
+        for role, number in lacking.items():
+            for index in range(number):
+                name = f"{like.metadata.name}-{role}-{index}"
+                one = replace(like, metadata=replace(like.metadata, name=name, uid=name))
+                state.upsert("Pod", _in_role(one, role))
+
+    return change
+
+
+def _in_role(pod: objects.Pod, role: str) -> objects.Pod:
+    annotations = {**(pod.metadata.annotations or {}), ROLE_ANNOTATION: role}
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
 
 
 def resources(case: Case) -> Iterator[Candidate]:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 
 from stromboli.api.pod_state import PodState
+from stromboli.api.validation import nearest
 from stromboli.explain.competitors import in_jobs
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, candidates
 from stromboli.explain.rehearsal import Change
 from stromboli.explain.remedies.case import Candidate, Case
-from stromboli.explain.remedies.changes import set_queue
+from stromboli.explain.remedies.changes import respec, set_group, set_queue
 from stromboli.state.cluster import ClusterState
 
 
@@ -44,6 +45,20 @@ def actions(case: Case) -> Iterator[Candidate]:
             )
 
 
+def priorities(case: Case) -> Iterator[Candidate]:
+    """What keeps a job that evicts by its priority from doing so: a class that is misspelt, or one that never does."""
+    if case.job is None or not set(PREEMPTING) & set(case.session.policy.actions):
+        return
+    key, name = case.job.key, case.job.pod_group.spec.priority_class_name
+    classes = case.session.view.snapshot.priority_classes
+    if name and name not in classes and (near := nearest(name, sorted(classes))):
+        words = f"set priorityClassName: {near} in PodGroup {key}"
+        yield Candidate(words, "user", set_group(key, priority_class_name=near))
+    if case.pods and case.pods[0].pod_class.spec.preemption_policy == "Never":
+        words = "give the pods a priority class whose preemptionPolicy is not Never"
+        yield Candidate(words, "user", respec(case, preemption_policy=None))
+
+
 def _goes_before_some(case: Case) -> bool:
     """Whether pods of lower priority run in the job's queue, or any in others: without them nothing can be evicted."""
     job, session = case.job, case.session
@@ -56,8 +71,8 @@ def _goes_before_some(case: Case) -> bool:
 
 def ends(case: Case) -> Iterator[Candidate]:
     """The fewest jobs that have to end first: one of those that hold what is missing, or the largest together."""
-    holding = list(case.answer.holders)
-    if case.job is not None and case.stage in ("Admission", "QueueShare", "Gang"):
+    holding = [*case.answer.holders, *case.answer.ahead]
+    if case.job is not None and (case.stage in ("Admission", "QueueShare", "Gang") or not case.answer.holders):
         # Where shares are divided, a queue that wants less leaves more to others.
         columns = np.flatnonzero(case.asked > 0).tolist()
         holding += in_jobs(case.session, case.session.view.jobs.values(), columns, claimed=True)

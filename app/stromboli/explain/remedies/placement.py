@@ -17,15 +17,14 @@ from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smallest
 from stromboli.explain.remedies.changes import respec
+from stromboli.explain.remedies.labels import labels
 from stromboli.explain.remedies.shares import limits
 from stromboli.framework.cluster.view import View
 from stromboli.kube.ports import host_ports
-from stromboli.kube.taints import REPELLING
+from stromboli.kube.taints import OF_KUBERNETES, REPELLING
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
-#: taints that tell how a node is, which goes by itself or is what is to be mended
-_OF_KUBERNETES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 #: the number of nodes beyond which nothing is proposed
 _MOST_NODES = 1_000
 #: reasons that more nodes may do away with
@@ -45,45 +44,15 @@ _HELPED_BY_NODES = frozenset(
 
 
 def predicates(case: Case) -> Iterator[Candidate]:
-    """What rules nodes out: taints, cordons, labels, rules between pods."""
+    """What rules nodes out: taints, labels, rules between pods."""
     if not case.pods:
         return
     if case.reason == "CannotBePlacedTogether":
         yield from _rules(case)
     if case.stage == "Placement" and case.reason in ("NoMatchingNode", "Unschedulable", "NeverFits"):
-        for record in [each for each in case.session.view.nodes.facts.records if each.unschedulable][:MOST_ALIKE]:
-            node = node_of(record)
-            opened = replace(node, spec=replace(node.spec, unschedulable=False))
-            yield Candidate(f"uncordon node {record.name}", "admin", partial(_put_node, node=opened))
         yield from _tolerations(case)
-        yield from _labels(case)
+        yield from labels(case)
         yield from _rules(case)
-
-
-def _labels(case: Case) -> Iterator[Candidate]:
-    """Labels of nodes that are asked for: corrected, given up or given to a node."""
-    facts = case.session.view.nodes.facts
-    wanted = case.pods[0].pod_class.spec.node_selector or {}
-    for key, value in list(wanted.items()):
-        rest = {other: of for other, of in wanted.items() if other != key}
-        values = {of for record in facts.records for each, of in record.labels.items() if each == key}
-        if (near := nearest(value, sorted(values - {value}))) and value not in values:
-            words = f"correct {key}: {value} to {near} in nodeSelector"
-            yield Candidate(words, "user", respec(case, node_selector={**rest, key: near}))
-        keys = sorted({each for record in facts.records for each in record.labels})
-        if not values and (other := nearest(key, keys)):
-            words = f"correct {key}: {value} to {other}: {value} in nodeSelector"
-            yield Candidate(words, "user", respec(case, node_selector={**rest, other: value}))
-        yield Candidate(f"drop {key}: {value} from nodeSelector", "user", respec(case, node_selector=rest))
-        node = next((record for record in facts.records if not record.unschedulable), None)
-        if node is not None and not near:
-            labelled = node_of(node)
-            meta = replace(labelled.metadata, labels={**(labelled.metadata.labels or {}), key: value})
-            labelled = replace(labelled, metadata=meta)
-            words = f"label node {node.name} with {key}={value}"
-            yield Candidate(words, "admin", partial(_put_node, node=labelled))
-    if len(wanted) > 1:
-        yield Candidate("drop nodeSelector", "user", respec(case, node_selector=None))
 
 
 def _rules(case: Case) -> Iterator[Candidate]:
@@ -115,17 +84,13 @@ def _tolerations(case: Case) -> Iterator[Candidate]:
         (taint.key, taint.value or "", taint.effect)
         for record in facts.records
         for taint in record.taints
-        if taint.effect in REPELLING and not taint.key.startswith(_OF_KUBERNETES)
+        if taint.effect in REPELLING and not taint.key.startswith(OF_KUBERNETES)
         if all(name in asked for name in record.allocatable if is_device(name))
     )
     for key, value, effect in list(taints)[:MOST_ALIKE]:
         toleration = objects.Toleration(key=key, operator="Equal", value=value, effect=effect)
         words = f"tolerate taint {key}{f'={value}' if value else ''}:{effect}"
         yield Candidate(words, "user", respec(case, tolerations=[*(spec.tolerations or ()), toleration]))
-
-
-def _put_node(state: ClusterState, node: objects.Node) -> None:
-    state.upsert("Node", node)
 
 
 def requests(case: Case) -> Iterator[Candidate]:
@@ -143,7 +108,10 @@ def requests(case: Case) -> Iterator[Candidate]:
     if not over:
         return
     cut = {name: most for c in over for name, most in _by_name(view, pod, c, largest[c]).items()}
-    yield Candidate(f"ask for no more than {listed(cut)} a pod", "user", respec(case, **_resized(pod, cut)))
+    some = {name: most for name, most in cut.items() if most != "0"}
+    none = [f"no {name}" for name in cut.keys() - some.keys()]
+    words = " and ".join([*([f"no more than {listed(some)} a pod"] if some else []), *sorted(none)])
+    yield Candidate(f"ask for {words}", "user", respec(case, **_resized(pod, cut)))
 
 
 def _misspelt(case: Case) -> Iterator[Candidate]:
@@ -223,7 +191,7 @@ def _fewest(case: Case, before: Change) -> Candidate | None:
     """The fewest nodes that help after another change."""
     facts, nodes = case.session.view.nodes.facts, case.session.view.nodes
     if not len(facts):
-        return None
+        return _first_node(case)
     willing = np.flatnonzero(case.session.kernel.feasible(case.pods[0])) if case.pods else np.arange(len(facts))
     at = int(willing[np.argmax(nodes.allocatable[0, willing])]) if len(willing) else 0
     like = node_of(facts.records[at])
@@ -247,6 +215,18 @@ def _fewest(case: Case, before: Change) -> Candidate | None:
     size = f" with {listed(larger)}" if larger else ""
     plain = " without taints" if not len(willing) and facts.records[at].taints else ""
     return Candidate(f"add {counted(number, 'node')} like {like.metadata.name}{size}{plain}", "admin", adding(number))
+
+
+def _first_node(case: Case) -> Candidate | None:
+    """Nodes where there is none: each has what a pod asks for."""
+    if not case.pods:
+        return None
+    asked = {name: exact(name, amount) for name, amount in case.pods[0].pod_class.request.items() if name != "pods"}
+    status = objects.NodeStatus(allocatable={**asked, "pods": "110"})
+    node = objects.Node(metadata=objects.Metadata(name="new"), spec=objects.NodeSpec(), status=status)
+    number = max(1, case.needed)
+    words = f"add {counted(number, 'node')} with {listed(asked)}"
+    return Candidate(words, "admin", partial(_add_nodes, before=lambda state: None, like=node, number=number))
 
 
 def _add_nodes(state: ClusterState, before: Change, like: objects.Node, number: int) -> None:

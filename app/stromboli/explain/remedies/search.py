@@ -16,7 +16,7 @@ from stromboli.explain.answers import Answer, Remedy
 from stromboli.explain.jobs import counted, explain_job, explain_pod
 from stromboli.explain.named import job_called
 from stromboli.explain.rehearsal import Future, Rehearsal
-from stromboli.explain.remedies import admission, claims, gangs, others, placement, shares
+from stromboli.explain.remedies import admission, claims, gangs, others, placement, repairs, shares
 from stromboli.explain.remedies.case import Candidate, Case, taken
 from stromboli.framework.session.session import Session
 
@@ -144,7 +144,7 @@ def _effect(case: Case, future: Future) -> str:
 
 _ADMITTING: tuple[Callable[[Case], Iterator[Candidate]], ...] = (admission.groups, admission.queues)
 _KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
-    *(*_ADMITTING, placement.requests, placement.predicates, claims.claims, gangs.topology, gangs.sub_groups),
-    *(gangs.gangs, gangs.resources, shares.limits, shares.quotas, others.actions, others.ends, shares.weights),
-    placement.nodes,
+    *(*_ADMITTING, placement.requests, repairs.repairs, placement.predicates, claims.claims, gangs.topology),
+    *(gangs.sub_groups, gangs.roles, gangs.gangs, gangs.resources, shares.limits, shares.quotas, others.actions),
+    *(others.ends, others.priorities, shares.weights, shares.kept_by_others, placement.nodes),
 )

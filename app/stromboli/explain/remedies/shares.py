@@ -10,7 +10,7 @@ import numpy as np
 from pydantic.alias_generators import to_camel
 
 from stromboli.api import quantity
-from stromboli.api.resources import PODS, Vector, listed
+from stromboli.api.resources import PODS, Vector, exact, listed
 from stromboli.explain.evictions import RECLAIMING
 from stromboli.explain.places import amounts
 from stromboli.explain.remedies.case import Candidate, Case, smallest
@@ -22,6 +22,8 @@ from stromboli.state.cluster import ClusterState
 
 #: the weight beyond which nothing is proposed
 _MOST_WEIGHT = 65_535
+#: reasons of queues that may have no more
+_LIMITING = ("QueueCapabilityExceeded", "QueueShareExceeded", "QueueOverused", "NeverFits")
 #: times the weights of all queues together, beyond which a weight says that the queue gets everything
 _OVERWHELMING = 20
 
@@ -38,8 +40,7 @@ def _needs(case: Case) -> Vector:
 
 def limits(case: Case) -> Iterator[Candidate]:
     """A limit that is raised to what is held and asked for together, in the queue and those above it."""
-    limiting = ("QueueCapabilityExceeded", "QueueShareExceeded", "QueueOverused", "NeverFits")
-    if case.reason not in limiting or case.job is None:
+    if case.reason not in _LIMITING or case.job is None:
         return
     view, report, needs = case.session.view, case.session.report, _needs(case)
     raised: list[tuple[str, str, dict[str, str]]] = []
@@ -94,6 +95,36 @@ def weights(case: Case) -> Iterator[Candidate]:
         deserved = {**(queue.spec.deserved or {}), **amounts(case.session, held, needs)}
         words = f"raise what queue {queue.name} deserves to {listed(amounts(case.session, held, needs))}"
         yield Candidate(words, "admin", set_queue(queue.name, deserved=deserved))
+
+
+def kept_by_others(case: Case) -> Iterator[Candidate]:
+    """What another queue keeps and does not use, by its guarantee or its limit on lending, as far as is needed."""
+    if case.job is None or case.reason not in _LIMITING:
+        return
+    view, needs = case.session.view, _needs(case)
+    line = {queue.name for queue in lineage(case.job.queue, view.queues)}
+    held = view.by_queue(view.membership.allocated_now())
+    for queue in [queue for queue in view.queues.values() if queue.name not in line]:
+        guaranteed, spec = view.vector(queue.spec.guarantee.resource), queue.spec
+        idle = np.flatnonzero((needs > 0) & (guaranteed > held[queue.name])).tolist()
+        if idle:
+            less = np.maximum(guaranteed - needs, held[queue.name])
+            resource = {**(spec.guarantee.resource or {}), **_exact(case, less, idle)}
+            guarantee = spec.guarantee.model_copy(update={"resource": resource})
+            words = f"lower the guarantee of queue {queue.name} to {listed(_exact(case, less, idle))}"
+            yield Candidate(words, "admin", set_queue(queue.name, guarantee=guarantee))
+        lent = view.vector(spec.lending_limit, np.inf)
+        unlent = np.flatnonzero((needs > 0) & (lent < view.vector(spec.deserved))).tolist()
+        if unlent:
+            more = _exact(case, lent + needs, unlent)
+            words = f"raise lendingLimit of queue {queue.name} to {listed(more)}"
+            yield Candidate(words, "admin", set_queue(queue.name, lending_limit={**(spec.lending_limit or {}), **more}))
+
+
+def _exact(case: Case, vector: Vector, columns: list[int]) -> dict[str, str]:
+    """Amounts of some resources, those of nothing with them."""
+    names = case.session.view.dimensions
+    return {names[c]: exact(names[c], vector[c]) for c in columns}
 
 
 def quotas(case: Case) -> Iterator[Candidate]:

@@ -225,7 +225,7 @@ class View:
         others = 0
         for pod in self.pending(job):
             why = self.trace.pods.get(pod.row)
-            if why is None or why.actionable is not Actionable.User:
+            if why is None or why.actionable is Actionable.Wait:
                 others += 1
                 if why is not None and (of_others is None or why.stage < of_others.stage):
                     of_others = why

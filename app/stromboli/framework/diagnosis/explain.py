@@ -13,7 +13,7 @@ from stromboli.api.resources import PODS, TOLERANCE, Mask, Rows, Vector, compare
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.causes import Anywhere, Elsewhere, Failed, Passing
+from stromboli.framework.plugin.causes import Administrative, Anywhere, Elsewhere, Failed, Passing
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.never_fits import larger_than_any_node
 from stromboli.framework.session.session import Session
@@ -231,10 +231,17 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
     else:
         message = f"no node takes the pod: {_listed(counts)}"
         scalable = not any(isinstance(cause, Anywhere) for cause in causes)
-        who = Actionable.Wait if passing else Actionable.User
+        who = Actionable.Wait if passing else _who_changes(session, pod, causes)
         reason = Reason(Stage.Placement, "NoMatchingNode", message, who, nodes=counts, scalable=scalable)
     blocking = [cause.pods() for cause in causes if isinstance(cause, Elsewhere)]
     return reason.saying(pod.namespace, blocking) if blocking else reason
+
+
+def _who_changes(session: Session, pod: PodRecord, causes: list[str]) -> Actionable:
+    """Who lets some node take a pod: administrators, where what they can change is all that keeps one from it."""
+    if any(isinstance(cause, Administrative) for cause in causes) and session.kernel.mendable(pod).any():
+        return Actionable.Admin
+    return Actionable.User
 
 
 def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int], *, passing: bool) -> Reason:

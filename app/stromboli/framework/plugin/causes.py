@@ -34,6 +34,18 @@ class Anywhere(str):
     __slots__ = ()
 
 
+class Administrative(str):
+    """A cause in the cluster that its administrators end, such as a cordon: nothing has to change in the pod."""
+
+    __slots__ = ()
+
+
+class Unprovided(Anywhere, Administrative):
+    """A cause in what the pod names and administrators have to provide, such as a storage class."""
+
+    __slots__ = ()
+
+
 class Failed(str):
     """A cause that is none: the plugin could not say, so no node passes."""
 

@@ -23,6 +23,8 @@ class QueueGauges:
     #: the plugin that divides, and what the queue may hold at most whatever it deserves; explained, not exported
     plugin: str = ""
     limit: Vector | None = None
+    #: the most that it may hold now, where guarantees and limits on lending leave it less; explained, not exported
+    bound: Callable[[], Vector] | None = None
     #: what of its guarantee is kept for it; explained, not exported
     kept: Vector | None = None
     #: how the share was found: its amount after each step

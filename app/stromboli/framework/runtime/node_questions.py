@@ -10,7 +10,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.cluster.nodes import Nodes, NodeView
-from stromboli.framework.plugin.causes import Passing
+from stromboli.framework.plugin.causes import Administrative, Passing
 from stromboli.framework.plugin.relations import Relation
 from stromboli.framework.runtime.asked import plugin_of
 from stromboli.framework.runtime.failures import TurnCutError
@@ -131,6 +131,14 @@ class NodeQuestions:
         passed = np.ones(len(self.nodes), np.bool_)
         for cause, mask in self._filters(pod, self.nodes.view(self.nodes.rows)):
             if not (cause in causes or (hopeful and isinstance(cause, Passing))):
+                passed &= mask
+        return passed
+
+    def mendable(self, pod: PodRecord) -> Mask:
+        """The nodes that all predicates pass, or fail only for what administrators can change, whatever is free."""
+        passed = np.ones(len(self.nodes), np.bool_)
+        for cause, mask in self._filters(pod, self.nodes.view(self.nodes.rows)):
+            if not isinstance(cause, Administrative):
                 passed &= mask
         return passed
 

@@ -22,7 +22,7 @@ from stromboli.api.decisions import ClaimUse
 from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows, fits
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.causes import Anywhere, Filters, Passing
+from stromboli.framework.plugin.causes import Anywhere, Filters, Passing, Unprovided
 from stromboli.framework.recent import Recent
 from stromboli.kube.dra.allocation import allocation_of, on_node, reaching
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate
@@ -30,7 +30,7 @@ from stromboli.kube.dra.extended import SpecialClaim
 from stromboli.kube.dra.feasible import PASSED, TOO_FEW, Feasible
 from stromboli.kube.dra.holdings import claim_keys, holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
-from stromboli.kube.dra.objects import ClaimError, ResourceClaim
+from stromboli.kube.dra.objects import ClaimError, NoDeviceClassError, ResourceClaim
 from stromboli.kube.dra.pod_claims import ClaimsOfPods
 from stromboli.kube.dra.readiness import failure, is_ready, unusable, waits
 from stromboli.kube.dra.requests import ClaimRequest, SelectorError, claim_requests
@@ -164,7 +164,8 @@ class _Book:
             feasible = self._feasible_for(waiting, pod, allowed) if waiting else None
             special = list(self._special_feasible(self._extended, pod, waiting, allowed)) if self._extended else ()
         except ClaimError as error:
-            yield Anywhere(str(error)), np.zeros(len(self._facts), np.bool_)
+            kind = Unprovided if isinstance(error, NoDeviceClassError) else Anywhere
+            yield kind(str(error)), np.zeros(len(self._facts), np.bool_)
             return
         for selector in map(self._nodes, claims):
             if selector is not None:

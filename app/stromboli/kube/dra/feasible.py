@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.api.resources import Mask, Rows
-from stromboli.framework.plugin.causes import Filters, Passing
+from stromboli.framework.plugin.causes import Administrative, Filters, Passing
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, allocate
 from stromboli.kube.dra.inventory import Inventory
 from stromboli.kube.dra.objects import ResourceClaim
@@ -66,4 +66,5 @@ class Feasible:
             if self.causes[index] == TOO_FEW and self.ever is not None:
                 yield Passing(f"{name}{why}"), passes | ~self.ever
                 passes = passes | self.ever
-            yield f"{name}{why}", passes
+            cause = f"{name}{why}"
+            yield Administrative(cause) if self.causes[index] == TOO_FEW else cause, passes

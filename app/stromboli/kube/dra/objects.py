@@ -21,6 +21,10 @@ class ClaimError(StromboliError):
     """Why a claim cannot be satisfied anywhere."""
 
 
+class NoDeviceClassError(ClaimError):
+    """A claim of a device class that does not exist."""
+
+
 # -- claims ----------------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from stromboli.kube.dra.objects import (
     DeviceRequest,
     DeviceSelector,
     DeviceToleration,
+    NoDeviceClassError,
     Request,
     ResourceClaim,
 )
@@ -125,7 +126,7 @@ def _choices(number: int, claim: ResourceClaim, request: Request, objects: Devic
             return [_choice(number, f"{request.name}/{sub.name}", sub, objects) for sub in request.first_available]
         raise ClaimError(f"request {request.name} is of an unsupported kind")
     except ClaimError as error:
-        raise ClaimError(f'resourceclaim "{claim.metadata.name}", {error}') from None
+        raise type(error)(f'resourceclaim "{claim.metadata.name}", {error}') from None
 
 
 def class_choice(name: str, objects: DeviceObjects) -> Choice:
@@ -136,7 +137,7 @@ def class_choice(name: str, objects: DeviceObjects) -> Choice:
 def _choice(claim: int, name: str, request: DeviceRequest, objects: DeviceObjects) -> Choice:
     device_class = objects.device_class(request.device_class_name)
     if device_class is None:
-        raise ClaimError(f'request {name}: device class "{request.device_class_name}" not found')
+        raise NoDeviceClassError(f'request {name}: device class "{request.device_class_name}" not found')
     if request.exact_count > MOST_DEVICES:
         raise ClaimError(f"request {name}: a claim can hold {MOST_DEVICES} devices, not {request.exact_count}")
     of_class, own = device_class.spec.selectors or (), request.selectors or ()

@@ -21,7 +21,7 @@ from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement.exact import bounds, memory
 from stromboli.placement.exact.conflicts import conflicts, numbered
-from stromboli.placement.exact.problem import QUEUE, Problem
+from stromboli.placement.exact.problem import FILTERS, QUEUE, Problem
 from stromboli.placement.exact.reading import Reading, kinds_of, pods_needed, read, with_groups
 from stromboli.placement.exact.search import Found, Places, search
 from stromboli.placement.pending import PendingJob, pending_job, placeable
@@ -177,7 +177,7 @@ class _Attempt:
         if not reading.problem.clear:
             return None
         told = self._session.view.reason(self._job)
-        for_good = told is not None and told.actionable is Actionable.User
+        for_good = told is not None and told.actionable is not Actionable.Wait
         if verdict.found.places is not None:
             return self._taken() if for_good else None
         if not verdict.found.proven:
@@ -198,10 +198,15 @@ class _Attempt:
             Stage.Gang,
             "CannotBePlacedTogether",
             f"{message}; they could be {without}" if without else message,
-            Actionable.User,
+            Actionable.Admin if [FILTERS] in map(list, sets) and self._mendable() else Actionable.User,
             "; ".join([f"it starts with {pods_needed(problem)} pods", *filter(None, numbers)]),
             scalable=not any(QUEUE in names for names in sets),
         )
+
+    def _mendable(self) -> bool:
+        """Whether administrators can let nodes take some of the pods, as by taking back a cordon."""
+        kernel = self._session.kernel
+        return any((kernel.mendable(pods[0]) & ~kernel.feasible(pods[0], hopeful=True)).any() for pods in self._kinds)
 
     def _taken(self) -> Reason:
         """The reason of a gang whose pods only lack for good what they would not in another order."""

@@ -355,8 +355,14 @@ class Capacity(Plugin):
             if queue.name in self._changed:
                 gauges.export_last("allocated")
             gauges.plugin, gauges.limit, gauges.steps = self.name, account.limit, partial(self._steps, account)
+            gauges.bound = None if account.pool is None else partial(self._bound, account)
             gauges.share = account.share
             gauges.overused = gauges.share > 1
+
+    def _bound(self, account: Account) -> Vector:
+        """The most that a queue may hold now."""
+        pool = account.pool
+        return account.limit if pool is None else np.minimum(account.limit, pool.bound)
 
     def _steps(self, account: Account) -> list[tuple[str, Vector]]:
         """What a queue deserves: what its spec says, and what became of it."""

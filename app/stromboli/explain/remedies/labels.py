@@ -1,0 +1,86 @@
+"""Remedies for labels of nodes that a pod asks for: corrected where they are misspelt, given up, or given to a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from stromboli.api import objects
+from stromboli.api.validation import nearest
+from stromboli.explain.rehearsal import node_of
+from stromboli.explain.remedies.case import Candidate, Case
+from stromboli.explain.remedies.changes import put_node, respec
+
+#: prefixes of labels that kubelets and cloud providers set, and nobody by hand
+_SET_BY_NODES = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/")
+
+
+def labels(case: Case) -> Iterator[Candidate]:
+    """A selector's or a required affinity's labels: those that no node has first."""
+    there: dict[str, set[str]] = {}
+    for record in case.session.view.nodes.facts.records:
+        for key, value in record.labels.items():
+            there.setdefault(key, set()).add(value)
+    yield from _corrected_affinity(case, there)
+    yield from _selector(case, there)
+
+
+def _selector(case: Case, there: dict[str, set[str]]) -> Iterator[Candidate]:
+    wanted = case.pods[0].pod_class.spec.node_selector or {}
+    for key, value in list(wanted.items()):
+        rest = {other: of for other, of in wanted.items() if other != key}
+        right = _meant(key, value, there)
+        if right is not None:
+            words = f"correct {key}: {value} to {_pair(key, right)} in nodeSelector"
+            yield Candidate(words, "user", respec(case, node_selector={**rest, right[0]: right[1]}))
+        yield Candidate(f"drop {key}: {value} from nodeSelector", "user", respec(case, node_selector=rest))
+        node = next((record for record in case.session.view.nodes.facts.records if not record.unschedulable), None)
+        if node is not None and right is None and not key.startswith(_SET_BY_NODES):
+            labelled = node_of(node)
+            meta = replace(labelled.metadata, labels={**(labelled.metadata.labels or {}), key: value})
+            words = f"label node {node.name} with {key}={value}"
+            yield Candidate(words, "admin", put_node(replace(labelled, metadata=meta)))
+    if len(wanted) > 1:
+        yield Candidate("drop nodeSelector", "user", respec(case, node_selector=None))
+
+
+def _corrected_affinity(case: Case, there: dict[str, set[str]]) -> Iterator[Candidate]:
+    """The required node affinity with the labels that no node has replaced by those that were probably meant."""
+    affinity = case.pods[0].pod_class.spec.affinity
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    if affinity is None or affinity.node_affinity is None or required is None:
+        return
+    said: dict[str, None] = {}
+
+    def corrected(requirement: objects.Requirement) -> objects.Requirement:
+        key, values = requirement.key, requirement.values or []
+        right = _meant(key, values[0], there) if requirement.operator == "In" and len(values) == 1 else None
+        if right is None:
+            return requirement
+        said[f"correct {key}: {values[0]} to {_pair(key, right)} in the required node affinity"] = None
+        meant, value = right
+        return replace(requirement, key=meant, values=[value])
+
+    terms = [
+        replace(term, match_expressions=[corrected(each) for each in term.match_expressions or ()])
+        for term in required.node_selector_terms or ()
+    ]
+    if said:
+        of_nodes = replace(affinity.node_affinity, required=replace(required, node_selector_terms=terms))
+        yield Candidate(" and ".join(said), "user", respec(case, affinity=replace(affinity, node_affinity=of_nodes)))
+
+
+def _meant(key: str, value: str, there: dict[str, set[str]]) -> tuple[str, str] | None:
+    """The label of a node that was probably meant by one that no node has."""
+    values = there.get(key)
+    if values is None:
+        other = nearest(key, sorted(there))
+        return (other, value) if other and value in there[other] else None
+    near = "" if value in values else nearest(value, sorted(values))
+    return (key, near) if near else None
+
+
+def _pair(wrong: str, right: tuple[str, str]) -> str:
+    """The right label, its value alone where the key was right."""
+    return right[1] if right[0] == wrong else f"{right[0]}: {right[1]}"

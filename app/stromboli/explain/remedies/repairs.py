@@ -1,0 +1,74 @@
+"""Remedies for nodes that take no pods for now: those that are cordoned, and those that are not well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from stromboli.api import objects
+from stromboli.explain.rehearsal import Change, node_of
+from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
+from stromboli.kube.taints import OF_KUBERNETES, UNSCHEDULABLE
+from stromboli.state.cluster import ClusterState
+from stromboli.state.nodes import NodeRecord
+
+#: reasons that a node which takes pods again may do away with
+_HELPED = frozenset(
+    ("NoMatchingNode", "Unschedulable", "NeverFits", "CannotBePlacedTogether", "PlacesTaken", "ClusterFull")
+)
+
+
+def repairs(case: Case) -> Iterator[Candidate]:
+    """Nodes that are opened or brought back, one or all."""
+    if not case.pods or case.reason not in _HELPED:
+        return
+    records = case.session.view.nodes.facts.records
+    yield from _each_and_all("uncordon", [each for each in records if each.unschedulable], _opened)
+    yield from _each_and_all("bring back", [each for each in records if _unwell(each)], _well)
+
+
+def _unwell(record: NodeRecord) -> bool:
+    """Whether the node, not somebody who cordoned it, keeps pods away."""
+    tainted = any(taint.key.startswith(OF_KUBERNETES) and taint.key != UNSCHEDULABLE.key for taint in record.taints)
+    return not record.is_ready or tainted
+
+
+def _each_and_all(
+    verb: str, records: Sequence[NodeRecord], mended: Callable[[NodeRecord], objects.Node]
+) -> Iterator[Candidate]:
+    for some in [*([record] for record in records[:MOST_ALIKE]), *([records] if len(records) > 1 else [])]:
+        named = ", ".join(f"{record.name}{_how(record)}" for record in some[:MOST_ALIKE])
+        more = f" and {len(some) - MOST_ALIKE} more" if len(some) > MOST_ALIKE else ""
+        words = f"{verb} {'node' if len(some) == 1 else 'nodes'} {named}{more}"
+        yield Candidate(words, "admin", _putting([mended(record) for record in some]))
+
+
+def _how(record: NodeRecord) -> str:
+    """What a node says of itself where it is not ready."""
+    return "" if record.is_ready else f" (Ready is {record.ready})"
+
+
+def _putting(nodes: Sequence[objects.Node]) -> Change:
+    def change(state: ClusterState) -> None:
+        for node in nodes:
+            state.upsert("Node", node)
+
+    return change
+
+
+def _opened(record: NodeRecord) -> objects.Node:
+    """The node without its cordon, of which the taint is a part."""
+    node = node_of(record)
+    taints = [taint for taint in record.taints if taint.key != UNSCHEDULABLE.key]
+    return replace(node, spec=replace(node.spec, unschedulable=False, taints=taints))
+
+
+def _well(record: NodeRecord) -> objects.Node:
+    """The node as it is when it is well."""
+    node = node_of(record)
+    taints = [
+        taint for taint in record.taints if taint.key == UNSCHEDULABLE.key or not taint.key.startswith(OF_KUBERNETES)
+    ]
+    ready = [objects.NodeCondition("Ready", "True")]
+    return replace(node, spec=replace(node.spec, taints=taints), status=replace(node.status, conditions=ready))

@@ -1,0 +1,361 @@
+"""Who can change what keeps a job waiting, and what a person would do: one situation for each cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from stromboli.api.objects import Metadata, PriorityClass
+from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.state.cluster import ClusterState
+from tests.builders import gang, hyper_node, node, pod, pod_group, policy, queue, state
+from tests.explain.asking import said, why
+
+JOB = "job default/train"
+CAPACITY = policy("priority gang", "predicates capacity", actions="enqueue, allocate, reclaim")
+TREE = CAPACITY.replace("- name: capacity", "- name: capacity\n    enableHierarchy: true")
+PREEMPTING = policy("priority gang conformance", "predicates", actions="allocate, preempt")
+RACKS = policy("gang", "predicates network-topology-aware")
+CORDON = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+LOST = [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]
+HIGH, LOW = (PriorityClass(metadata=Metadata(name=name), value=value) for name, value in (("high", 10), ("low", 1)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A situation, and what is said of it."""
+
+    made: Callable[[], ClusterState]
+    reason: str
+    who: str
+    #: parts of what would help
+    helps: tuple[str, ...]
+    #: what none may advise
+    silly: tuple[str, ...] = ()
+    #: what else is said
+    says: tuple[str, ...] = ()
+    policy: str = DEFAULT_POLICY
+
+
+def one(*others: Any, **pods: Any) -> ClusterState:
+    """A job of one pod."""
+    return state(queue("default"), *others, pod_group("train"), gang("train", 1, **pods))
+
+
+def two(*others: Any, **group: Any) -> ClusterState:
+    """A gang of two pods."""
+    return state(queue("default"), *others, pod_group("train", 2, **group), gang("train", 2))
+
+
+def full(queue_name: str = "default", count: int = 8, least: int = 1, **group: Any) -> list[Any]:
+    """A job that holds node n."""
+    return [pod_group("runs", least, queue_name, phase="Running", **group), *gang("runs", count, node="n")]
+
+
+def with_objects(cluster: ClusterState, **objects: dict[str, Any]) -> ClusterState:
+    """A cluster with manifests, by kind."""
+    for kind, manifest in objects.items():
+        cluster.upsert(kind, manifest)
+    return cluster
+
+
+def claiming(name: str = "data") -> dict[str, Any]:
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
+
+
+def claim(storage_class: str, volume: str = "", mode: str = "ReadWriteOnce") -> dict[str, Any]:
+    """A claim of volumes; it is bound to one by name."""
+    spec = {"accessModes": [mode], "storageClassName": storage_class, "resources": {"requests": {"storage": "1Gi"}}}
+    metadata: dict[str, Any] = {"name": "data", "namespace": "default"}
+    if volume:
+        metadata["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+        spec["volumeName"] = volume
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Bound" if volume else "Pending"}}
+
+
+VOLUME = {
+    "metadata": {"name": "disk"},
+    "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOncePod"]},
+    "status": {"phase": "Bound"},
+}
+FAST = {"metadata": {"name": "fast"}, "provisioner": "disks.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
+CARDS = {"resourceClaims": [{"name": "cards", "resourceClaimName": "cards"}]}
+
+
+def cards(device_class: str) -> dict[str, Any]:
+    requests = [{"name": "card", "exactly": {"deviceClassName": device_class}}]
+    return {"metadata": {"name": "cards", "namespace": "default"}, "spec": {"devices": {"requests": requests}}}
+
+
+def zone(value: str, key: str = "zone") -> dict[str, Any]:
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+CASES = {
+    "cordon": Case(
+        lambda: one(node("n", unschedulable=True, taints=CORDON)), "NoMatchingNode", "admin", ("uncordon node n",)
+    ),
+    "cordon of the last node for a gang": Case(
+        lambda: two(node("n", unschedulable=True, taints=CORDON), node("small", cpu="1")),
+        "CannotBePlacedTogether",
+        "admin",
+        ("uncordon node n",),
+    ),
+    "several cordons": Case(
+        lambda: two(*(node(f"n{i}", cpu="1", unschedulable=True) for i in range(2))),
+        "NoMatchingNode",
+        "admin",
+        ("uncordon nodes n0, n1",),
+    ),
+    "cordon of a node that is none of the job's": Case(
+        lambda: one(node("n", unschedulable=True), node("m"), nodeSelector={"disk": "ssd"}),
+        "NoMatchingNode",
+        "user",
+        ("drop disk: ssd",),
+    ),
+    "not ready": Case(
+        lambda: one(node("n", ready="False")), "NoMatchingNode", "admin", ("bring back node n (Ready is False)",)
+    ),
+    "unreachable": Case(
+        lambda: one(node("n", ready="Unknown", taints=LOST)), "NoMatchingNode", "admin", ("bring back node n",)
+    ),
+    "no nodes": Case(one, "NoNodes", "admin", ("add 1 node with 1 cpu, 1Gi memory",)),
+    "typo in the required affinity": Case(
+        lambda: one(node("n", labels={"zone": "eu-1"}), **zone("eu1")),
+        "NoMatchingNode",
+        "user",
+        ("correct zone: eu1 to eu-1 in the required node affinity",),
+    ),
+    "typo in a key of the affinity": Case(
+        lambda: one(node("n", labels={"zone": "eu-1"}), **zone("eu-1", "zonne")),
+        "NoMatchingNode",
+        "user",
+        ("correct zonne: eu-1 to zone: eu-1 in the required node affinity",),
+    ),
+    "a node by name that is not there": Case(
+        lambda: one(node("n"), nodeSelector={"kubernetes.io/hostname": "other"}),
+        "NoMatchingNode",
+        "user",
+        ("drop kubernetes.io/hostname: other",),
+        ("label node",),
+    ),
+    "a resource of which no node has any": Case(
+        lambda: one(node("n", resources={"hugepages-2Mi": "0"}), resources={"hugepages-2Mi": "64Mi"}),
+        "NeverFits",
+        "user",
+        ("ask for no hugepages-2Mi",),
+        ("no more than 0",),
+    ),
+    "storage class missing": Case(
+        lambda: with_objects(one(node("n"), **claiming()), PersistentVolumeClaim=claim("fast")),
+        "NoMatchingNode",
+        "admin",
+        ("create StorageClass fast",),
+        says=('storageclass "fast" not found',),
+    ),
+    "storage class misspelt": Case(
+        lambda: with_objects(one(node("n"), **claiming()), StorageClass=FAST, PersistentVolumeClaim=claim("fats")),
+        "NoMatchingNode",
+        "admin",
+        ("set storageClassName: fast in PersistentVolumeClaim default/data",),
+    ),
+    "no volume": Case(
+        lambda: with_objects(
+            one(node("n"), **claiming()),
+            StorageClass={**FAST, "provisioner": "kubernetes.io/no-provisioner"},
+            PersistentVolumeClaim=claim("fast"),
+        ),
+        "NoMatchingNode",
+        "admin",
+        ("provide volumes for PersistentVolumeClaim default/data",),
+    ),
+    "a volume that another pod has for itself": Case(
+        lambda: with_objects(
+            one(
+                node("n"),
+                pod_group("runs", phase="Running"),
+                pod("runs-0", "runs", node="n", **claiming()),
+                **claiming(),
+            ),
+            PersistentVolume=VOLUME,
+            PersistentVolumeClaim=claim("", "disk", "ReadWriteOncePod"),
+        ),
+        "NoMatchingNode",
+        "wait",
+        ("wait until default/runs ends",),
+        ("provide volumes",),
+    ),
+    "device class missing": Case(
+        lambda: with_objects(one(node("n"), **CARDS), ResourceClaim=cards("gpu.example.com")),
+        "NoMatchingNode",
+        "admin",
+        ("create DeviceClass gpu.example.com, and devices of it",),
+    ),
+    "no devices": Case(
+        lambda: with_objects(
+            one(node("n"), **CARDS),
+            DeviceClass={"metadata": {"name": "gpu.example.com"}, "spec": {}},
+            ResourceClaim=cards("gpu.example.com"),
+        ),
+        "NoMatchingNode",
+        "admin",
+        ("provide devices for ResourceClaim default/cards",),
+    ),
+    "guarantees of others": Case(
+        lambda: one(node("n"), queue("kept", guarantee={"resource": {"cpu": "8"}})),
+        "QueueShareExceeded",
+        "admin",
+        ("lower the guarantee of queue kept to 7 cpu",),
+        says=("queue kept holds 0 of 8 cpu, guaranteed 8",),
+    ),
+    "a limit on lending": Case(
+        lambda: state(
+            *(node("n"), queue("root"), queue("a", parent="root", deserved={"cpu": "2"})),
+            queue("b", parent="root", deserved={"cpu": "6"}, lendingLimit={"cpu": "1"}),
+            *(full("a", 3), pod_group("train", queue="a"), gang("train", 1)),
+        ),
+        "QueueCapabilityExceeded",
+        "wait",
+        ("raise lendingLimit of queue b to 2 cpu",),
+        says=("may have 3 as other queues hold the rest or keep it",),
+        policy=TREE,
+    ),
+    "a parent misspelt": Case(
+        lambda: state(
+            *(node("n"), queue("root"), queue("team"), queue("dev", parent="tema")),
+            *(pod_group("train", queue="dev"), gang("train", 1)),
+        ),
+        "QueueMisconfigured",
+        "admin",
+        ("set parent: team in queue dev",),
+        policy=TREE,
+    ),
+    "a role without pods": Case(
+        lambda: state(
+            *(node("n"), queue("default"), pod_group("train", 2, minTaskMember={"worker": 1, "ps": 1})),
+            [pod(f"train-{i}", "train", annotations={"volcano.sh/task-spec": "worker"}) for i in range(2)],
+        ),
+        "NotEnoughPodsOfTask",
+        "user",
+        ("create 1 more pod of role ps in PodGroup default/train",),
+        ("minMember",),
+    ),
+    "a role misspelt": Case(
+        lambda: state(
+            *(node("n"), queue("default"), pod_group("train", 2, minTaskMember={"worker": 1, "server": 1})),
+            *(
+                pod(f"train-{role}", "train", annotations={"volcano.sh/task-spec": role})
+                for role in ("worker", "severs")
+            ),
+        ),
+        "NotEnoughPodsOfTask",
+        "user",
+        ("set the annotation volcano.sh/task-spec: server on the pods of role severs",),
+    ),
+    "a priority class misspelt": Case(
+        lambda: state(
+            *(HIGH, LOW, node("n"), queue("default"), full(priorityClassName="low")),
+            *(pod_group("train", priorityClassName="hihg"), gang("train", 1)),
+        ),
+        "Unschedulable",
+        "wait",
+        ("set priorityClassName: high in PodGroup default/train",),
+        policy=PREEMPTING,
+    ),
+    "pods that never preempt": Case(
+        lambda: state(
+            *(HIGH, node("n"), queue("default"), full(), pod_group("train", priorityClassName="high")),
+            gang("train", 1, preemptionPolicy="Never"),
+        ),
+        "Unschedulable",
+        "wait",
+        ("give the pods a priority class whose preemptionPolicy is not Never",),
+        policy=PREEMPTING,
+    ),
+    "behind another job": Case(
+        lambda: state(
+            *(node("n"), queue("f", dequeueStrategy="fifo"), full("f", 1), pod_group("first", queue="f")),
+            *(gang("first", 1, cpu="8"), pod_group("train", queue="f", created=5), gang("train", 1)),
+        ),
+        "BehindInQueue",
+        "wait",
+        ("wait until default/first ends",),
+    ),
+    "racks in use": Case(
+        lambda: state(
+            *(node(name, cpu="2") for name in ("a1", "a2", "b1", "b2")),
+            *(hyper_node("ra", 1, "Node", ["a1", "a2"]), hyper_node("rb", 1, "Node", ["b1", "b2"])),
+            *(queue("default"), pod_group("runs", phase="Running")),
+            *(pod(f"runs-{name}", "runs", node=name) for name in ("a1", "b1")),
+            pod_group("train", 4, networkTopology={"mode": "hard", "highestTierAllowed": 1}),
+            gang("train", 4),
+        ),
+        "NoHyperNodeFits",
+        "wait",
+        ("wait until default/runs ends",),
+        policy=RACKS,
+    ),
+    "victims that are a gang": Case(
+        lambda: state(
+            *(node("n"), queue("root"), queue("a", deserved={"cpu": "4"}), queue("b", deserved={"cpu": "4"})),
+            *(full("b", least=8), pod_group("train", queue="a"), gang("train", 1)),
+        ),
+        "Unschedulable",
+        "wait",
+        ("wait until default/runs ends",),
+        says=("default/runs would be left with 4 of the 8 pods that it starts with",),
+        policy=CAPACITY,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_person_would_do_is_told(name: str) -> None:
+    case = CASES[name]
+    found, text = why(case.made(), JOB, case.policy), said(case.made(), JOB, case.policy)
+    assert (found.reason, found.who) == (case.reason, case.who), text
+    changes = [remedy.change for remedy in found.remedies]
+    assert [each for each in case.helps if not any(each in change for change in changes)] == [], text
+    assert [each for each in case.silly if any(each in change for change in changes)] == [], text
+    assert [each for each in case.says if each not in text] == [], text
+
+
+@pytest.mark.parametrize("deserved", ["0", "4"])
+def test_why_nothing_is_taken_back_says_once_who_can_change_it(deserved: str) -> None:
+    cluster = state(
+        *(node("n"), queue("a", deserved={"cpu": deserved}), queue("b", guarantee={"resource": {"cpu": "8"}})),
+        *(full("b"), pod_group("train", queue="a"), gang("train", 1)),
+    )
+    told = {each.action: each for each in why(cluster, JOB, CAPACITY).evictions}
+    assert (told["reclaim"].reason, told["reclaim"].who) == ("MayNotReclaim", "admin")
+    assert "can change this" not in told["reclaim"].detail
+
+
+def test_a_queue_of_a_tree_says_what_others_leave_it() -> None:
+    made = CASES["a limit on lending"].made
+    text = said(made(), "queue a", TREE)
+    assert "gets no more than 3 cpu, as others hold the rest or keep it: queue b keeps 5" in text
+    assert "a cpu: holds 3, requests 4, deserves 2, may have 3" in text
+    assert "gets nothing more" not in text
+
+
+def test_the_root_is_not_said_to_deserve_nothing() -> None:
+    text = said(CASES["victims that are a gang"].made(), "queue a", CAPACITY)
+    assert "root cpu: holds 8, requests 9" in text
+    assert "root cpu: holds 8, requests 9, deserves" not in text
+
+
+@pytest.mark.parametrize(
+    ("phases", "says"), [("SS", "2 of 2 pods succeeded"), ("SF", "1 of 2 pods succeeded, 1 failed")]
+)
+def test_a_job_that_has_finished_says_so(phases: str, says: str) -> None:
+    names = {"S": "Succeeded", "F": "Failed"}
+    pods = [pod(f"train-{i}", "train", node="n", phase=names[phase]) for i, phase in enumerate(phases)]
+    assert said(state(node("n"), queue("default"), pod_group("train", phase="Completed"), pods), JOB) == (
+        f"Job default/train: it has finished: {says}"
+    )
