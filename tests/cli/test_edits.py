@@ -54,7 +54,7 @@ def world(tmp_path: Path, repository: Path) -> Iterator[World]:
         yield made
 
 
-def anything(row: WorkloadKind) -> dict[str, Any]:
+def anything(row: WorkloadKind, served: str = "v1") -> dict[str, Any]:
     """A definition of a kind of workload that takes any object."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
@@ -65,7 +65,7 @@ def anything(row: WorkloadKind) -> dict[str, Any]:
             "group": row.group,
             "names": {"kind": row.kind, "plural": row.plural, "singular": row.kind.lower()},
             "scope": "Namespaced",
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+            "versions": [{"name": served, "served": True, "storage": True, "schema": schema}],
         },
     }
 
@@ -185,6 +185,17 @@ def test_each_kind_of_workload_is_suspended_by_its_own_field(world: World) -> No
         for part in row.suspend.split("."):
             found = found[part]
         assert found is True
+
+
+def test_a_workload_is_found_in_whichever_version_of_its_group_has_the_kind(world: World) -> None:
+    rows = {kind.row.kind: kind.row for kind in known_kinds() if kind.row.group == "kubeflow.org"}
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    world.create(definitions, **anything(rows["PyTorchJob"]))
+    world.create(definitions, **anything(rows["MPIJob"], "v2beta1"))
+    path = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"
+    world.create(path, "kubeflow.org/v2beta1", "MPIJob", "train", spec={})
+    assert world.run("job", "suspend", "train") == (0, "MPIJob default/train is suspended\n")
+    assert world.get(f"{path}/train")["spec"]["runPolicy"]["suspend"] is True
 
 
 def test_what_is_suspended_has_no_pods_and_is_resumed_by_its_name(world: World) -> None:

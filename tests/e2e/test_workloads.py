@@ -1,7 +1,7 @@
 """Gangs of what people submit, on a real API server with the Job controller; and Kubernetes' own gangs.
 
-Definitions of other projects' kinds here take any object: their controllers cannot run here, and their pods are made by
-the tests as those controllers label and own them.
+Definitions of other projects' kinds are those that they release. Their controllers do not run here: their pods are made
+by the tests as those controllers label and own them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.controlplane.cluster import Cluster, eventually
+from tests.controlplane.projects import released
 from tests.e2e.audit import Audit
 from tests.e2e.conftest import Start
 from tests.e2e.service import Service
@@ -80,16 +81,7 @@ def test_a_job_of_many_pods_costs_one_group_and_no_write_to_pods(world: World, s
 
 
 def test_the_jobs_of_a_job_set_are_one_gang(world: World, start: Start) -> None:
-    """With a definition of JobSets that takes any object."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    names = {"plural": "jobsets", "kind": "JobSet", "singular": "jobset", "listKind": "JobSetList"}
-    versions = [{"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
-    spec = {"group": "jobset.x-k8s.io", "scope": "Namespaced", "names": names, "versions": versions}
-    definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-    notes = {"api-approved.kubernetes.io": "unapproved, for a test"}
-    define(
-        world.api, [{**definition, "metadata": {"name": "jobsets.jobset.x-k8s.io", "annotations": notes}, "spec": spec}]
-    )
+    define(world.api, released([("jobset.x-k8s.io", "JobSet")]))
     world.nodes(1, cpu="2")
     start()
     replicated = [{"name": "worker", "replicas": 2, "template": {"spec": job("", 2)["spec"]}}]

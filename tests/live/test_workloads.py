@@ -209,6 +209,24 @@ async def test_an_owner_that_may_not_be_read_is_told_once_with_the_rule_to_add(
     assert 'apiGroups: [\\"ray.io\\"], resources: [rayclusters]' in told[0]
 
 
+async def test_a_workload_is_followed_in_whichever_version_of_its_group_has_the_kind(
+    cluster: Cluster, start: StartService
+) -> None:
+    define(cluster, "kubeflow.org", "v1", "PyTorchJob")
+    define(cluster, "kubeflow.org", "v2beta1", "MPIJob")
+    workers = {"replicas": 2, "template": TEMPLATE}
+    made = make(cluster, "kubeflow.org/v2beta1", "MPIJob", "train", {"mpiReplicaSpecs": {"Worker": workers}})
+    pods_of(cluster, made, 2)
+    cluster.node("small", cpu="1")
+    said = await asyncio.to_thread(stromboli, "why", "job", "train", "--kubeconfig", cluster.kubeconfig)
+    assert "0 of 2 pods placed, 2 start together" in said.output
+    await start(engine)
+    await until(lambda: group_of(cluster, made)["spec"].get("minMember") == 2)
+    spec = {"mpiReplicaSpecs": {"Worker": {**workers, "replicas": 3}}}
+    cluster.patch("/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs/train", {"spec": spec})
+    await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 3)
+
+
 async def test_a_pod_in_a_group_of_its_controller_is_left_alone(cluster: Cluster, start: StartService) -> None:
     cluster.node("n1", cpu="2")
     await start(engine)

@@ -1,13 +1,11 @@
 """Build operators of other projects once from their Go modules, and find what of them a test needs.
 
-`python -m tests.operators.build` prints where they lie. Each has a directory of its own, named after its version. Their
-custom resources are read from the modules, whenever they are needed.
+`python -m tests.operators.build` prints where they lie. Each has a directory of its own, named after its version.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,43 +13,40 @@ from typing import Any
 import yaml
 
 from tests.controlplane.build import BUILD_FLAGS, cached, go, run
+from tests.controlplane.projects import Project, project
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """A program that makes pods of what people submit."""
 
-    name: str
-    module: str
-    version: str
+    project: Project
     #: the package of the program in the module, empty for its root
     package: str
-    #: where in the module the definitions of its custom resources and its webhooks are
-    definitions: str
+    #: where in the module its webhooks are
     webhooks: str
     #: the label of its pods
     label: str
     #: its arguments where it has no file of configuration and no webhooks; {health} is the port that tells its health
     arguments: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The name of the project."""
+        return self.project.name
+
     def binary(self) -> Path:
         """Return the program; compile it if it is not there yet. Raises BuildError."""
 
         def make(directory: Path) -> None:
-            source = str(self._source() / self.package)
+            source = str(self.project.source() / self.package)
             run(go(), "build", "-C", source, *BUILD_FLAGS, "-ldflags", "-s -w", "-o", str(directory / self.name), ".")
 
-        return cached(f"{self.name}-{self.version}", make) / self.name
-
-    def resources(self) -> list[dict[str, Any]]:
-        """Return the definitions of its custom resources. Raises BuildError."""
-        files = sorted((self._source() / self.definitions).glob("*.yaml"))
-        documents = (each for path in files for each in yaml.safe_load_all(path.read_text()))
-        return [each for each in documents if each and each.get("kind") == "CustomResourceDefinition"]
+        return cached(f"{self.name}-{self.project.version}", make) / self.name
 
     def webhook_configurations(self, port: int, authority: bytes) -> list[dict[str, Any]]:
         """Return the configurations of its webhooks, served on a port of this machine; of pods only its own."""
-        found = list(yaml.safe_load_all((self._source() / self.webhooks).read_text()))
+        found = list(yaml.safe_load_all((self.project.source() / self.webhooks).read_text()))
         for webhook in (each for document in found for each in document["webhooks"]):
             path = webhook["clientConfig"]["service"]["path"]
             bundle = base64.b64encode(authority).decode()
@@ -60,20 +55,11 @@ class Operator:
                 webhook["objectSelector"] = {"matchExpressions": [{"key": self.label, "operator": "Exists"}]}
         return found
 
-    def _source(self) -> Path:
-        return Path(json.loads(run(go(), "mod", "download", "-json", f"{self.module}@{self.version}"))["Dir"])
 
-
-JOB_SET = Operator(
-    *("jobset", "sigs.k8s.io/jobset", "v0.12.0", "", "config/components/crd/bases"),
-    *("config/components/webhook/manifests.yaml", "jobset.sigs.k8s.io/jobset-name"),
-)
-LEADER_WORKER_SET = Operator(
-    *("lws", "sigs.k8s.io/lws", "v0.9.0", "cmd", "config/crd/bases"),
-    *("config/webhook/manifests.yaml", "leaderworkerset.sigs.k8s.io/name"),
-)
+JOB_SET = Operator(project("jobset"), "", "config/components/webhook/manifests.yaml", "jobset.sigs.k8s.io/jobset-name")
+LEADER_WORKER_SET = Operator(project("lws"), "cmd", "config/webhook/manifests.yaml", "leaderworkerset.sigs.k8s.io/name")
 KUBERAY = Operator(
-    *("kuberay", "github.com/ray-project/kuberay/ray-operator", "v1.6.0", "", "config/crd/bases", "", "ray.io/cluster"),
+    *(project("kuberay"), "", "", "ray.io/cluster"),
     arguments=("--enable-leader-election=false", "--metrics-addr=0", "--health-probe-bind-address=127.0.0.1:{health}"),
 )
 OPERATORS = (JOB_SET, LEADER_WORKER_SET, KUBERAY)

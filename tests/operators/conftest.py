@@ -33,7 +33,7 @@ def operate(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
         running[-1].wait_until(lambda: httpx.get(f"http://127.0.0.1:{health}/readyz").is_success)
 
     def run(operator: Operator) -> None:
-        define(world.api, operator.resources())
+        define(world.api, operator.project.resources())
         health = free_port()
         argv = [str(operator.binary()), f"--kubeconfig={world.cluster.kubeconfig()}"]
         if operator.arguments:

@@ -247,25 +247,30 @@ async def _dumped(kube: Kube, refused: Callable[[str, int], None]) -> bytes:
 async def _workloads(kube: Kube, refused: Callable[[str, int], None]) -> AsyncIterator[dict[str, Any]]:
     """What may own pods, and Kubernetes' own PodGroups, as far as they are served; each names its kind."""
     from stromboli.live.client import ApiError
+    from stromboli.live.versions import versions_of
 
     try:
         groups = (await kube.get("/apis")).get("groups") or []
     except ApiError as error:
         refused("workloads", error.status)
         return
-    served = {group["name"]: [each["version"] for each in group.get("versions") or ()] for group in groups}
-    rows = [kind.row for kind in known_kinds()]
-    named = [(row.group, version, row.plural, row.kind) for row in rows for version in served.get(row.group, ())[:1]]
+    served = {group["name"]: versions_of(group) for group in groups}
+    named = [
+        (row.group, served.get(row.group, []), row.plural, row.kind) for row in (each.row for each in known_kinds())
+    ]
     own = [version for version in native.VERSIONS if version in served.get(native.GROUP, ())]
-    named += [(native.GROUP, version, "podgroups", "PodGroup") for version in own[:1]]
-    for group, version, plural, kind in named:
-        try:
-            async for page in kube.pages(f"/apis/{group}/{version}/{plural}", {}):
-                for item in page.items or ():
-                    yield {"apiVersion": f"{group}/{version}", "kind": kind, **msgspec.json.decode(item)}
-        except ApiError as error:
-            if error.status != 404:
+    named.append((native.GROUP, own, "podgroups", "PodGroup"))
+    for group, versions, plural, kind in named:
+        for version in versions:
+            try:
+                async for page in kube.pages(f"/apis/{group}/{version}/{plural}", {}):
+                    for item in page.items or ():
+                        yield {"apiVersion": f"{group}/{version}", "kind": kind, **msgspec.json.decode(item)}
+            except ApiError as error:
+                if error.status == 404:
+                    continue
                 refused(kind, error.status)
+            break
 
 
 def ask(address: Address, path: str, *, body: bytes | None = None) -> Any:

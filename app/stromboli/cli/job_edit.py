@@ -160,16 +160,22 @@ async def _group(kube: Kube, namespace: str, name: str) -> Object | None:
 async def _suspendable(kube: Kube, namespace: str, name: str) -> _Owner | None:
     """The workload of a name of a kind that can be suspended, where the cluster has the kind."""
     from stromboli.live.client import ApiError
+    from stromboli.live.versions import versions_of
 
-    for row in (kind.row for kind in known_kinds() if kind.row.suspend):
+    async def found(path: str) -> Object:
         try:
-            version = (await kube.get(f"/apis/{row.group}"))["preferredVersion"]["groupVersion"]
-            made = await kube.get(f"/apis/{version}/namespaces/{namespace}/{row.plural}/{name}")
+            return await kube.get(path)
         except ApiError as error:
             if error.status not in (403, 404):
                 raise
-            continue
-        return _Owner(version, row.kind, namespace, name, made["metadata"].get("uid", ""))
+            return {}
+
+    for row in (kind.row for kind in known_kinds() if kind.row.suspend):
+        for version in versions_of(await found(f"/apis/{row.group}")):
+            root = f"{row.group}/{version}"
+            made = await found(f"/apis/{root}/namespaces/{namespace}/{row.plural}/{name}")
+            if made:
+                return _Owner(root, row.kind, namespace, name, made["metadata"].get("uid", ""))
     return None
 
 

@@ -28,6 +28,7 @@ from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
 from stromboli.live.limits import Backoff, TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.owners import Owners
+from stromboli.live.versions import versions_of
 from stromboli.workloads import Kind, Starts
 from stromboli.workloads.paths import text
 
@@ -100,16 +101,27 @@ class Operator:
         except (ApiError, *CONNECTION_ERRORS) as error:
             log.recurring("kinds of workloads not looked up", error)
             return []
-        versions = {text(group, "name"): text(group, "preferredVersion.version") for group in groups}
+        versions = {text(group, "name"): versions_of(group) for group in groups}
         found: list[Watched] = []
         for kind in self._owners.kinds:
-            group, version = kind.row.group, versions.get(kind.row.group)
+            group = kind.row.group
             # Volcano's controller makes groups itself.
-            if version and kind.row.starts is Starts.together and group != "batch.volcano.sh":
-                name = {"apiVersion": f"{group}/{version}", "kind": kind.row.kind}
-                if await self._may_be_read(kind, f"/apis/{group}/{version}/{kind.row.plural}"):
+            if kind.row.starts is Starts.together and group != "batch.volcano.sh":
+                version = await self._version(kind, versions.get(group, []))
+                if version:
+                    name = {"apiVersion": f"{group}/{version}", "kind": kind.row.kind}
                     found.append(((group, version, kind.row.plural), partial(self._named, name)))
         return found
+
+    async def _version(self, kind: Kind, versions: Sequence[str]) -> str:
+        """The first version in which a kind is served and may be read, empty for none.
+
+        The version that its group prefers may have other kinds only.
+        """
+        for version in versions:
+            if await self._may_be_read(kind, f"/apis/{kind.row.group}/{version}/{kind.row.plural}"):
+                return version
+        return ""
 
     def _named(self, name: Object, owner: Object) -> None:
         self._workload({**name, **owner})
