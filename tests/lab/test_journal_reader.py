@@ -58,7 +58,8 @@ def test_of_a_journal_that_is_cut_off_what_is_whole_counts_and_a_damaged_one_is_
     whole = journal.read_bytes()
     journal.write_bytes(whole + whole[:-3])
     jobs = read_journal(journal, discover())
-    assert len(jobs) and list(jobs.problems) == [f"{journal}: is cut off: what is whole counts"]
+    assert len(jobs) == 2
+    assert list(jobs.problems) == [f"{journal}: is cut off: what is whole counts"]
     journal.write_bytes(whole[:40] + bytes(40) + whole[80:])
     with pytest.raises(WorkloadError, match=r"monday\.journal"):
         read_journal(journal, discover())
