@@ -171,7 +171,8 @@ def test_policies_are_on_the_front_unless_another_outdoes_them() -> None:
 def test_intervals_are_those_of_student() -> None:
     found = Interval.of([1.0, 2.0, 3.0, 4.0])
     assert (found.mean, round(found.half, 3)) == (2.5, 2.054)
-    assert str(Interval.of([2.0])) == "2.00"
+    assert [str(Interval.of([each])) for each in (2.0, 2.5, 10866.0)] == ["2", "2.50", "10,866"]
+    assert str(Interval.of([10860.0, 10870.0])) == "10,865 ± 64"
 
 
 def test_the_report_needs_no_network(plan: Path) -> None:
@@ -194,5 +195,5 @@ def test_recommended_policies_are_ready_to_be_checked(plan: Path) -> None:
     written = sorted(folder.iterdir())
     assert written
     for path in written:
-        assert path.name in told.stdout
+        assert f"{path}: good: actions" in told.stdout
         assert stromboli("config", "check", path).exit_code == 0

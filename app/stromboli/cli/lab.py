@@ -23,16 +23,13 @@ from stromboli.discovery import discover
 from stromboli.lab.cluster import read_cluster
 from stromboli.lab.generator import Model
 from stromboli.lab.generator import generate as generated
-from stromboli.lab.processors import Processors
-from stromboli.lab.readers.manifests import read_manifests
-from stromboli.lab.readers.swf import read_swf, write_swf
+from stromboli.lab.readers.named import Reading, read_workload
+from stromboli.lab.readers.swf import write_swf
 from stromboli.lab.results import Results
 from stromboli.lab.simulation import Settings
 from stromboli.lab.simulation import simulate as simulated
-from stromboli.lab.workload import Workload
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
-_MANIFESTS = (".yaml", ".yml", ".json")
 
 
 class QueueBy(StrEnum):
@@ -73,7 +70,7 @@ def generate(
 
 
 def simulate(
-    workload: Annotated[str, typer.Argument(help="A log (SWF, - for standard input) or manifests.")],
+    workload: Annotated[str, typer.Argument(help="A log (SWF, - for standard input), manifests or a journal.")],
     nodes: Annotated[str, typer.Option(help="Such as 100*cpu=32,memory=256Gi, or files of manifests.")],
     policy: Annotated[Path | None, policy_option("")] = None,
     compatibility: Compatible = None,
@@ -92,8 +89,10 @@ def simulate(
 
     Example: stromboli lab simulate workload.swf --nodes '32*cpu=32,memory=256Gi' --output results
     """
-    engine = engine_by(policy, discover(plugins_dir), compatibility)
-    jobs = _read(workload, queue_by, per_pod, run_time)
+    registry = discover(plugins_dir)
+    engine = engine_by(policy, registry, compatibility)
+    reading = Reading(queue_by.value, per_pod, _seconds(run_time))
+    jobs = read_workload(workload, reading, sys.stdin.buffer, registry)
     cluster = read_cluster(nodes, sys.stdin.buffer)
     problems = [*jobs.problems, *cluster.problems]
     if not len(jobs):
@@ -109,22 +108,12 @@ def simulate(
         print(problem, file=sys.stderr)
 
 
-def _read(name: str, queue_by: QueueBy, per_pod: int, run_time: str | None) -> Workload:
-    """The jobs of a file or of standard input. Raises StromboliError."""
+def _seconds(run_time: str | None) -> float | None:
+    """Raises StromboliError."""
     try:
-        length = math.nan if run_time is None else duration.parse(run_time)
+        return None if run_time is None else duration.parse(run_time)
     except ValueError as error:
         raise StromboliError(f"--run-time: {error}") from None
-    if name.endswith(_MANIFESTS) or Path(name).is_dir():
-        return read_manifests([name], sys.stdin.buffer, length)
-    shape = Processors(per_pod)
-    if name == "-":
-        return read_swf(sys.stdin, "standard input", shape=shape, queue_by=queue_by.value).workload
-    try:
-        with open(name, encoding="utf-8", errors="replace") as lines:
-            return read_swf(lines, name, shape=shape, queue_by=queue_by.value).workload
-    except OSError as error:
-        raise StromboliError(f"{name}: {error.strerror}") from None
 
 
 def _rounded(results: Results) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from stromboli.api.errors import StromboliError
+from stromboli.cli.config import check
 from stromboli.cli.lab_run import Jobs, Scheduler, run_all
 from stromboli.cli.options import PluginsDir
 from stromboli.cli.output import columns
@@ -69,14 +70,14 @@ def recommend(
     comparisons = compare(outcomes)
     for comparison in comparisons:
         print("\n".join(_recommended(comparison)))
-    texts = {trial.policy.name: trial.policy.text for trial in trials}
-    for name in dict.fromkeys(line.policy for each in comparisons for line in each.front) if write else ():
-        assert write is not None
+    if write is not None:
+        texts = {trial.policy.name: trial.policy.text for trial in trials}
         write.mkdir(parents=True, exist_ok=True)
-        path = write / f"{name}.yaml"
-        path.write_text(texts[name])
-        more = f" --plugins-dir {plugins_dir}" if plugins_dir else ""
-        print(f"{path}: try it by stromboli config check {path}{more}")
+        names = dict.fromkeys(line.policy for each in comparisons for line in each.front)
+        paths = {name: write / f"{name}.yaml" for name in names}
+        for name, path in paths.items():
+            path.write_text(texts[name])
+        check(list(paths.values()), plugins_dir)
 
 
 def _store(plan: Path, store: Path | None) -> Path:

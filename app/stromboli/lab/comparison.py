@@ -13,6 +13,8 @@ from stromboli.lab.trials import Outcome
 #: quantiles of Student's t for an interval of 95 %, by degrees of freedom from 1
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.179, 2.145, 2.12, 2.101, 2.086)
 _NORMAL = 1.96
+#: from here on fractions of a mean are of no interest
+_LARGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,11 @@ class Interval:
         return quantile * self.deviation / sqrt(self.number)
 
     def __str__(self) -> str:
-        return f"{self.mean:,.2f}" if self.half != self.half else f"{self.mean:,.2f} ± {self.half:,.2f}"
+        whole = self.mean.is_integer() and not self.deviation
+        places = 0 if whole or abs(self.mean) >= _LARGE else 2
+        if self.half != self.half:
+            return f"{self.mean:,.{places}f}"
+        return f"{self.mean:,.{places}f} ± {self.half:,.{places}f}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,12 +54,12 @@ def read_manifests(paths: Sequence[str], stdin: BinaryIO, run_time: float = math
     for kind, group in admitted:
         if kind != "PodGroup" or not pods[group.key]:
             continue
-        declared = _declared(group, pods[group.key])
+        declared = declared_run_time(group, pods[group.key])
         length = run_time if math.isnan(declared) else declared
         if math.isnan(length):
             problems.append(f"PodGroup {group.key}: does not say for how long it runs ({RUN_TIME})")
             continue
-        gang = _gang(pods[group.key], group.spec.min_member, gangs)
+        gang = gang_of(pods[group.key], group.spec.min_member, gangs)
         priority = classes.get(group.spec.priority_class_name, 0)
         created = group.metadata.created or seconds(pods[group.key][0].metadata.creation_timestamp)
         namespace, _, name = group.key.partition("/")
@@ -73,14 +73,14 @@ def _anew(pod: objects.Pod) -> objects.Pod:
     return msgspec.structs.replace(pod, spec=spec, status=objects.PodStatus(phase="Pending"))
 
 
-def _declared(group: crds.PodGroup, pods: Sequence[objects.Pod]) -> float:
+def declared_run_time(group: crds.PodGroup | None, pods: Sequence[objects.Pod]) -> float:
     """The seconds that a job says it runs for, NaN if it says nothing."""
-    written = group.run_time
+    written = None if group is None else group.run_time
     deadlines = [pod.spec.active_deadline_seconds for pod in pods if pod.spec.active_deadline_seconds]
     return float(written if written is not None else min(deadlines, default=math.nan))
 
 
-def _gang(pods: Sequence[objects.Pod], min_member: int, known: dict[bytes, Gang]) -> Gang:
+def gang_of(pods: Sequence[objects.Pod], min_member: int, known: dict[bytes, Gang]) -> Gang:
     """The gang of some pods; those that are alike are one task, and gangs that are alike one gang."""
     tasks: dict[bytes, Task] = {}
     for pod in pods:
