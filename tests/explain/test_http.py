@@ -7,6 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from stromboli.engine import Engine, Successive
+from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.rehearsal import AbandonedError, Rehearsal, TooManyStepsError
 from stromboli.framework.cluster.environment import OFFLINE, Environment
 from stromboli.framework.diagnosis.pod_trace import PodTrace
@@ -29,6 +30,7 @@ class Offline:
     def __init__(self, known: ClusterState) -> None:
         self._known = known
         self.engine = Engine
+        self.past = PastRuns()
         #: problems of objects that are set aside, by kind and key
         self.aside: dict[tuple[str, str], str] = {}
 

@@ -20,6 +20,7 @@ from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.discovery import discover
 from stromboli.engine import Engine
+from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.framework.cluster.nodes import NodeView
@@ -141,6 +142,7 @@ class Service:
     """A service that has run a session."""
 
     engine = staticmethod(Engine)
+    past = PastRuns()
 
     def __init__(self, known: ClusterState) -> None:
         self.history = History()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stromboli.explain.past_runs import Kind, PastRuns, Run
 from stromboli.live.client import Credentials, Kube
 from stromboli.live.usage_store import UsageStore
 from stromboli.plugins.fairshare.usage import Memory, UsageHistory
@@ -62,6 +63,41 @@ async def test_nothing_is_written_while_usage_does_not_count(cluster: Cluster) -
     assert {answer for answer in cluster.proxy.answers if "configmaps" in answer[1]} == {
         ("GET", "/api/v1/namespaces/default/configmaps/stromboli-usage", 404)
     }
+
+
+async def test_run_times_of_past_jobs_are_there_for_the_next_leader(cluster: Cluster) -> None:
+    kube = Kube(Credentials.load(cluster.kubeconfig, None))
+    first, second, kind = PastRuns(), PastRuns(), Kind("Job", "default", 4)
+    for seconds in (10.0, 20.0, 30.0):
+        first.add(kind, Run(seconds, 0.0, 1_000.0 + seconds))
+    # The next leader has seen the last of them, and another one since.
+    second.add(kind, Run(30.0, 0.0, 1_030.0))
+    second.add(kind, Run(40.0, 0.0, 1_040.0))
+    await UsageStore(kube, "default", "stromboli-usage", Sessions(), first).save()
+    sessions = Sessions()
+    store = UsageStore(kube, "default", "stromboli-usage", sessions, second)
+    await store.restore()
+    assert second.lengths(kind) == [10, 20, 30, 40]
+    assert second.lengths(Kind("Job", "another", 1)) == [10, 20, 30, 40]
+    assert second.lengths(Kind("RayJob", "default", 4)) == ()
+    assert sessions.history is None
+    await kube.close()
+
+
+async def test_run_times_that_cannot_be_read_leave_the_usage_of_queues_alone(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    kube = Kube(Credentials.load(cluster.kubeconfig, None))
+    for rows in ([["Job", "default", 4, [[-1.0, 0, 0]]]], [["Job", "default"]], [["Job", "q", 1, "x"]], 7):
+        data = {"usage.json.gz": packed(history().as_data()), "runs.json.gz": packed({"kinds": rows})}
+        cluster.answer("/configmaps/", json.dumps({"binaryData": data}).encode())
+        sessions, past = Sessions(), PastRuns()
+        await UsageStore(kube, "default", "stromboli-usage", sessions, past).restore()
+        assert "run times of past jobs is invalid" in caplog.text
+        assert sessions.history is not None
+        assert past.added == 0
+        caplog.clear()
+    await kube.close()
 
 
 def packed(written: object) -> str:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.engine import Engine
+from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.framework.session.session import Session
@@ -79,6 +80,8 @@ class Ran:
             self.history.began(number)
             self.history.snapshot(0.001)
             self.history.session(result.session, NOON + second, 0.004)
+
+    past = PastRuns()
 
     def last(self) -> Session | None:
         return self.session

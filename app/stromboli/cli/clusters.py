@@ -29,6 +29,7 @@ from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import NotFoundError
 from stromboli.discovery import discover
 from stromboli.engine import Engine
+from stromboli.explain.past_runs import PastRuns, learned_from
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.cluster.environment import Environment
 from stromboli.policy.document import DEFAULT_POLICY
@@ -79,6 +80,10 @@ class Known:
     environment: Environment = field(default_factory=Environment)
     #: the time of its sessions; None for now
     now: float | None = None
+
+    def past(self) -> PastRuns:
+        """For how long jobs ran whose pods have succeeded."""
+        return learned_from(self.state)
 
     def rehearsal(self) -> Rehearsal:
         """Sessions on it; its state is not to be used otherwise."""

@@ -33,6 +33,7 @@ from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import redacted
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
+from stromboli.lab.forecast import with_start
 from stromboli.simulation.changes import Texts, try_changes
 
 T = TypeVar("T")
@@ -255,6 +256,8 @@ class Here:
         found = explained(self.session, kind, key, self._rehearsal if question.tries else None)
         if found is None:
             raise NotFoundError(self._missing(question, key))
+        if question.tries:
+            found = with_start(found, self._rehearsal, self.known.past())
         if question.nodes is not None:
             found = with_history(found, self._rehearsal, question.nodes)
         return redacted(found, None)

@@ -106,6 +106,26 @@ class Happening(Part, frozen=True, kw_only=True):
     node_count: int = 0
 
 
+class Start(Part, frozen=True, kw_only=True):
+    """When a job is expected to start: the queue was run forward from now, several times. Seconds from now."""
+
+    #: the median, None where it was not reached
+    expected: float | None = None
+    #: the earliest of them
+    earliest: float | None = None
+    #: the latest of them, None where some were not over when they had to end
+    latest: float | None = None
+    #: in how many of the simulations it started, and how many there were
+    started: int = 0
+    simulated: int = 0
+    #: why no start is told, empty where one is
+    why: str = ""
+    #: jobs that hold what it needs and of which nothing says how long they run, `NAMESPACE/NAME`
+    unknown: list[str] = field(default_factory=list)
+    #: how many there are
+    unknown_count: int = 0
+
+
 class Answer(Part, frozen=True, kw_only=True):
     """Why a job, or one of its pods, waits."""
 
@@ -163,6 +183,8 @@ class Answer(Part, frozen=True, kw_only=True):
     history: list[Happening] = field(default_factory=list)
     #: whether the pod has a place, and the history is of a session in which it had none
     hypothetical: bool = False
+    #: when a job that waits is expected to start, where that was asked for
+    start: Start | None = None
     #: what would help
     remedies: list[Remedy] = field(default_factory=list)
     #: whether changes were tried

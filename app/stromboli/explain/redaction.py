@@ -16,7 +16,9 @@ def namespaces(answer: Answer | QueueAnswer) -> set[str]:
     others = [*answer.holders, *(answer.ahead if isinstance(answer, Answer) else ())]
     named = {each.namespace for each in others}
     if isinstance(answer, Answer):
-        named |= {key.partition("/")[0] for remedy in answer.remedies for key in remedy.jobs} | {answer.namespace}
+        unknown = answer.start.unknown if answer.start is not None else []
+        keys = [*unknown, *(key for remedy in answer.remedies for key in remedy.jobs)]
+        named |= {key.partition("/")[0] for key in keys} | {answer.namespace}
         passages = [*answer.passages, *(passage for each in answer.evictions for passage in each.passages)]
         named |= {each for passage in passages for each in passage.namespaces}
     return named - {""}
@@ -48,8 +50,12 @@ def redacted(answer: Answer | QueueAnswer, readable: Collection[str] | None) -> 
 
     if isinstance(answer, QueueAnswer):
         return replace(answer, holders=kept(answer.holders))
+    start = answer.start
+    if start is not None:
+        start = replace(start, unknown=[each for each in start.unknown if may(each.partition("/")[0])])
     return replace(
         answer,
+        start=start,
         detail=detailed(answer.detail, answer.passages, readable),
         passages=[],
         evictions=[

@@ -238,8 +238,9 @@ class Rehearsal:
         self.engine = engine
         self.state = state
         self._extender = _Unasked()
-        self._environment = replace(environment, extender=self._extender)
-        self._now = now
+        #: what the next session is told, and when it is
+        self.environment = replace(environment, extender=self._extender)
+        self.now = now
         self._work = _Work(most_steps)
         #: whether the caller has waited so long that nothing more should be tried
         self.late = late
@@ -279,8 +280,8 @@ class Rehearsal:
         session = self.run(cycles=1).session
         assert session is not None
         if IN_VAIN in session.actions_left:
-            left = {**self._environment.left, IN_VAIN: session.actions_left[IN_VAIN]}
-            self._environment = replace(self._environment, left=left)
+            left = {**self.environment.left, IN_VAIN: session.actions_left[IN_VAIN]}
+            self.environment = replace(self.environment, left=left)
         return session
 
     def follow(self, trace: PodTrace, change: Change | None = None) -> Session:
@@ -290,7 +291,7 @@ class Rehearsal:
             change(state)
         self._work.sessions += 1
         engine = self.engine.unbounded().watched(self.step)
-        result = engine.decide(state.snapshot(), now=self._now, environment=self._environment, follow=trace)
+        result = engine.decide(state.snapshot(), now=self.now, environment=self.environment, follow=trace)
         return result.session
 
     def run(
@@ -310,27 +311,27 @@ class Rehearsal:
             change(state)
         future, sessions = (
             Future(),
-            Successive((engine or self.engine).unbounded().watched(self.step), self._environment),
+            Successive((engine or self.engine).unbounded().watched(self.step), self.environment),
         )
         for _ in range(cycles):
             if self._work.abandoned:
                 raise AbandonedError
-            result = sessions.decide(state.snapshot(), now=self._now)
+            result = sessions.decide(state.snapshot(), now=self.now)
             self._work.sessions += 1
             future.session = result.session
             _note(future, result.decisions, state)
             future.unsettled = any(isinstance(each, Bind | Evict) for each in result.decisions)
             admitted = any(isinstance(each, SetPodGroupStatus) for each in result.decisions)
-            leaving = _terminating(state)
+            leaving = terminating(state)
             if enough(future) or not (future.unsettled or admitted or leaving):
                 break
-            advance(state, result.decisions, self._now)
+            advance(state, result.decisions, self.now)
             for key in leaving:
                 _remove(state, key)
         return future
 
 
-def _terminating(state: ClusterState) -> list[str]:
+def terminating(state: ClusterState) -> list[str]:
     """The pods that are about to be gone."""
     pods = state.pods
     rows = np.flatnonzero(pods.state[: pods.size] == PodState.Releasing).tolist()

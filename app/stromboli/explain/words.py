@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from stromboli.api import duration, quantity
 from stromboli.api.resources import in_bytes, listed, told_quantity
-from stromboli.explain.answers import Answer, Holding, QueueAnswer
+from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start
 from stromboli.explain.jobs import counted
 
 _WHO = {"wait": "no one; it may resolve by itself", "user": "the user", "admin": "an administrator"}
 #: spans of time, the longest first
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+_ROUNDED = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
 
 
@@ -39,6 +40,35 @@ def lasting(seconds: float) -> str:
     return next((f"{passed // span:.0f}{unit}" for span, unit in _SPANS if passed >= span), f"{passed:.0f}s")
 
 
+def expected(start: Start) -> str:
+    """When a job is expected to start, in a sentence: `Expected to start in 12 min (8 to 31 min)`."""
+    named = [*start.unknown, *([f"{start.unknown_count - len(start.unknown)} more"] if start.unknown else [])]
+    if start.unknown_count == len(start.unknown):
+        named = start.unknown
+    if start.earliest is None:
+        return f"Expected start: unknown, {start.why}{': ' + ', '.join(named) if named else ''}"
+    if start.expected is None:
+        said = f"Expected to start in {_span(start.earliest)} or later"
+    else:
+        said = f"Expected to start in {_span(start.expected)} ({_range(start)})"
+    return f"{said}; nothing says how long these run: {', '.join(named)}" if named else said
+
+
+def _range(start: Start) -> str:
+    assert start.earliest is not None
+    if start.latest is None:
+        return f"{_span(start.earliest)} or later"
+    first, last = _span(start.earliest), _span(start.latest)
+    number, unit = first.split(" ")
+    return first if first == last else f"{number if last.endswith(f' {unit}') else first} to {last}"
+
+
+def _span(seconds: float) -> str:
+    """A span of time in its largest unit, rounded: `45 s`, `12 min`, `3 h`, `2 d`."""
+    span, unit = next(((span, unit) for span, unit in _ROUNDED if seconds >= 2 * span), (1, "s"))
+    return f"{seconds / span:.0f} {unit}"
+
+
 def lines(answer: Answer | QueueAnswer) -> Iterator[str]:
     """The answer, the cause first."""
     yield from _queue(answer) if isinstance(answer, QueueAnswer) else _job(answer)
@@ -55,16 +85,7 @@ def _job(answer: Answer) -> Iterator[str]:
         yield from _history(answer)
         return
     yield f"{what} waits at {answer.stage}: {answer.reason}"
-    yield f"  {answer.message}"
-    if answer.detail:
-        yield f"  {answer.detail}"
-    yield f"  Who can change it: {_who_of_one(answer)}"
-    if answer.pods:
-        gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed"
-        gang += f", {answer.min_member} start together" if answer.min_member else ""
-        gang += f" and run at most {duration.written(answer.run_time)}" if answer.run_time else ""
-        asks = f"; a pod asks for {listed(answer.request)}" if answer.placed < answer.pods else ""
-        yield f"  Queue {answer.queue or '-'}; {gang}{asks}"
+    yield from _cause(answer)
     if answer.steps:
         yield "Stages"
         for step in answer.steps:
@@ -93,6 +114,22 @@ def _job(answer: Answer) -> Iterator[str]:
     if answer.unfinished:
         yield "Others were not tried: it would take too long."
     yield from _ignored(answer.ignored)
+
+
+def _cause(answer: Answer) -> Iterator[str]:
+    """Why a job or a pod waits, and until when."""
+    yield f"  {answer.message}"
+    if answer.detail:
+        yield f"  {answer.detail}"
+    yield f"  Who can change it: {_who_of_one(answer)}"
+    if answer.start is not None:
+        yield f"  {expected(answer.start)}"
+    if answer.pods:
+        gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed"
+        gang += f", {answer.min_member} start together" if answer.min_member else ""
+        gang += f" and run at most {duration.written(answer.run_time)}" if answer.run_time else ""
+        asks = f"; a pod asks for {listed(answer.request)}" if answer.placed < answer.pods else ""
+        yield f"  Queue {answer.queue or '-'}; {gang}{asks}"
 
 
 def _history(answer: Answer) -> Iterator[str]:

@@ -23,6 +23,7 @@ from stromboli.engine import Engine, Successive
 from stromboli.explain.answers import Answer, QueueAnswer
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
+from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import namespaces, redacted
 from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
@@ -32,6 +33,7 @@ from stromboli.framework.session.session import Session
 from stromboli.http.origin import demand_media_type, on_loopback
 from stromboli.http.schema import answers, file
 from stromboli.http.turns import Turns, while_asked
+from stromboli.lab.forecast import with_start
 from stromboli.live.access import User
 from stromboli.live.client import CONNECTION_ERRORS, ApiError
 from stromboli.live.service import Service
@@ -76,6 +78,10 @@ class Source(Protocol):
     def engine(self, policy: str) -> Engine:
         """An engine for a policy. Raises PolicyError."""
 
+    @property
+    def past(self) -> PastRuns:
+        """For how long jobs ran that are over."""
+
 
 class LiveCluster:
     """The current state of the service."""
@@ -88,6 +94,7 @@ class LiveCluster:
         last: Callable[[], Session | None],
     ) -> None:
         self._service = service
+        self.past = service.past
         self._sessions = sessions
         self.engine = engine
         self.last = last
@@ -180,6 +187,11 @@ class Questions:
                 raise HTTPException(503, str(error)) from None
         async with self._turns.turn(who.name):
             return await asyncio.to_thread(question, ran, None)
+
+    @property
+    def past(self) -> PastRuns:
+        """For how long jobs ran that are over."""
+        return self._source.past
 
     def unreadable(self, kind: str, key: str) -> str:
         """`KIND KEY exists, but could not be read: ...`, empty if that is not the case."""
@@ -311,7 +323,10 @@ async def _explain(
         if found is None:
             known = names_in(session, kind, namespace)
             return missing or f"there is no {kind} {key}{did_you_mean(name, known)}"
-        return found if rehearsal is None or nodes is None else with_history(found, rehearsal, nodes)
+        if rehearsal is None:
+            return found
+        found = with_start(found, rehearsal, questions.past) if remedies else found
+        return found if nodes is None else with_history(found, rehearsal, nodes)
 
     found = await questions.ask_session(who, question, last=last)
     if isinstance(found, Answer) and found.reason in _NOT_THERE:

@@ -115,11 +115,15 @@ class Timeline:
         self.state, self.now = state, begin
         self._sessions = Successive(engine, environment)
         self._always = not _PLACING.issuperset(engine.policy.actions)
-        self._period, self._log = period, log
+        #: seconds between two sessions at least, and until one is repeated only because time has passed
+        self.period = self.pause = period
+        self._log = log
         self._ends: list[tuple[float, int, str, int]] = []
         self._serial = 0
         self._last = -math.inf
         self._changed = False
+        #: whether the last session asked for the time
+        self._volatile = False
         #: pods without a node
         self.waiting = 0
         self.runs: dict[str, Run] = {}
@@ -147,7 +151,7 @@ class Timeline:
         """Run until nothing more can happen, the time `until`, or it is `enough`; events are in the order of time."""
         arriving, changing = _Ahead(arrivals), _Ahead(changes)
         while not enough():
-            due = max(self.now, self._last + self._period) if self._is_due else math.inf
+            due = self._due
             time, kind = min(
                 (self._ends[0][0] if self._ends else math.inf, _END), (changing.time, _NODE), (arriving.time, _ARRIVAL)
             )
@@ -167,8 +171,11 @@ class Timeline:
                 self._arrive(arriving.take())
 
     @property
-    def _is_due(self) -> bool:
-        return self._changed and (self.waiting > 0 or self._always)
+    def _due(self) -> float:
+        """When the next session is due, infinite if nothing calls for one."""
+        if not (self._changed or self._volatile) or not (self.waiting > 0 or self._always):
+            return math.inf
+        return max(self.now, self._last + (self.period if self._changed else self.pause))
 
     def _pass(self, now: float) -> None:
         if now > self.now:
@@ -233,7 +240,8 @@ class Timeline:
         self._in_vain = 0 if acted else self._in_vain + 1
         self._carry_out(result)
         # What is only said, such as why pods wait, has another session decide nothing.
-        self._changed |= acted or result.unfinished or result.session.view.volatile
+        self._changed |= acted or result.unfinished
+        self._volatile = result.session.view.volatile
 
     def _carry_out(self, result: SessionResult) -> None:
         evicted = []

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
+from stromboli.explain.past_runs import PastRuns
 from stromboli.live.client import Credentials, Kube
 from stromboli.live.contact import Contact
 from stromboli.live.fence import FencedKube
@@ -25,6 +26,7 @@ from stromboli.live.observer import Observer
 from stromboli.live.policy import PolicyFile
 from stromboli.live.provisioning import SOURCE as PROVISIONING
 from stromboli.live.reflector import Reflector
+from stromboli.live.run_recorder import RunRecorder
 from stromboli.live.service_events import ServiceEvents
 from stromboli.live.settings import Settings
 from stromboli.live.sources import COMMANDS, SOURCES
@@ -78,12 +80,16 @@ class Service:
         self._writer_kube = fenced(self._credentials)
         self._binder_kube = fenced(self._credentials, settings.bind_connections)
         self.mirror = Mirror(self.state, self._wake, observer)
+        #: for how long jobs ran that are over
+        self.past = PastRuns()
+        RunRecorder(self.mirror, self.past)
         self._reflectors, self._writers = self._make_parts()
         self._service_events = ServiceEvents(self._writers.events)
         self._operator = self._writers.operator(self._credentials, self._kube)
         self._contact = Contact(self._kube)
         name = f"{settings.lease_name}-usage"
-        self._usage = UsageStore(self._writer_kube, self._namespace, name, usage) if usage is not None else None
+        usage_store = partial(UsageStore, self._writer_kube, self._namespace, name)
+        self._usage = usage_store(usage, self.past) if usage is not None else None
         first, caught_up = None if settings.policy else load(None), self._writers.evictor.caught_up
         self._ticks = TickLoop(
             self.state, first, self._carry_out, caught_up, observer, settings, allowed=lambda: self.leads

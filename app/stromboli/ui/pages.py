@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from stromboli.api.resources import listed, told_quantity
 from stromboli.explain.answers import Answer
 from stromboli.explain.overview import Freshness, Overview
-from stromboli.explain.words import amount, who
+from stromboli.explain.words import amount, expected, who
 from stromboli.ui import figures, words
 from stromboli.ui.service import Service, ServiceError
 
@@ -79,6 +79,7 @@ class Pages:
             moment=words.moment,
             stamp=words.stamp,
             who=who,
+            expected=expected,
             look=words.look,
             lasting=figures.story,
         )

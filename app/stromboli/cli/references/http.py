@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from stromboli.cli.references.tables import code, table
 from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
+from stromboli.explain.past_runs import PastRuns
 from stromboli.extender import Standing
 from stromboli.http.api import api_routes
 from stromboli.http.schema import ANSWERS
@@ -32,6 +33,7 @@ class _Nobody:
     """Answers no question: the page only asks which routes there are."""
 
     history = History()
+    past = PastRuns()
 
     def rehearsal(self) -> None: ...
 

@@ -1,0 +1,35 @@
+"""Learns for how long jobs run, from their pods that succeed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from stromboli.explain.past_runs import PastRuns, learn
+from stromboli.live.mirror import Mirror
+
+#: pods that succeeded and are not counted again when they change
+_REMEMBERED = 10_000
+
+
+class RunRecorder:
+    """Tells the past runs of each job that is over, as its first pod succeeds."""
+
+    def __init__(self, mirror: Mirror, past: PastRuns) -> None:
+        self._state, self._past = mirror.state, past
+        #: the jobs that were counted, by the uid of their PodGroup
+        self._counted: dict[str, None] = {}
+        mirror.listen("Pod", self._changed)
+
+    def _changed(self, type: str, pod: Any) -> None:
+        if isinstance(pod, str) or type == "DELETED" or pod.status.phase != "Succeeded":
+            return
+        record = self._state.record(pod.metadata.key)
+        group = self._state.pod_group(record.job) if record is not None and record.job else None
+        if record is None or group is None or (uid := group.metadata.uid or group.key) in self._counted:
+            return
+        # Of one that was there when the process began it is not known when it was over, unless it says so.
+        if learn(self._past, record, group, time.time() if type == "MODIFIED" else 0.0):
+            self._counted[uid] = None
+            if len(self._counted) > _REMEMBERED:
+                del self._counted[next(iter(self._counted))]

@@ -1,0 +1,209 @@
+"""When jobs will start: the queue run forward, with what is known of how long jobs run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stromboli.api.crds import RUN_TIME
+from stromboli.engine import Engine
+from stromboli.explain.answers import Start
+from stromboli.explain.past_runs import Kind, PastRuns, Run
+from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
+from stromboli.explain.words import expected
+from stromboli.framework.cluster.environment import OFFLINE
+from stromboli.lab import forecast
+from stromboli.lab.forecast import Forecast
+from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import timestamp
+from tests.builders import NOON, gang, node, pod_group, queue, state
+
+FIFO = """
+actions: "allocate"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: predicates
+"""
+
+
+def group(name: str, lasting: str = "", **spec: Any) -> Any:
+    """A PodGroup that declares how long it runs, or does not."""
+    made = pod_group(name, **spec)
+    return made.model_copy(
+        update={"metadata": made.metadata.model_copy(update={"annotations": {RUN_TIME: lasting} if lasting else {}})}
+    )
+
+
+def job(name: str, count: int, lasting: str = "", *, on: str = "", since: float = 0.0, **spec: Any) -> list[Any]:
+    """A gang that waits, or runs on a node since some seconds ago."""
+    status = {"startTime": timestamp(NOON - since)} if on else {}
+    return [group(name, lasting, min_member=count, **spec), *gang(name, count, node=on, status=status)]
+
+
+def starts(cluster: ClusterState, name: str, past: PastRuns | None = None, policy: str = FIFO, **limits: Any) -> Start:
+    rehearsal = Rehearsal(Engine(policy), cluster, OFFLINE, NOON, **limits)
+    return Forecast(rehearsal, past or PastRuns()).start([f"default/{name}"])[0]
+
+
+def ran(*seconds: float, declared: float = 0.0) -> PastRuns:
+    """What is known when some jobs of a kind are over."""
+    past = PastRuns()
+    for each in seconds:
+        past.add(Kind("", "default", 1), Run(each, declared, NOON))
+    return past
+
+
+def test_a_job_waits_until_what_holds_its_places_is_over() -> None:
+    said = starts(state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a"), job("waits", 2)), "waits")
+    assert said.expected is not None
+    assert said.earliest is not None
+    assert said.latest is not None
+    assert said.expected == pytest.approx(1200, abs=2)
+    # What is declared is an upper limit: half of it may be enough.
+    assert 600 <= said.earliest < said.expected <= said.latest <= 1321
+
+
+def test_time_that_a_job_has_run_counts() -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a", since=900), job("waits", 2))
+    said = starts(cluster, "waits")
+    assert said.expected is not None
+    assert said.earliest is not None
+    assert 0 <= said.earliest <= said.expected < 400
+
+
+def test_a_job_that_is_over_its_time_ends_any_moment() -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a", since=4000), job("waits", 2))
+    said = starts(cluster, "waits")
+    assert said.latest is not None
+    assert said.latest <= 2
+
+
+def test_jobs_before_it_start_first_and_have_their_time() -> None:
+    cluster = state(
+        queue("default"),
+        node("a", "4"),
+        job("runs", 4, "10m", on="a"),
+        job("first", 4, "10m", created=1),
+        job("waits", 4, created=2),
+    )
+    first, second = starts(cluster, "first"), starts(cluster, "waits")
+    assert first.expected == pytest.approx(600, abs=2)
+    assert second.expected is not None
+    assert second.expected > 1000
+
+
+def test_what_was_learned_of_a_kind_of_jobs_says_how_long_they_run() -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, on="a"), job("waits", 2))
+    assert starts(cluster, "waits").expected is None
+    said = starts(cluster, "waits", ran(100, 200, 300, 400, 500))
+    assert said.expected == pytest.approx(300, abs=2)
+    assert said.earliest is not None
+    assert said.latest is not None
+    assert 100 <= said.earliest < 200
+    assert 400 < said.latest <= 501
+
+
+def test_one_of_a_kind_that_has_run_longer_than_some_will_run_as_the_others() -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, on="a", since=350), job("waits", 2))
+    said = starts(cluster, "waits", ran(100, 200, 300, 400, 500))
+    assert said.expected == pytest.approx(100, abs=2)
+
+
+def test_of_a_declared_time_jobs_need_the_part_that_their_kind_needed() -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, "1000s", on="a"), job("waits", 2))
+    said = starts(cluster, "waits", ran(100, 200, 300, declared=1000))
+    assert said.expected == pytest.approx(200, abs=2)
+
+
+def test_what_is_in_the_way_for_an_unknown_time_is_named() -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, on="a"), job("waits", 2))
+    said = starts(cluster, "waits")
+    assert said.unknown == ["default/runs"]
+    assert said.expected is said.earliest is said.latest is None
+    assert "nothing says how long some jobs run that hold what it needs: default/runs" in expected(said)
+
+
+def test_no_start_is_told_of_what_would_not_start_even_if_all_were_over() -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, on="a"), job("waits", 5))
+    said = starts(cluster, "waits")
+    assert said.expected is None
+    assert said.why == "it would not start even if all that runs were over"
+
+
+def test_pods_that_terminate_make_room() -> None:
+    leaving = gang("leaving", 4, node="a", deleted=True)
+    said = starts(state(queue("default"), node("a", "4"), leaving, job("waits", 2)), "waits")
+    assert said.expected == pytest.approx(30, abs=2)
+
+
+def test_what_starts_at_once_starts_now() -> None:
+    said = starts(state(queue("default"), node("a", "4"), job("waits", 2)), "waits")
+    assert (said.earliest, said.expected, said.latest) == (0, 0, 0)
+    assert expected(said) == "Expected to start in 0 s (0 s)"
+
+
+def test_the_same_cluster_gets_the_same_answer_and_is_not_touched() -> None:
+    running = [job(f"runs-{number}", 1, f"{number + 1}m", on="a") for number in range(4)]
+    cluster = state(queue("default"), node("a", "4"), *running, job("waits", 3))
+    said = [starts(cluster, "waits") for _ in range(2)]
+    assert said[0] == said[1]
+    assert cluster.record("default/waits-0").node_name == ""  # type: ignore[union-attr]
+
+
+def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = [job(f"runs-{number}", 1, f"{number + 1}m", on="a") for number in range(30)]
+    cluster = state(queue("default"), node("a", "30"), *running, job("waits", 30))
+    monkeypatch.setattr(forecast, "_MOST_SESSIONS", 5)
+    assert "for which the queue was run forward" in starts(cluster, "waits").why
+    monkeypatch.setattr(forecast, "_MOST_STEPS", 1)
+    assert starts(cluster, "waits").why == "running the queue forward takes too long"
+
+
+@pytest.mark.parametrize("late", [lambda: True, None])
+def test_late_answers_tell_what_was_found(late: Callable[[], bool] | None) -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a"), job("waits", 2))
+    said = starts(cluster, "waits", **({"late": late} if late else {"most_steps": 0}))
+    assert said.expected is None
+    assert said.why
+
+
+def test_an_asker_who_is_gone_ends_it() -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a"), job("waits", 2))
+    rehearsal = Rehearsal(Engine(FIFO), cluster, OFFLINE, NOON)
+    rehearsal.abandon()
+    with pytest.raises(Exception, match="abandoned") as caught:
+        Forecast(rehearsal, PastRuns()).start(["default/waits"])
+    assert not isinstance(caught.value, TooManyStepsError)
+
+
+def test_policies_that_ask_for_the_time_are_run_as_well() -> None:
+    policy = FIFO + "  - name: reservation\n    arguments: {after: 1m}\n"
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a"), job("waits", 2))
+    said = starts(cluster, "waits", policy=policy)
+    assert said.expected == pytest.approx(1200, rel=0.04)
+
+
+def test_quantiles_of_jobs_are_spread_and_begin_with_the_median() -> None:
+    drawn = np.array([forecast.quantiles(f"default/job-{number}") for number in range(50)])
+    assert (drawn[:, 0] == 0.5).all()
+    assert 0.4 < drawn[:, 1:].mean() < 0.6
+    assert (drawn.max(axis=1) - drawn.min(axis=1) > 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (Start(expected=720, earliest=480, latest=1860), "Expected to start in 12 min (8 to 31 min)"),
+        (Start(expected=720, earliest=48, latest=9000), "Expected to start in 12 min (48 s to 2 h)"),
+        (Start(expected=720, earliest=480), "Expected to start in 12 min (8 min or later)"),
+        (Start(earliest=480), "Expected to start in 8 min or later"),
+        (Start(why="x", unknown=["a/b"], unknown_count=3), "Expected start: unknown, x: a/b, 2 more"),
+    ],
+)
+def test_starts_in_words(said: Start, words: str) -> None:
+    assert expected(said) == words
