@@ -52,6 +52,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "lab": {
         "generate": "lab:generate",
         "simulate": "lab:simulate",
+        "starts": "lab_starts:starts",
         "run": "lab_run:run",
         "sweep": "lab_sweep:sweep",
         "recommend": "lab_sweep:recommend",

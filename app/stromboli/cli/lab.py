@@ -47,6 +47,12 @@ class Columns(StrEnum):
     parquet = "parquet"
 
 
+Log = Annotated[str, typer.Argument(help="A log (SWF, - for standard input), manifests or a journal.")]
+Nodes = Annotated[str, typer.Option(help="Such as 100*cpu=32,memory=256Gi, or files of manifests.")]
+LabPolicy = Annotated[Path | None, policy_option("")]
+Period = Annotated[float, typer.Option(min=0.001, help="Seconds between two sessions at least.")]
+Queues = Annotated[QueueBy, typer.Option(help="What of a log is a queue.")]
+RunTime = Annotated[str | None, typer.Option(help="Run time of manifests that say none, such as 1h.")]
 PerPod = Annotated[int, typer.Option(min=1, max=1_000, help="Processors of the largest pods.")]
 
 
@@ -70,15 +76,15 @@ def generate(
 
 
 def simulate(
-    workload: Annotated[str, typer.Argument(help="A log (SWF, - for standard input), manifests or a journal.")],
-    nodes: Annotated[str, typer.Option(help="Such as 100*cpu=32,memory=256Gi, or files of manifests.")],
-    policy: Annotated[Path | None, policy_option("")] = None,
+    workload: Log,
+    nodes: Nodes,
+    policy: LabPolicy = None,
     compatibility: Compatible = None,
     plugins_dir: PluginsDir = None,
-    period: Annotated[float, typer.Option(min=0.001, help="Seconds between two sessions at least.")] = 60.0,
-    queue_by: Annotated[QueueBy, typer.Option(help="What of a log is a queue.")] = QueueBy.user,
+    period: Period = 60.0,
+    queue_by: Queues = QueueBy.user,
     per_pod: PerPod = 32,
-    run_time: Annotated[str | None, typer.Option(help="Run time of manifests that say none, such as 1h.")] = None,
+    run_time: RunTime = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for tables of all figures.")] = None,
     columns: Annotated[Columns, typer.Option(help="Format of these tables.")] = Columns.csv,
     as_json: AsJson = False,
@@ -91,7 +97,7 @@ def simulate(
     """
     registry = discover(plugins_dir)
     engine = engine_by(policy, registry, compatibility)
-    reading = Reading(queue_by.value, per_pod, _seconds(run_time))
+    reading = Reading(queue_by.value, per_pod, seconds(run_time))
     jobs = read_workload(workload, reading, sys.stdin.buffer, registry)
     cluster = read_cluster(nodes, sys.stdin.buffer)
     problems = [*jobs.problems, *cluster.problems]
@@ -108,7 +114,7 @@ def simulate(
         print(problem, file=sys.stderr)
 
 
-def _seconds(run_time: str | None) -> float | None:
+def seconds(run_time: str | None) -> float | None:
     """Raises StromboliError."""
     try:
         return None if run_time is None else duration.parse(run_time)
@@ -141,7 +147,7 @@ def _print(results: Results) -> None:
     table.add_row("all", *_row({**total, "share": total["utilization"]}), style="bold")
     console.print(table)
     console.print(
-        f"{results.resource}: {total['utilization']:.1%} used in {_time(total['makespan'])}; "
+        f"{results.resource}: {total['utilization']:.1%} used in {in_unit(total['makespan'])}; "
         f"{total['fragmentation']:.1%} of what was idle lay where pods did not fit; {total['sessions']:,.0f} sessions"
     )
 
@@ -152,13 +158,13 @@ def _row(figures: dict[str, float]) -> list[str]:
         f"{figures['jobs']:,.0f}",
         f"{figures['ended']:,.0f}",
         f"{figures['share']:.1%}",
-        *(_time(figures[name]) for name in times),
+        *(in_unit(figures[name]) for name in times),
         "" if math.isnan(figures["slowdown_mean"]) else f"{figures['slowdown_mean']:,.1f}",
         f"{figures['evictions']:,.0f}",
     ]
 
 
-def _time(seconds: float) -> str:
+def in_unit(seconds: float) -> str:
     """A time in the unit that suits it: `3.4h`."""
     if math.isnan(seconds):
         return ""

@@ -26,7 +26,7 @@ from stromboli.cli.which import Which
 from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.report import SessionReport
 from stromboli.engine import Engine
-from stromboli.explain.answers import Answer, QueueAnswer
+from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.history import with_history
 from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, PodPage, PodRow, QueuePage, QueueRow
 from stromboli.explain.queues import explain_queue
@@ -34,6 +34,7 @@ from stromboli.explain.redaction import redacted
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
 from stromboli.lab.forecast import with_start
+from stromboli.lab.sizes import Gangs, starts_of
 from stromboli.simulation.changes import Texts, try_changes
 
 T = TypeVar("T")
@@ -75,6 +76,8 @@ class Source(Protocol):
     def nodes(self, resource: str, limit: int) -> Nodes: ...
 
     def explain(self, question: Question) -> Answer | QueueAnswer: ...
+
+    def starts(self, gangs: Gangs) -> Starts: ...
 
     def whatif(self, changes: Texts) -> WhatIf: ...
 
@@ -194,6 +197,11 @@ class OfService:
         with clusters.looking_for():
             return self._ask(path, QueueAnswer) if is_queue else self._ask(path, Answer)
 
+    def starts(self, gangs: Gangs) -> Starts:
+        asked = {"size": ",".join(map(str, gangs.sizes)), "queue": gangs.queue, "namespace": gangs.namespace}
+        asks = [("asks", f"{name}={amount}") for name, amount in gangs.request.items()]
+        return self._ask(f"explain/sizes?{urlencode([*asked.items(), *asks])}", Starts)
+
     def whatif(self, changes: Texts) -> WhatIf:
         return self._ask("whatif", WhatIf, body=joined(changes))
 
@@ -275,6 +283,9 @@ class Here:
         """The scheduler that a pod names which is there and not ours."""
         pods = (obj for kind, obj in self.known.loaded.objects if kind == "Pod" and obj.metadata.key == key)
         return next((pod.spec.scheduler_name or "" for pod in pods), None)
+
+    def starts(self, gangs: Gangs) -> Starts:
+        return starts_of(gangs, self._rehearsal, self.known.past())
 
     def whatif(self, changes: Texts) -> WhatIf:
         engine_of = partial(Engine, registry=self.known.engine.registry, source=", ".join(changes))

@@ -12,9 +12,14 @@ from stromboli.cli import clusters
 from stromboli.cli.completion import of_kind
 from stromboli.cli.options import Format, Namespace, Output
 from stromboli.cli.output import show
+from stromboli.cli.problems import quit_with
 from stromboli.cli.sources import Question, opened
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.explain.words import lines
+from stromboli.lab.sizes import Gangs, requested, sized
+
+#: the exit code for a command line that is not understood
+_MISTYPED = 2
 
 
 class Kind(StrEnum):
@@ -27,9 +32,13 @@ class Kind(StrEnum):
 
 @about_a_cluster
 def why(
-    kind: Annotated[Kind, typer.Argument(help="pod, job (a PodGroup) or queue.", metavar="pod|job|queue")],
-    name: Annotated[str, typer.Argument(help="Its name, or NAMESPACE/NAME.", autocompletion=of_kind)],
     which: Which,
+    kind: Annotated[
+        Kind | None, typer.Argument(help="pod, job (a PodGroup) or queue.", metavar="pod|job|queue", show_default=False)
+    ] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Its name, or NAMESPACE/NAME.", autocompletion=of_kind, show_default=False)
+    ] = None,
     namespace: Namespace = "",
     output: Format = Output.text,
     nodes: Annotated[
@@ -37,6 +46,12 @@ def why(
     ] = False,
     node: Annotated[list[str] | None, typer.Option(help="With --nodes, a node to tell of in any case.")] = None,
     try_changes: Annotated[bool, typer.Option("--try/--no-try", help="Try what would help.")] = True,
+    size: Annotated[str, typer.Option(help="When gangs of so many pods would start, such as 8,16,32.")] = "",
+    asks: Annotated[
+        list[str] | None,
+        typer.Option("--request", help="With --size, what a pod asks for, such as cpu=4; may be repeated."),
+    ] = None,
+    to_queue: Annotated[str, typer.Option("--queue", help="With --size, their queue.")] = "default",
 ) -> None:
     """Say why a pod or a job waits, or how a queue stands: the stage that blocks, who is in the way, what would help.
 
@@ -45,8 +60,20 @@ def why(
 
     With --nodes it also says what happened to a pod in order, and why it was one node and not another.
 
+    With --size it says instead what could start now, and when each of some gangs would that are submitted now.
+
     Example: stromboli why job train -n research
     """
+    if size:
+        if kind is not None:
+            raise StromboliError(f"--size: asks about gangs that are not there yet, not about a {kind}")
+        namespace = clusters.namespace_of(namespace, which.filename, which.kubeconfig, which.context)
+        starts = opened(which).starts(Gangs(sized(size), to_queue, namespace, requested(asks or [])))
+        show(starts, output, lines(starts))
+        return
+    if kind is None or name is None:
+        missing = "pod|job|queue" if kind is None else "name"
+        quit_with([f"stromboli why: missing argument '{missing}' (see stromboli why --help)"], _MISTYPED)
     if (nodes or node) and kind is not Kind.pod:
         raise StromboliError(f"--nodes: only pods are placed on nodes, not a {kind}")
     if "/" in name and kind is not Kind.queue:

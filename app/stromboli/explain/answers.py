@@ -126,6 +126,24 @@ class Start(Part, frozen=True, kw_only=True):
     unknown_count: int = 0
 
 
+class SizedStart(Part, frozen=True, kw_only=True):
+    """When a gang of a size would start that is submitted now, and nothing else."""
+
+    #: how many pods start together
+    size: int
+    start: Start
+
+
+class Starts(Part, frozen=True, kw_only=True):
+    """When gangs of some sizes would start that are submitted now."""
+
+    namespace: str
+    queue: str
+    #: what each of their pods asks for
+    request: Amounts
+    sizes: list[SizedStart]
+
+
 class Answer(Part, frozen=True, kw_only=True):
     """Why a job, or one of its pods, waits."""
 

@@ -8,11 +8,13 @@ from typing import overload
 from msgspec.structs import replace
 
 from stromboli.api.reasons import detailed
-from stromboli.explain.answers import Answer, Holding, QueueAnswer
+from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start, Starts
 
 
-def namespaces(answer: Answer | QueueAnswer) -> set[str]:
+def namespaces(answer: Answer | QueueAnswer | Starts) -> set[str]:
     """The namespaces of the jobs that an answer names beside the one it is about."""
+    if isinstance(answer, Starts):
+        return {key.partition("/")[0] for each in answer.sizes for key in each.start.unknown}
     others = [*answer.holders, *(answer.ahead if isinstance(answer, Answer) else ())]
     named = {each.namespace for each in others}
     if isinstance(answer, Answer):
@@ -33,10 +35,16 @@ def redacted(answer: QueueAnswer, readable: Collection[str] | None) -> QueueAnsw
 
 
 @overload
-def redacted(answer: Answer | QueueAnswer, readable: Collection[str] | None) -> Answer | QueueAnswer: ...
+def redacted(answer: Starts, readable: Collection[str] | None) -> Starts: ...
 
 
-def redacted(answer: Answer | QueueAnswer, readable: Collection[str] | None) -> Answer | QueueAnswer:
+@overload
+def redacted(
+    answer: Answer | QueueAnswer | Starts, readable: Collection[str] | None
+) -> Answer | QueueAnswer | Starts: ...
+
+
+def redacted(answer: Answer | QueueAnswer | Starts, readable: Collection[str] | None) -> Answer | QueueAnswer | Starts:
     """The answer without the jobs of namespaces that are not readable; amounts of queues stay.
 
     `readable` is None for a reader of everything.
@@ -48,14 +56,16 @@ def redacted(answer: Answer | QueueAnswer, readable: Collection[str] | None) -> 
     def kept(some: list[Holding]) -> list[Holding]:
         return [each for each in some if may(each.namespace)]
 
+    def seen(start: Start) -> Start:
+        return replace(start, unknown=[each for each in start.unknown if may(each.partition("/")[0])])
+
+    if isinstance(answer, Starts):
+        return replace(answer, sizes=[replace(each, start=seen(each.start)) for each in answer.sizes])
     if isinstance(answer, QueueAnswer):
         return replace(answer, holders=kept(answer.holders))
-    start = answer.start
-    if start is not None:
-        start = replace(start, unknown=[each for each in start.unknown if may(each.partition("/")[0])])
     return replace(
         answer,
-        start=start,
+        start=seen(answer.start) if answer.start is not None else None,
         detail=detailed(answer.detail, answer.passages, readable),
         passages=[],
         evictions=[

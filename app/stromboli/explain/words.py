@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from stromboli.api import duration, quantity
 from stromboli.api.resources import in_bytes, listed, told_quantity
-from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start
+from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start, Starts
 from stromboli.explain.jobs import counted
 
 _WHO = {"wait": "no one; it may resolve by itself", "user": "the user", "admin": "an administrator"}
 #: spans of time, the longest first
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+#: seconds
+_AT_ONCE = 5.0
 _ROUNDED = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
 
@@ -45,6 +47,8 @@ def expected(start: Start) -> str:
     named = [*start.unknown, *([f"{start.unknown_count - len(start.unknown)} more"] if start.unknown else [])]
     if start.unknown_count == len(start.unknown):
         named = start.unknown
+    if _is_now(start):
+        return "Expected to start now"
     if start.earliest is None:
         return f"Expected start: unknown, {start.why}{': ' + ', '.join(named) if named else ''}"
     if start.expected is None:
@@ -69,9 +73,24 @@ def _span(seconds: float) -> str:
     return f"{seconds / span:.0f} {unit}"
 
 
-def lines(answer: Answer | QueueAnswer) -> Iterator[str]:
+def lines(answer: Answer | QueueAnswer | Starts) -> Iterator[str]:
     """The answer, the cause first."""
-    yield from _queue(answer) if isinstance(answer, QueueAnswer) else _job(answer)
+    if isinstance(answer, Starts):
+        yield from _starts(answer)
+    else:
+        yield from _queue(answer) if isinstance(answer, QueueAnswer) else _job(answer)
+
+
+def _starts(answer: Starts) -> Iterator[str]:
+    yield f"Gangs of pods that ask for {listed(answer.request)} each, submitted now to queue {answer.queue}"
+    width = max(len(str(each.size)) for each in answer.sizes)
+    for each in answer.sizes:
+        yield f"  {each.size:>{width}}: {'Could start now' if _is_now(each.start) else expected(each.start)}"
+
+
+def _is_now(start: Start) -> bool:
+    """Whether a job starts in the next session or the one after it, whatever happens."""
+    return start.latest is not None and start.latest < _AT_ONCE
 
 
 def _job(answer: Answer) -> Iterator[str]:

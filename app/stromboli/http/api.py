@@ -20,7 +20,7 @@ from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
 from stromboli.engine import Engine, Successive
-from stromboli.explain.answers import Answer, QueueAnswer
+from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
 from stromboli.explain.past_runs import PastRuns
@@ -34,6 +34,7 @@ from stromboli.http.origin import demand_media_type, on_loopback
 from stromboli.http.schema import answers, file
 from stromboli.http.turns import Turns, while_asked
 from stromboli.lab.forecast import with_start
+from stromboli.lab.sizes import Gangs, requested, sized, starts_of
 from stromboli.live.access import User
 from stromboli.live.client import CONNECTION_ERRORS, ApiError
 from stromboli.live.service import Service
@@ -266,6 +267,27 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
 
         return await _answer(await questions.ask_session(who, question, last=last), who)
 
+    @router.get("/explain/sizes", responses=answers(Starts, 400, 401, 403, 429, 503))
+    async def explain_sizes(
+        request: Request,
+        size: str,
+        queue: str = "default",
+        namespace: str = "default",
+        asks: Annotated[list[str] | None, Query()] = None,
+    ) -> Response:
+        """When gangs of some sizes would start that are submitted now, each without the others. Needs `get` on queues.
+
+        `size` is such as `8,16,32`; each pod asks for `asks`, such as `cpu=4,memory=8Gi`, by default for one card.
+        """
+        who = await caller(request, reviews)
+        await who.demand("get", GROUP, "queues")
+        try:
+            gangs = Gangs(sized(size), queue, namespace, requested(asks or ()))
+            found = await changes.ask(who, lambda rehearsal: starts_of(gangs, rehearsal, changes.past))
+        except StromboliError as error:
+            raise HTTPException(400, str(error)) from None
+        return await _answer(found, who)
+
     @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 415, 429, 503), openapi_extra=_CHANGE)
     async def whatif(request: Request) -> Response:
         """What would happen after the change in the body; nothing is written. Needs `list` on all pods."""
@@ -340,7 +362,7 @@ async def _explain(
     return await _answer(found, who)
 
 
-async def _answer(found: Answer | QueueAnswer | str, who: Caller) -> Response:
+async def _answer(found: Answer | QueueAnswer | Starts | str, who: Caller) -> Response:
     """The answer without parts that the caller may not read. Raises HTTPException for words on what is not there."""
     if isinstance(found, str):
         raise HTTPException(404, found)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,6 +50,7 @@ _GRACE = 30.0
 _MOST_NAMED = 5
 #: before it is known of a kind: the parts of a declared time that the quantiles 0, 0.5 and 1 need
 _PARTS = (0.5, 1.0, 1.1)
+_UNKNOWN = "nothing says how long some jobs run that hold what it needs"
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _GONE = frozenset((int(PodState.Succeeded), int(PodState.Failed)))
 
@@ -194,7 +195,7 @@ class Forecast:
         if not outcomes:
             return replace(said, why="running the queue forward takes too long")
         if not reached:
-            return replace(said, why=self._why_never(job, outcomes[0], unknown))
+            return self._never(said, job, outcomes[0])
         middle, last = starts[len(starts) // 2], starts[-1]
         return replace(
             said,
@@ -203,18 +204,17 @@ class Forecast:
             latest=last if math.isfinite(last) else None,
         )
 
-    def _why_never(self, job: str, first: Outcome, unknown: Collection[str]) -> str:
+    def _never(self, said: Start, job: str, first: Outcome) -> Start:
+        """Why a job did not start in any of the runs."""
         if first.cut or first.until > _HORIZON:
-            return f"not within the next {lasting(first.until)}, for which the queue was run forward"
-        if not unknown:
-            return "it would not start even if all that runs were over"
+            why = f"not within the next {lasting(first.until)}, for which the queue was run forward"
+            return replace(said, why=why)
         try:
-            over = self._run(0, [job], unknown=0.0)
+            if said.unknown and math.isfinite(self._run(0, [job], unknown=0.0).after[0]):
+                return replace(said, why=_UNKNOWN)
         except (TooMuchWorkError, TooManyStepsError):
-            return "nothing says how long some jobs run that hold what it needs"
-        if math.isinf(over.after[0]):
-            return "it would not start even if all that runs were over"
-        return "nothing says how long some jobs run that hold what it needs"
+            return replace(said, why=_UNKNOWN)
+        return replace(said, why="it would not start even if all that runs were over", unknown=[], unknown_count=0)
 
     # -- what is known of the jobs ---------------------------------------------------------------------------------
 

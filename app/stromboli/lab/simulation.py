@@ -44,10 +44,7 @@ class Settings:
 def simulate(workload: Workload, cluster: Cluster, engine: Engine, settings: Settings | None = None) -> Results:
     """Run all jobs of a workload; those that are left when nothing more can happen never ended."""
     settings = settings or Settings()
-    state = ClusterState((SCHEDULER,), reads=engine.registry.reads)
-    submitted = Submission(workload)
-    queues = [("Queue", open_queue(name)) for name in workload.queues if name not in queue_names(cluster)]
-    feed(state, [*cluster.objects, *queues, *(("PriorityClass", each) for each in submitted.priority_classes())])
+    state, submitted = begun(workload, cluster, engine)
     rows = {submitted.key(job): job for job in range(len(workload))}
     recorder = Recorder(workload, rows, state, BEGIN, settings.every)
     environment = Environment(admitted=Admitted(), churn=Churn())
@@ -56,6 +53,15 @@ def simulate(workload: Workload, cluster: Cluster, engine: Engine, settings: Set
     with _rare_collections():
         timeline.go(submitted.arrivals(), changes)
     return Results.of(workload, recorder, timeline.sessions)
+
+
+def begun(workload: Workload, cluster: Cluster, engine: Engine) -> tuple[ClusterState, Submission]:
+    """A cluster before the first job arrives, and what makes the objects of the jobs."""
+    state = ClusterState((SCHEDULER,), reads=engine.registry.reads)
+    submitted = Submission(workload)
+    queues = [("Queue", open_queue(name)) for name in workload.queues if name not in queue_names(cluster)]
+    feed(state, [*cluster.objects, *queues, *(("PriorityClass", each) for each in submitted.priority_classes())])
+    return state, submitted
 
 
 @contextmanager

@@ -132,6 +132,11 @@ class Timeline:
         #: how many of the last ones neither bound nor evicted a pod
         self._in_vain = 0
 
+    @property
+    def environment(self) -> Environment:
+        """What the next session is told."""
+        return self._sessions.environment
+
     def running(self, job: str, run: Run) -> None:
         """Tell of a job that the state has already, with its pods."""
         self.runs[job] = run

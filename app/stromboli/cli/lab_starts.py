@@ -1,0 +1,60 @@
+"""`stromboli lab starts`: how good expected starts are on a workload."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from stromboli.cli.lab import LabPolicy, Log, Nodes, Period, PerPod, QueueBy, Queues, RunTime, in_unit, seconds
+from stromboli.cli.options import AsJson, Compatible, PluginsDir
+from stromboli.cli.policies import engine_by
+from stromboli.cli.problems import quit_with
+from stromboli.discovery import discover
+from stromboli.lab.cluster import read_cluster
+from stromboli.lab.readers.named import Reading, read_workload
+from stromboli.lab.starts import Quality, foretold
+
+
+def starts(
+    workload: Log,
+    nodes: Nodes,
+    policy: LabPolicy = None,
+    compatibility: Compatible = None,
+    plugins_dir: PluginsDir = None,
+    period: Period = 60.0,
+    queue_by: Queues = QueueBy.user,
+    per_pod: PerPod = 32,
+    run_time: RunTime = None,
+    every: Annotated[int, typer.Option(min=1, help="Ask of one in so many jobs that wait.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Measure on a workload how good the starts are that `stromboli why job` expects.
+
+    Jobs that find no place at once are asked about when they have arrived, and what is told is compared with when they
+    start. What is known of run times is what jobs declare, and what others took that are over by then.
+
+    Example: stromboli lab starts workload.swf --nodes '32*cpu=32,memory=256Gi'
+    """
+    registry = discover(plugins_dir)
+    engine = engine_by(policy, registry, compatibility)
+    reading = Reading(queue_by.value, per_pod, seconds(run_time))
+    jobs = read_workload(workload, reading, sys.stdin.buffer, registry)
+    cluster = read_cluster(nodes, sys.stdin.buffer)
+    problems = [*jobs.problems, *cluster.problems]
+    if not len(jobs):
+        quit_with([*problems, f"{workload}: has no jobs"])
+    found = Quality.of(foretold(jobs, cluster, engine, period=period, every=every), period)
+    if as_json:
+        print(json.dumps({name: value if math.isfinite(value) else None for name, value in asdict(found).items()}))
+    else:
+        print(f"{found.asked:,} jobs that waited were asked about, and a start was told of {found.told:,}")
+        print(f"{found.within:.0%} of these started within the range, half of which are {in_unit(found.width)} wide")
+        print(f"error: {in_unit(found.error)} in the median, {in_unit(found.error_p90)} at 90 %")
+        print(f"they waited {in_unit(found.waited)} in the median")
+    for problem in problems:
+        print(problem, file=sys.stderr)
