@@ -152,6 +152,18 @@ async def test_nodes_come_in_columns_with_the_pods_of_a_job(service: Service) ->
     assert (said["names"], said["allocatable"], said["used"], said["pods"]) == (["n0", "n1"], [4, 4], [3, 0], [2, 0])
     assert (said["ofJob"], said["cordoned"]) == ([2, 0], [1])
     assert (await told(service, "/nodes?name=n1"))["names"] == ["n1"]
+    assert (said["freeCards"], said["fragments"]) == ([], [])
+
+
+async def test_nodes_tell_what_of_their_free_cards_a_typical_pod_cannot_use() -> None:
+    cards = {"nvidia.com/gpu": "4"}
+    known = state(
+        *(queue("default"), node("a", resources=cards), node("b", resources=cards), node("c")),
+        *(pod_group("runs"), pod("runs-0", "runs", node="a", resources={"nvidia.com/gpu": "1"})),
+        *(pod_group("waits"), pod("waits-0", "waits", resources={"nvidia.com/gpu": "4"}, nodeSelector={"no": "node"})),
+    )
+    said = await told(Service(known), "/nodes")
+    assert (said["names"], said["freeCards"], said["fragments"]) == (["a", "b", "c"], [3, 4, 0], [1.5, 0, 0])
 
 
 async def test_shares_and_sessions_are_remembered() -> None:

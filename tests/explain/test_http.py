@@ -12,7 +12,8 @@ from stromboli.explain.rehearsal import AbandonedError, Rehearsal, TooManyStepsE
 from stromboli.framework.cluster.environment import OFFLINE, Environment
 from stromboli.framework.diagnosis.pod_trace import PodTrace
 from stromboli.framework.session.session import Session
-from stromboli.http.api import LiveCluster, Source, api_routes
+from stromboli.http.api import api_routes
+from stromboli.http.cluster import LiveCluster, Source
 from stromboli.live.access import User
 from stromboli.simulation.scripted_extender import ScriptedExtender
 from stromboli.state.cluster import ClusterState

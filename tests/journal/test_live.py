@@ -14,7 +14,8 @@ from stromboli.engine import Engine
 from stromboli.extender import Standing
 from stromboli.framework.cluster.churn import Churn
 from stromboli.framework.cluster.environment import Environment
-from stromboli.http.api import LiveCluster, api_routes
+from stromboli.http.api import api_routes
+from stromboli.http.cluster import LiveCluster
 from stromboli.http.server import Probes, make_app
 from stromboli.journal import Folder, Journal, RecordedSessions, Tape, read, replay, segments
 from stromboli.live import Service, Settings

@@ -194,6 +194,20 @@ def test_pending_pods_are_counted_by_reason() -> None:
     assert value(samples, "volcano_queue_pod_group_running_count", queue_name="default") == 0
 
 
+def test_fragmentation_of_cards_is_what_a_typical_pod_cannot_use() -> None:
+    metrics, cards = Metrics(), {"nvidia.com/gpu": "4"}
+    running = builders.pod("runs-0", "runs", node="a", resources={"nvidia.com/gpu": "1"})
+    waiting = builders.pod("waits-0", "waits", resources={"nvidia.com/gpu": "4"}, nodeSelector={"no": "node"})
+    groups = [builders.pod_group("runs"), builders.pod_group("waits")]
+    tick(
+        metrics,
+        builders.state(builders.queue("default"), builders.node("a", resources=cards), groups, running, waiting),
+    )
+    samples = scrape(metrics)
+    assert value(samples, "stromboli_free_cards", resource="nvidia.com/gpu") == 3
+    assert value(samples, "stromboli_fragmented_cards", resource="nvidia.com/gpu") == 1.5
+
+
 def test_latencies_have_volcanos_names_labels_and_buckets() -> None:
     metrics, state = Metrics(), cluster()
     created = state.snapshot().pod_groups[0]

@@ -31,7 +31,8 @@ from stromboli.framework.reasons import error_told
 from stromboli.framework.registry import Registry
 from stromboli.framework.runtime.failures import summaries
 from stromboli.framework.session.session import Session
-from stromboli.http.api import LiveCluster, api_routes
+from stromboli.http.api import api_routes
+from stromboli.http.cluster import LiveCluster
 from stromboli.http.extender import LiveSessions
 from stromboli.http.server import Probes, make_app, serve
 from stromboli.http.server import listen as open_socket
@@ -307,9 +308,8 @@ def _recorded(
     folder = Folder(settings.journal_dir, settings.journal_disk) if settings.journal_dir else None
     state = ClusterState(settings.scheduler_names, settings.extender_scheduler_names, engine.registry.reads)
     tape = Tape(state)
-    journal = Journal(
-        tape, settings.journal_memory, folder, lambda error: log.recurring("journal not written", error, traced=True)
-    )
+    told = partial(log.recurring, "journal not written", traced=True)
+    journal = Journal(tape, settings.journal_memory, folder, told)
     return journal, state, RecordedSessions(journal, tape, engine, environment)
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask
+from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector
 from stromboli.explain.jobs import places_of
 from stromboli.explain.overview import NodePage, Nodes
 from stromboli.framework.session.session import Session
+from stromboli.plugins.fgd.fragmentation import fragments
 
 
 def in_units(column: int, amount: float) -> float:
@@ -35,6 +36,7 @@ def columns(
     found = [at for at, each in enumerate(names) if name in each and (only is None or only[at])]
     rows = np.array(found[offset : offset + limit], np.intp)
     of_job = None if pods is None else _per_node(session, pods)
+    kinds = list(fragments(session.view))
     return Nodes(
         total=len(found),
         offset=offset,
@@ -45,6 +47,8 @@ def columns(
         used=[in_units(column, each) for each in nodes.used[column][rows].tolist()],
         pods=np.rint(nodes.used[PODS][rows]).astype(int).tolist(),
         of_job=[] if of_job is None else of_job[rows].tolist(),
+        free_cards=[] if not kinds else _rounded(sum(each.free[rows] for each in kinds)),
+        fragments=[] if not kinds else _rounded(sum(each.fragments[rows] for each in kinds)),
         cordoned=np.flatnonzero(nodes.facts.unschedulable[rows]).tolist(),
     )
 
@@ -73,6 +77,11 @@ def node(session: Session, name: str) -> NodePage | None:
         allocatable={each: in_units(column, float(nodes.allocatable[column, row])) for column, each in has},
         used={each: in_units(column, float(nodes.used[column, row])) for column, each in has},
     )
+
+
+def _rounded(cards: Vector | int) -> list[float]:
+    found: list[float] = np.round(cards, 3).tolist()
+    return found
 
 
 def _per_node(session: Session, rows: Iterable[int]) -> np.ndarray:

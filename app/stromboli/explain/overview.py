@@ -178,6 +178,9 @@ class Nodes(Page, frozen=True, kw_only=True):
     #: pods on them, and those of the job that was asked about
     pods: list[int]
     of_job: list[int] = field(default_factory=list)
+    #: the cards that no pod holds, and how much of these a typical pod cannot use; empty where no node has cards
+    free_cards: list[float] = field(default_factory=list)
+    fragments: list[float] = field(default_factory=list)
     #: those that take no new pods, by their place in these lists
     cordoned: list[int] = field(default_factory=list)
 

@@ -7,9 +7,8 @@ answers are limited to what the user may read.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Protocol, TypeVar
 
@@ -19,7 +18,6 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
-from stromboli.engine import Engine, Successive
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
@@ -30,6 +28,7 @@ from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
 from stromboli.framework.session.session import Session
+from stromboli.http.cluster import Source
 from stromboli.http.origin import demand_media_type, on_loopback
 from stromboli.http.schema import answers, file
 from stromboli.http.turns import Turns, while_asked
@@ -37,7 +36,6 @@ from stromboli.lab.forecast import with_start
 from stromboli.lab.sizes import Gangs, requested, sized, starts_of
 from stromboli.live.access import User
 from stromboli.live.client import CONNECTION_ERRORS, ApiError
-from stromboli.live.service import Service
 from stromboli.simulation.changes import try_changes
 
 T = TypeVar("T")
@@ -46,10 +44,6 @@ T = TypeVar("T")
 GROUP = SCHEDULING.partition("/")[0]
 #: limit on the size of a change in bytes
 _LARGEST_CHANGE = 4 << 20
-#: limit on the work for one answer, about in nodes looked at: half a minute to a minute
-_MOST_STEPS = 400_000_000
-#: the part of the time that a request may take after which nothing more is tried
-_LATE = 0.7
 #: reasons of a missing object, and its kind
 _NOT_THERE = {"QueueNotFound": "Queue", "PodGroupNotFound": "PodGroup"}
 _CHANGE = {
@@ -59,67 +53,6 @@ _CHANGE = {
         "content": {kind: {"schema": {"type": "string"}} for kind in ("application/yaml", "application/json")},
     }
 }
-
-
-class Source(Protocol):
-    """The source of answers."""
-
-    def rehearsal(self) -> Rehearsal | None:
-        """A fork of the current state; None until it is known. Called in the event loop."""
-
-    def last(self) -> Session | None:
-        """The last session of this service, None if this replica runs none."""
-
-    def unreadable(self, kind: str, key: str) -> str:
-        """Why an existing object was set aside; empty if it was not."""
-
-    def unserved(self, key: str) -> str:
-        """Why a pod is not known; empty unless it waits for a scheduler that is not served here."""
-
-    def engine(self, policy: str) -> Engine:
-        """An engine for a policy. Raises PolicyError."""
-
-    @property
-    def past(self) -> PastRuns:
-        """For how long jobs ran that are over."""
-
-
-class LiveCluster:
-    """The current state of the service."""
-
-    def __init__(
-        self,
-        service: Service,
-        sessions: Successive,
-        engine: Callable[[str], Engine],
-        last: Callable[[], Session | None],
-    ) -> None:
-        self._service = service
-        self.past = service.past
-        self._sessions = sessions
-        self.engine = engine
-        self.last = last
-
-    def unreadable(self, kind: str, key: str) -> str:
-        """Why an existing object was set aside."""
-        return self._service.mirror.unreadable(kind, key)
-
-    def unserved(self, key: str) -> str:
-        """Why a pod of another scheduler waits."""
-        return self._service.unserved(key)
-
-    def rehearsal(self) -> Rehearsal | None:
-        """A fork of the state, with the input of the next session."""
-        if not self._service.ready:
-            return None
-        sessions = self._sessions
-        told = replace(sessions.environment, node_usage=sessions.node_usage, queue_usage=sessions.queue_usage)
-        # On a busy machine steps take longer, and what was found is worth more than no answer.
-        until = time.monotonic() + _LATE * self._service.settings.http_timeout
-        state, now = self._service.state.fork(), time.time()
-        return Rehearsal(
-            sessions.engine, state, told, now, most_steps=_MOST_STEPS, late=lambda: time.monotonic() > until
-        )
 
 
 class Reviews(Protocol):

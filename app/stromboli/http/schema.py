@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from stromboli.api.version import version
-from stromboli.explain.answers import Answer, QueueAnswer
+from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.overview import (
     Freshness,
     JobPage,
@@ -29,7 +29,7 @@ from stromboli.explain.whatif import WhatIf
 
 #: structs that are JSON responses
 ANSWERS = (
-    *(Answer, QueueAnswer, WhatIf),
+    *(Answer, QueueAnswer, Starts, WhatIf),
     *(Overview, QueuePage, JobPage, PodPage, Nodes, NodePage, Shares, Sessions, SessionPage, Story),
     *(PolicyInForce, Freshness),
 )

@@ -245,6 +245,14 @@ class Sessions:
     )
     NODES = _gauge("stromboli_nodes", "Nodes in the session.")
     QUEUES = _gauge("stromboli_queues", "Queues in the session.")
+    FREE_CARDS = _gauge(
+        "stromboli_free_cards", "Cards of nodes that no pod holds, parts of shared ones included.", "resource"
+    )
+    FRAGMENTED_CARDS = _gauge(
+        "stromboli_fragmented_cards",
+        "How much of these a typical pod cannot use: the fragmentation that the plugin fgd keeps low.",
+        "resource",
+    )
     CYCLE = _histogram("volcano_e2e_scheduling_latency_milliseconds", "Duration of a session.", buckets=_CYCLE)
     OPEN = _histogram(
         "volcano_open_session_duration_milliseconds", "Duration of a session before its first action.", buckets=_CYCLE

@@ -27,6 +27,7 @@ from stromboli.framework.diagnosis.explain import waiting
 from stromboli.framework.plugin.report import QueueGauges
 from stromboli.framework.session.session import Session
 from stromboli.metrics.definitions import Decisions, Jobs, Queues, Service, Sessions
+from stromboli.plugins.fgd.fragmentation import fragments
 from stromboli.policy.model import Policy
 
 #: Volcano's value of unlimited amounts
@@ -157,6 +158,9 @@ def _cluster(session: Session) -> Iterator[Metric]:
     phases = Counter(job.phase or PodGroupPhase.Pending for job in session.view.jobs.values())
     yield Sessions.NODES.family([([], len(session.view.nodes))])
     yield Sessions.QUEUES.family([([], len(session.view.queues))])
+    kinds = list(fragments(session.view))
+    yield Sessions.FREE_CARDS.family(([each.resource], float(each.free.sum())) for each in kinds)
+    yield Sessions.FRAGMENTED_CARDS.family(([each.resource], float(each.fragments.sum())) for each in kinds)
     yield Jobs.PHASES.family(([phase], phases[phase]) for phase in PodGroupPhase)
     yield Jobs.PODS.family(([state.name], states[state]) for state in PodState)
     yield Jobs.ASSUMED.family([([], states[PodState.Binding])])

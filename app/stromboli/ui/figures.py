@@ -156,13 +156,15 @@ def node_map(nodes: Nodes) -> Map:
 
 
 def in_order(nodes: Nodes, sort: str) -> list[int]:
-    """The places of nodes in its columns, sorted by name, held, free or pods; by default as they came."""
+    """The places of nodes in its columns, sorted by name, held, free, pods or fragments; by default as they came."""
     keys: dict[str, Callable[[int], tuple[float, str]]] = {
         "name": lambda at: (0, nodes.names[at]),
         "held": lambda at: (-nodes.used[at] / (nodes.allocatable[at] or math.inf), nodes.names[at]),
         "free": lambda at: (nodes.used[at] - nodes.allocatable[at], nodes.names[at]),
         "pods": lambda at: (-nodes.pods[at], nodes.names[at]),
     }
+    if nodes.fragments:
+        keys["fragments"] = lambda at: (-nodes.fragments[at], nodes.names[at])
     rows = range(len(nodes.names))
     return sorted(rows, key=keys[sort]) if sort in keys else list(rows)
 

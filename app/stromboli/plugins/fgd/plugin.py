@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -10,7 +9,6 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, Mask, Rows, Vector
 from stromboli.devices.cards import Cards, Choice, Plan, Slice, enough
 from stromboli.devices.holdings import Holdings
@@ -23,12 +21,10 @@ from stromboli.framework.plugin.operation import Operation
 from stromboli.plugins.fgd import scores
 from stromboli.plugins.fgd.scores import Score
 from stromboli.plugins.fgd.stock import CARD, Stock, Wanted, wanted
-from stromboli.plugins.fgd.typical import Worth, typical_pods
-from stromboli.state.pods import PodRecord, PodTable
+from stromboli.plugins.fgd.typical import Worth, pods_seen, typical_pods
+from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
-#: states of pods that count as usual
-_SEEN = tuple(state for state in PodState if state not in (PodState.Succeeded, PodState.Failed, PodState.Unknown))
 _BY_STOCK: Mapping[str, Callable[[Stock], Score]] = {
     "bestfit": scores.BestFit,
     "packing": scores.GpuPacking,
@@ -155,19 +151,8 @@ class Fgd(Plugin):
     @cached_property
     def _worth(self) -> Worth:
         stock, given = self._stock, self.arguments.typical
-        typical = typical_pods({each.asked: each.weight for each in given} or self._seen())
+        typical = typical_pods({each.asked: each.weight for each in given} or pods_seen(self._view, self._asked))
         return Worth(typical, stock.kinds, stock.there.shape[1])
-
-    def _seen(self) -> Mapping[Wanted, int]:
-        """How many pods that wait or run ask for what."""
-        pods = self._view.pods
-        there = np.isin(pods.state, _SEEN) & (pods.job != PodTable.FREE)
-        first = dict(zip(pods.pod_class[there].tolist(), np.flatnonzero(there).tolist(), strict=True))
-        counts = np.bincount(pods.pod_class[there], minlength=1)
-        found: Counter[Wanted] = Counter()
-        for number, row in sorted(first.items()):
-            found[self._asked(self._view.record(row))] += int(counts[number])
-        return found
 
     def _asked(self, pod: PodRecord) -> Wanted:
         found = self._asks.get(pod.pod_class.id)

@@ -13,15 +13,34 @@ which is looked up in tables by the kind of the node's cards, the CPU that is le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Matrix, Rows, Vector
+from stromboli.framework.cluster.view import View
 from stromboli.plugins.fgd.stock import CARD, Kind, Wanted
+from stromboli.state.pods import PodRecord, PodTable
+
+#: states of pods that count as usual
+_SEEN = tuple(state for state in PodState if state not in (PodState.Succeeded, PodState.Failed, PodState.Unknown))
 
 #: the most common pods that make up this part of all are typical, so many kinds at most
 _TYPICAL, _MOST = 0.95, 256
+
+
+def pods_seen(view: View, asked: Callable[[PodRecord], Wanted]) -> Mapping[Wanted, int]:
+    """How many pods that wait or run ask for what; pods of a class ask for the same."""
+    pods = view.pods
+    there = np.isin(pods.state, _SEEN) & (pods.job != PodTable.FREE)
+    first = dict(zip(pods.pod_class[there].tolist(), np.flatnonzero(there).tolist(), strict=True))
+    counts = np.bincount(pods.pod_class[there], minlength=1)
+    found: Counter[Wanted] = Counter()
+    for number, row in sorted(first.items()):
+        found[asked(view.record(row))] += int(counts[number])
+    return found
 
 
 def typical_pods(counts: Mapping[Wanted, int]) -> Mapping[Wanted, int]:
