@@ -107,6 +107,25 @@ def test_prometheus_reads_all_of_it(tmp_path: Path) -> None:
     promtool("check", "rules", ALERTS, tmp_path / "dashboard.yaml")
 
 
+def test_prometheus_scrapes_what_the_chart_serves(repository: Path, tmp_path: Path) -> None:
+    config = yaml.safe_load((repository / "deploy/prometheus.yaml").read_text())
+    (keep,) = [each for each in config["scrape_configs"][0]["relabel_configs"] if each.get("action") == "keep"]
+    found = yaml.safe_load_all((repository / "deploy/kustomize/stromboli.yaml").read_text())
+    services = [each for each in found if each and each["kind"] == "Service"]
+    kept = [
+        each["metadata"]["name"]
+        for each in services
+        if f"{each['metadata']['labels']['app.kubernetes.io/name']};{each['spec']['ports'][0]['name']}" == keep["regex"]
+    ]
+    assert kept == ["stromboli"]
+    (rules,) = config["rule_files"]
+    assert repository / rules == ALERTS
+    # A promtool of Debian knows no Kubernetes.
+    assert config["scrape_configs"][0].pop("kubernetes_sd_configs") == [{"role": "endpointslice"}]
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump({**config, "rule_files": [str(ALERTS)]}))
+    promtool("check", "config", tmp_path / "prometheus.yaml")
+
+
 WELL = {
     "stromboli_leading": "1+0x60",
     'stromboli_sessions_total{result="completed"}': "0+60x60",

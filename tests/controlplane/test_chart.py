@@ -115,6 +115,17 @@ def test_logs_and_spans_are_as_the_values_say(helm: Helm) -> None:
     assert {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": endpoint} in container["env"]
 
 
+def test_replicas_are_spread_and_have_more_environment(helm: Helm) -> None:
+    spread = "topologySpreadConstraints[{}]"
+    values = [f"{spread.format(at)}.topologyKey={key}" for at, key in enumerate(("zone", "host"))]
+    values += [f"{spread.format(1)}.labelSelector.matchLabels.app=other", "extraEnv[0].name=A", "extraEnv[0].value=b"]
+    spec = rendered(helm, *values)["Deployment"]["spec"]
+    by_zone, by_host = spec["template"]["spec"]["topologySpreadConstraints"]
+    assert by_zone == {"topologyKey": "zone", "labelSelector": {"matchLabels": spec["selector"]["matchLabels"]}}
+    assert by_host == {"topologyKey": "host", "labelSelector": {"matchLabels": {"app": "other"}}}
+    assert {"name": "A", "value": "b"} in spec["template"]["spec"]["containers"][0]["env"]
+
+
 def test_a_folder_of_plugins_is_filled_before_the_service_starts(helm: Helm) -> None:
     container = {"name": "plugins", "image": "example.com/plugins:1"}
     values = {
@@ -573,8 +584,12 @@ VALUE_SETS = (
         *("topologySpreadConstraints[0].maxSkew=1", "topologySpreadConstraints[0].topologyKey=zone"),
         *("topologySpreadConstraints[0].whenUnsatisfiable=ScheduleAnyway", "replicas=2", "priorityClassName=high"),
         *("extraVolumes[0].name=plugins", "extraVolumes[0].emptyDir.medium=Memory", "nodeSelector.disk=ssd"),
-        *("extraVolumeMounts[0].name=plugins", "extraVolumeMounts[0].mountPath=/plugins", "env[0].name=A"),
-        *("env[0].value=b", "extraInitContainers[0].name=fill", "extraInitContainers[0].image=example.com/plugins:1"),
+        *("extraVolumeMounts[0].name=plugins", "extraVolumeMounts[0].mountPath=/plugins", "extraEnv[0].name=A"),
+        *(
+            "extraEnv[0].value=b",
+            "extraInitContainers[0].name=fill",
+            "extraInitContainers[0].image=example.com/plugins:1",
+        ),
         "extraArgs={--plugins-dir=/plugins}",
     ),
     ("rbac.aggregate=false", "serviceAccount.create=false", "priorityClassName=", "journal.existingClaim=x"),

@@ -278,6 +278,34 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
     assert audit.used() | ASKED_BESIDE == set(RIGHTS)
 
 
+@pytest.mark.parametrize(("serves", "side_by_side"), [("batch", True), ("stromboli", False)])
+def test_a_second_release_leads_beside_the_first_or_takes_turns_with_it(
+    release: World, helm: Helm, start: Start, tmp_path: Path, serves: str, side_by_side: bool
+) -> None:
+    """By the scheduler names that they serve: they share a lease, or each has its own."""
+    release.nodes(2, cpu="4")
+    sets = ("--set", f"schedulerName={serves}", "--set", "extenderSchedulerNames=null")
+    done = helm("install", "second", "charts/stromboli", "--no-hooks", *sets)
+    assert done.returncode == 0, done.stderr
+    try:
+        first, second = (
+            start(
+                *deployed(release, tmp_path, name),
+                kubeconfig=release.cluster.service_account_kubeconfig(NAMESPACE, name),
+            )
+            for name in ("stromboli", "second-stromboli")
+        )
+        assert [each.metric("stromboli_leading") for each in (first, second)] == [1, float(side_by_side)]
+        for name in {"stromboli", serves}:
+            release.group(name, 2)
+            release.pods([pod(f"{name}-{number}", name, scheduler=name) for number in range(2)])
+        eventually(lambda: release.bound() == dict.fromkeys({"stromboli", serves}, 2))
+        assert first.end() == 0
+        eventually(lambda: second.metric("stromboli_leading") == 1)
+    finally:
+        assert helm("uninstall", "second", "--wait").returncode == 0
+
+
 def test_the_test_of_a_release_starts_a_gang(release: World, helm: Helm, start: Start, tmp_path: Path) -> None:
     release.nodes(2, cpu="1")
     assert helm("test", "stromboli", "--timeout", "1s").returncode != 0, "nobody is there to place it"
@@ -425,13 +453,13 @@ def definition(group: str, version: str, plural: str) -> Object:
     }
 
 
-def deployed(world: World, directory: Path) -> list[str]:
+def deployed(world: World, directory: Path, name: str = "stromboli") -> list[str]:
     """The arguments that the Deployment gives to `run`, with its policy as a file; tests listen elsewhere."""
-    deployment = world.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/stromboli")
+    deployment = world.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}")
     container: Object = deployment["spec"]["template"]["spec"]["containers"][0]
     command, *arguments = container["args"]
     assert command == "run"
-    config = world.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/stromboli")["data"]
+    config = world.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")["data"]
     at = arguments.index("--policy") + 1
     policy = directory / Path(arguments[at]).name
     policy.write_text(config[policy.name])

@@ -6,6 +6,7 @@ by the tests as those controllers label and own them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from tests.controlplane.cluster import Cluster, eventually
 from tests.controlplane.projects import released
 from tests.e2e.audit import Audit
-from tests.e2e.conftest import Start
+from tests.e2e.conftest import Kubectl, Start
 from tests.e2e.service import Service
 from tests.e2e.world import Object, World, define, pod
 
@@ -136,3 +137,20 @@ def test_a_gang_of_kubernetes_starts_whole_and_says_so(gated: World, tmp_path: P
         assert gated.groups() == []
     finally:
         service.end()
+
+
+def test_the_examples_of_each_kind_run(
+    world: World, start: Start, kubectl: Kubectl, repository: Path, tmp_path: Path
+) -> None:
+    world.nodes(2, cpu="4")
+    start()
+    # The queue web lets in the namespace default, and nobody else.
+    queues, text = tmp_path / "queues.yaml", (repository / "deploy/examples/queues.yaml").read_text()
+    queues.write_text(text.replace(" default\n", f" {world.namespace}\n"))
+    kubectl("create", "--validate=strict", "-f", str(queues))
+    kubectl("create", "--validate=strict", "-f", str(repository / "deploy/examples/jobs.yaml"))
+    kubectl("create", "job", "tonight", "--from=cronjob/nightly")
+    sizes = {"train": 3, "tonight": 2, "elastic": 4, "server": 2, "store": 2, "alone": 1}
+    eventually(lambda: Counter(name.split("-")[0] for name in world.placed()) == sizes, 60)
+    wanted = {"research", "serving"}
+    assert {group["spec"]["queue"] for group in world.groups()} == wanted
