@@ -70,8 +70,8 @@ class Source(Protocol):
     def unreadable(self, kind: str, key: str) -> str:
         """Why an existing object was set aside; empty if it was not."""
 
-    def unserved(self, key: str) -> str:
-        """Why a pod is not known; empty unless it waits for a scheduler that is not served here."""
+    def absent(self, kind: str, key: str) -> str:
+        """Why a pod or a job is not known: its scheduler is not served here, or it is suspended; empty for others."""
 
     def engine(self, policy: str) -> Engine:
         """An engine for a policy. Raises PolicyError."""
@@ -96,9 +96,9 @@ class LiveCluster:
         """Why an existing object was set aside."""
         return self._service.mirror.unreadable(kind, key)
 
-    def unserved(self, key: str) -> str:
-        """Why a pod of another scheduler waits."""
-        return self._service.unserved(key)
+    def absent(self, kind: str, key: str) -> str:
+        """Why a pod or a job is not known."""
+        return self._service.absent(kind, key)
 
     def rehearsal(self) -> Rehearsal | None:
         """A fork of the state, with the input of the next session."""
@@ -186,9 +186,9 @@ class Questions:
         problem = self._source.unreadable(kind, key)
         return f"{kind} {key} exists, but could not be read: {problem}" if problem else ""
 
-    def unserved(self, key: str) -> str:
-        """Why a pod of another scheduler waits; empty for others."""
-        return self._source.unserved(key)
+    def absent(self, kind: str, key: str) -> str:
+        """Why a pod of another scheduler, or a job that is suspended, is not known; empty for others."""
+        return self._source.absent(kind, key)
 
     def _session(self, rehearsal: Rehearsal) -> tuple[Session, Rehearsal | None]:
         """A session; if it would need an HTTP extender, the last session that asked it, on which nothing can be
@@ -303,8 +303,7 @@ async def _explain(
     await who.demand("get", "", "pods", namespace)
 
     missing = questions.unreadable("Pod" if kind == "pod" else "PodGroup", key)
-    if kind == "pod":
-        missing = missing or questions.unserved(key)
+    missing = missing or questions.absent(kind, key)
 
     def question(session: Session, rehearsal: Rehearsal | None) -> Answer | str:
         found = explained(session, kind, key, rehearsal if remedies else None)
