@@ -35,7 +35,7 @@ class Offline:
         #: problems of objects that are set aside, by kind and key
         self.aside: dict[tuple[str, str], str] = {}
 
-    def unserved(self, key: str) -> str:
+    def absent(self, kind: str, key: str) -> str:
         return ""
 
     def unreadable(self, kind: str, key: str) -> str:

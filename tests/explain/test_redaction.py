@@ -152,7 +152,7 @@ class Service:
         self._session = result.session
         self.history.session(result.session, NOON, 0.5)
 
-    def unserved(self, key: str) -> str:
+    def absent(self, kind: str, key: str) -> str:
         return ""
 
     def unreadable(self, kind: str, key: str) -> str:

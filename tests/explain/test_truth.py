@@ -301,7 +301,7 @@ def test_who_has_waited_long_gets_what_was_found_so_far() -> None:
 
 
 def test_an_answer_on_a_large_cluster_says_that_not_all_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stromboli.explain.remedies.case._MOST_STEPS", 1)
+    monkeypatch.setattr("stromboli.explain.remedies.case.MOST_STEPS", 1)
     runs = [pod_group("runs", phase="Running"), pod("runs-0", "runs", cpu="4", node="n")]
     found = why(state(node("n", cpu="4"), queue("default"), runs, pod_group("job"), pod("job-0", "job")), JOB)
     assert (found.tried, found.unfinished, found.remedies) == (True, True, [])

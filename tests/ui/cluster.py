@@ -89,7 +89,7 @@ class Ran:
     def missing(self) -> Sequence[str]:
         return self.problems
 
-    def unserved(self, key: str) -> str:
+    def absent(self, kind: str, key: str) -> str:
         return ""
 
     def unreadable(self, kind: str, key: str) -> str:

@@ -34,7 +34,7 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.cluster.environment import Environment
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.policy.rules import Compatibility
-from stromboli.simulation.admission import admit
+from stromboli.simulation.admission import USUAL_NAMES, admit, misspelt_schedulers, unserved
 from stromboli.simulation.files import LARGEST_FILE, LARGEST_POLICY, read_text
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.run import feed
@@ -96,7 +96,8 @@ def scheduler_names(loaded: Loaded) -> list[str]:
     Where there are no pods those count that are to come.
     """
     names = {obj.spec.scheduler_name or "" for kind, obj in loaded.objects if kind == "Pod"}
-    return sorted(names - {"default-scheduler"}) or sorted(names) or ["stromboli", "volcano"]
+    names -= misspelt_schedulers(loaded)
+    return sorted(names - {"default-scheduler"}) or sorted(names) or list(USUAL_NAMES)
 
 
 def known_in(which: Which, paths: list[str]) -> Known:
@@ -170,7 +171,7 @@ def _fed(engine: Engine, loaded: Loaded, names: list[str] | None) -> Known:
     scheduled = names or scheduler_names(loaded)
     state = ClusterState(scheduled, reads=engine.registry.reads)
     feed(state, admit(loaded, scheduled, rules=engine.policy.queue_rules))
-    for line in loaded.problems:
+    for line in (*loaded.problems, *(() if names else unserved(loaded))):
         print(line, file=sys.stderr)
     return Known(engine, state, loaded)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +24,7 @@ from stromboli.engine import Engine
 from stromboli.framework.runtime.failures import summaries
 from stromboli.policy.rules import Compatibility
 from stromboli.simulation import summary
-from stromboli.simulation.admission import admit, astray
+from stromboli.simulation.admission import admit, astray, unserved
 from stromboli.simulation.files import LARGEST_FILE
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.outcome import explanation, outcome
@@ -49,7 +50,9 @@ def simulate(
     plugins_dir: PluginsDir = None,
     cycles: Annotated[int | None, typer.Option(min=1, max=MOST_CYCLES, help="Number of sessions in a row.")] = None,
     now: Now = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why each unplaced pod is not placed.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why pods have no place or do not run, and what would help.")
+    ] = False,
     scheduler_name: SchedulerNames = None,
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Accept unknown fields and kinds, as in dumps of clusters.")
@@ -73,10 +76,12 @@ def simulate(
     if loaded.objects:
         if not lenient:
             problems.extend(astray(loaded))
+        if not scheduler_name:
+            problems.extend(unserved(loaded))
         try:
             engine = engine_by(policy, registry, compatibility)
             result = _run_plain(engine, loaded, cycles or 1, scheduler_name, _moment(now))
-            _print("", result, format_, explain)
+            _print("", result, format_, explain, loaded.suspended().values())
             problems.extend(_failures(result))
         except PolicyError as error:
             problems.extend(error.problems)
@@ -118,7 +123,7 @@ def _failures(result: Run) -> list[str]:
     return list(summaries(result.failures).values())
 
 
-def _print(name: str, result: Run, format_: Format, explain: bool) -> None:
+def _print(name: str, result: Run, format_: Format, explain: bool, more: Iterable[str] = ()) -> None:
     if format_ is Format.outcome:
         line: dict[str, object] = {"name": name, "outcome": outcome(result)}
         if explain:
@@ -131,5 +136,6 @@ def _print(name: str, result: Run, format_: Format, explain: bool) -> None:
         console.print(summary.fair_shares(result.session))
     console.print(summary.pod_groups(result))
     if explain:
-        for paragraph in (*summary.explanations(result.session), *summary.told_warnings(result.session)):
+        told = summary.explanations(result.session, result.rehearsal)
+        for paragraph in (*told, *more, *summary.told_warnings(result.session)):
             console.print(paragraph)

@@ -28,6 +28,7 @@ from stromboli.dashboard.report import SessionReport
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.history import with_history
+from stromboli.explain.named import names_in
 from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, PodPage, PodRow, QueuePage, QueueRow
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import redacted
@@ -276,7 +277,10 @@ class Here:
             served = ", ".join(sorted(self.known.state.scheduler_names))
             near = did_you_mean(scheduler, self.known.state.scheduler_names)
             return f"pod {key} names scheduler {scheduler}, and only {served} is served here{near}"
-        keys = self.known.state.pods.by_key if question.kind == "pod" else self.session.view.jobs
+        if question.kind == "job" and (paused := self.known.loaded.suspended().get(key)):
+            return paused
+        keys = [*(self.known.state.pods.by_key if question.kind == "pod" else self.session.view.jobs)]
+        keys += [f"{question.namespace}/{name}" for name in names_in(self.session, question.kind, question.namespace)]
         return f"there is no {question.kind} {key}{near_key(question.namespace, question.name, keys)}"
 
     def _foreign(self, key: str) -> str | None:

@@ -74,7 +74,7 @@ def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
     there = [each for each in running if possible[nodes[each.row]]]
     agreeing = [each for each in there if may_be_asked(session, each, point)]
     if not agreeing:
-        return _no_victims(session, job, pod, point, f"no pod {where} can be evicted", _unasked(running, there))
+        return _no_victims(session, job, pod, point, f"no pod {where} can be evicted", _unasked(running, there), there)
     refused = session.view.snapshot.refused
     alone = Counter((each.job, refused[each.uid].why) for each in agreeing if each.uid in refused)
     if alone.total() == len(agreeing):
@@ -87,7 +87,7 @@ def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
     victims = session.ask.victims(point, pod, agreeing)
     if not victims:
         detail = f"of {len(agreeing)} that run: {_verdicts(session, point, pod, agreeing)}"
-        return _no_victims(session, job, pod, point, f"plugins allow no pod {where} to be evicted", detail)
+        return _no_victims(session, job, pod, point, f"plugins allow no pod {where} to be evicted", detail, there)
     return _not_enough(session, job, pod, victims, where)
 
 
@@ -116,14 +116,22 @@ def _unasked(running: Sequence[PodRecord], there: Sequence[PodRecord]) -> str:
     return f"{len(there)} run, and they, their PodGroups or their queues forbid it"
 
 
-def _no_victims(session: Session, job: Job, pod: PodRecord, point: str, message: str, detail: str) -> Reason:
-    """A reason with what would have to be different for a pod to be evicted: priorities within a queue, or shares."""
+def _no_victims(
+    session: Session, job: Job, pod: PodRecord, point: str, message: str, detail: str, there: Sequence[PodRecord]
+) -> Reason:
+    """A reason with what would have to be different for a pod to be evicted: priorities within a queue, or shares.
+
+    `there` are the pods that run where the pod could.
+    """
     running = candidates(session, job, point)
-    protected = [*_protected(session, running), *_young(session, job, point, running)]
+    protected = [*_protected(session, there), *_young(session, job, point, there)]
     if point == "preemptable":
         said = [*_by_priority(session, job, running), *protected]
         return _reason("NoVictims", message, detail).saying(job.namespace, said)
+    holding = Counter(session.view.jobs[each.job].queue.name for each in there)
     others = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.has_jobs]
+    # Queues that hold nothing there have nothing to give, and are told of only where none does.
+    others = sorted((queue for queue in others if not holding or holding[queue.name]), key=lambda q: -holding[q.name])
     giving = [queue for queue in others if queue.spec.reclaimable is not False]
     kept = [queue.name for queue in others if queue.spec.reclaimable is False]
     shares = [_share(session, queue, pod) for queue in giving[:_MOST_QUEUES]]

@@ -67,7 +67,7 @@ def explain_job(session: Session, key: str) -> Answer | None:
     if job is not None:
         waiting = without_place(session, job)
         found = _answer(session, said, job, waiting, why_job(session, job))
-        held = "" if found.reason else _held_up_together(session, job)
+        held = "" if found.reason else held_up_together(session, job)
         return replace(found, message=f"{found.message}; {held}") if held else found
     pods = _pods_of(session, key)
     if not pods and _lost(session, key) is None:
@@ -133,7 +133,7 @@ def _held_up(session: Session, pod: PodRecord) -> str:
     return "; ".join(said)
 
 
-def _held_up_together(session: Session, job: Job) -> str:
+def held_up_together(session: Session, job: Job) -> str:
     """How many pods of a job do not run on the nodes that they have, and why the first of them does not."""
     pods = session.view.records(session.view.membership.rows(job.index))
     states = session.view.pods.state
@@ -340,5 +340,5 @@ def _binding(session: Session, job: Job) -> str:
     binding = session.view.records(rows[session.view.pods.state[rows] == PodState.Binding])
     lacking = list(filter(None, (_volumes_that_lack(session, pod) for pod in binding)))
     waits = f"; {counted(len(lacking), 'pod')} of them lack volumes, the first {lacking[0]}" if lacking else ""
-    held = _held_up_together(session, job)
+    held = held_up_together(session, job)
     return f"{under_way} pods are decided and not running yet{waits}{f'; {held}' if held else ''}"

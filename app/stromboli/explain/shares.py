@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -62,10 +62,17 @@ def shares_of_others(session: Session, queue: Queue, waiting: Sequence[PodRecord
         if not any(each[2][column] + each[3][column] for each in others) and not mine.amounts["deserved"][column]:
             # Nothing says how this resource is divided.
             continue
-        holding = sorted((each for each in others if _taken(each, column)), key=lambda each: -_taken(each, column))
+        holding = [each for each in others if _taken(each, column)]
+        holding.sort(key=lambda each: (-_nearness(session, line, each[0]), -_taken(each, column)))
         said += [_holding(each, resource, column) for each in holding[:_MOST_QUEUES]]
         said += [f"{len(holding) - _MOST_QUEUES} more hold some"] if len(holding) > _MOST_QUEUES else []
     return f"; of the rest, {'; '.join(said)}" if said else ""
+
+
+def _nearness(session: Session, line: Collection[str], name: str) -> int:
+    """How many of the ancestors of a queue are among some."""
+    queue = session.view.queues.get(name)
+    return sum(each.name in line for each in lineage(queue, session.view.queues)) if queue is not None else 0
 
 
 def _taken(other: _Other, column: int) -> float:

@@ -132,9 +132,9 @@ class Questions:
         problem = self._source.unreadable(kind, key)
         return f"{kind} {key} exists, but could not be read: {problem}" if problem else ""
 
-    def unserved(self, key: str) -> str:
-        """Why a pod of another scheduler waits; empty for others."""
-        return self._source.unserved(key)
+    def absent(self, kind: str, key: str) -> str:
+        """Why a pod of another scheduler, or a job that is suspended, is not known; empty for others."""
+        return self._source.absent(kind, key)
 
     def _session(self, rehearsal: Rehearsal) -> tuple[Session, Rehearsal | None]:
         """A session; if it would need an HTTP extender, the last session that asked it, on which nothing can be
@@ -270,8 +270,7 @@ async def _explain(
     await who.demand("get", "", "pods", namespace)
 
     missing = questions.unreadable("Pod" if kind == "pod" else "PodGroup", key)
-    if kind == "pod":
-        missing = missing or questions.unserved(key)
+    missing = missing or questions.absent(kind, key)
 
     def question(session: Session, rehearsal: Rehearsal | None) -> Answer | str:
         found = explained(session, kind, key, rehearsal if remedies else None)

@@ -31,8 +31,8 @@ class Source(Protocol):
     def unreadable(self, kind: str, key: str) -> str:
         """Why an existing object was set aside; empty if it was not."""
 
-    def unserved(self, key: str) -> str:
-        """Why a pod is not known; empty unless it waits for a scheduler that is not served here."""
+    def absent(self, kind: str, key: str) -> str:
+        """Why a pod or a job is not known: its scheduler is not served here, or it is suspended; empty for others."""
 
     def engine(self, policy: str) -> Engine:
         """An engine for a policy. Raises PolicyError."""
@@ -62,9 +62,9 @@ class LiveCluster:
         """Why an existing object was set aside."""
         return self._service.mirror.unreadable(kind, key)
 
-    def unserved(self, key: str) -> str:
-        """Why a pod of another scheduler waits."""
-        return self._service.unserved(key)
+    def absent(self, kind: str, key: str) -> str:
+        """Why a pod or a job is not known."""
+        return self._service.absent(kind, key)
 
     def rehearsal(self) -> Rehearsal | None:
         """A fork of the state, with the input of the next session."""

@@ -36,8 +36,8 @@ log = Logger(__name__)
 
 Seen: TypeAlias = Callable[[Object], None]
 """Called with an object that was listed, added or modified, in the loop of `Operator.run`."""
-Watched: TypeAlias = tuple[tuple[str, str, str], Seen]
-"""Group, version and plural of a kind, and its handler."""
+Watched: TypeAlias = tuple[tuple[str, str, str], Seen, Seen | None]
+"""Group, version and plural of a kind, its handler, and that of what is deleted."""
 
 #: requests per second, and burst
 _REQUESTS = (2.0, 20.0)
@@ -54,14 +54,19 @@ _LOOK = 60.0
 class Operator:
     """Keeps a kopf operator running, with handlers for queues and for the kinds of workloads that there are."""
 
-    def __init__(self, credentials: Credentials, kube: Kube, owners: Owners, queue: Seen, workload: Seen) -> None:
-        """Calls `queue` with each Queue, and `workload` with each workload whose pods start together."""
+    def __init__(
+        self, credentials: Credentials, kube: Kube, owners: Owners, queue: Seen, workload: Seen, gone: Seen
+    ) -> None:
+        """Calls `queue` with each Queue, `workload` with each workload whose pods start together, and `gone` with each
+        of these that was deleted.
+        """
         self._credentials = credentials
         self._kube = kube
         self._owners = owners
         self._workload = workload
+        self._gone = gone
         group, _, version = SCHEDULING.partition("/")
-        self._queues: Watched = (group, version, KINDS["Queue"].plural), queue
+        self._queues: Watched = (group, version, KINDS["Queue"].plural), queue, None
 
     async def run(self) -> None:
         """Keep an operator running until cancelled."""
@@ -69,7 +74,7 @@ class Operator:
         while True:
             began = loop.time()
             served = await self._served()
-            problem = await self._live([self._queues, *served], {each for each, _ in served})
+            problem = await self._live([self._queues, *served], {each for each, *_ in served})
             if problem is None:
                 continue
             if loop.time() - began > _LASTING:
@@ -85,7 +90,7 @@ class Operator:
                 done, _ = await asyncio.wait((life,), timeout=_LOOK)
                 if done:
                     return life.result()
-                if {each for each, _ in await self._served()} != served:
+                if {each for each, *_ in await self._served()} != served:
                     return None
         finally:
             life.cancel()
@@ -110,7 +115,8 @@ class Operator:
                 version = await self._version(kind, versions.get(group, []))
                 if version:
                     name = {"apiVersion": f"{group}/{version}", "kind": kind.row.kind}
-                    found.append(((group, version, kind.row.plural), partial(self._named, name)))
+                    seen, gone = (partial(self._named, name, call) for call in (self._workload, self._gone))
+                    found.append(((group, version, kind.row.plural), seen, gone))
         return found
 
     async def _version(self, kind: Kind, versions: Sequence[str]) -> str:
@@ -123,8 +129,8 @@ class Operator:
                 return version
         return ""
 
-    def _named(self, name: Object, owner: Object) -> None:
-        self._workload({**name, **owner})
+    def _named(self, name: Object, seen: Seen, owner: Object) -> None:
+        seen({**name, **owner})
 
     async def _may_be_read(self, kind: Kind, path: str) -> bool:
         """Whether a kind is served and may be listed."""
@@ -220,14 +226,15 @@ class _Life:
         async def log_in(**_: Any) -> kopf.AiohttpSession:
             return kopf.AiohttpSession(server=self._credentials.server, aiohttp_session=self._session())
 
-        for number, (resource, seen) in enumerate(self._watched):
-            kopf.on.event(*resource, registry=registry, id=f"seen-{number}")(self._handler(seen))
+        for number, (resource, seen, gone) in enumerate(self._watched):
+            kopf.on.event(*resource, registry=registry, id=f"seen-{number}")(self._handler(seen, gone))
         return registry
 
-    def _handler(self, seen: Seen) -> Callable[..., Any]:
+    def _handler(self, seen: Seen, gone: Seen | None) -> Callable[..., Any]:
         async def handle(event: kopf.RawEvent, **_: Any) -> None:
-            if event["type"] != "DELETED":
-                self._in(self._outer, partial(seen, dict(event["object"])))
+            heeding = gone if event["type"] == "DELETED" else seen
+            if heeding is not None:
+                self._in(self._outer, partial(heeding, dict(event["object"])))
 
         return handle
 

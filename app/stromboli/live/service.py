@@ -349,9 +349,9 @@ class Service:
         """Plugins that failed in the last session: (plugin, extension point) -> message."""
         return self._service_events.failing
 
-    def unserved(self, key: str) -> str:
-        """Why a pod is not known to sessions; empty unless it waits for a scheduler that is not served here."""
-        return self._writers.unserved.why(key)
+    def absent(self, kind: str, key: str) -> str:
+        """Why sessions know no pod or job of a key: its scheduler is not served here, it is suspended; else empty."""
+        return self._writers.unserved.why(key) if kind == "pod" else self._writers.suspended.why(key)
 
     def report_plugins(self, failing: Mapping[tuple[str, str], str]) -> None:
         """`failing` are the plugins that failed in the last session; what changed is told by Events."""

@@ -25,7 +25,7 @@ from stromboli.api.decisions import (
 )
 from stromboli.live.binder import Binder
 from stromboli.live.claims import Claims
-from stromboli.live.client import Credentials, Kube
+from stromboli.live.client import Credentials, Kube, Object
 from stromboli.live.events import Events, Reference
 from stromboli.live.evictor import Evictor
 from stromboli.live.gates import Gates
@@ -45,6 +45,7 @@ from stromboli.live.required_queues import RequiredQueues
 from stromboli.live.set_aside import REASON, SetAside
 from stromboli.live.settings import Settings
 from stromboli.live.status import StatusWriter, pod_group_fields
+from stromboli.live.suspended import Suspended
 from stromboli.live.unserved import Unserved
 from stromboli.live.volumes import Volumes
 from stromboli.policy.queue_rules import QueueRule
@@ -106,13 +107,18 @@ class Writers:
         self.native_groups = NativeGroups(kube, mirror)
         self.events.translate = self.native_groups.reference
         self._owners = Owners(kube, settings.kinds)
+        self.suspended = Suspended(settings.kinds)
         self._pod_groups = PodGroupMaker(
             kube, mirror, self.events, self._owners, self._required_queues.want, inherit=inherit
         )
 
     def operator(self, credentials: Credentials, kube: Kube) -> Operator:
         """The operator, which hands over queues and workloads as they change; it reads with connections of its own."""
-        return Operator(credentials, kube, self._owners, self.queues.seen, self._pod_groups.owner_changed)
+        return Operator(credentials, kube, self._owners, self.queues.seen, self._workload_changed, self.suspended.gone)
+
+    def _workload_changed(self, owner: Object) -> None:
+        self.suspended.seen(owner)
+        self._pod_groups.owner_changed(owner)
 
     def follow(self, rules: Sequence[QueueRule]) -> None:
         """Give workloads their queues by rules from now on; those that have one stay there."""

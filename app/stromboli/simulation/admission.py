@@ -15,7 +15,7 @@ from stromboli import gate
 from stromboli.api import crds, keys, objects
 from stromboli.api.crds import QueueState
 from stromboli.api.errors import StromboliError
-from stromboli.api.validation import did_you_mean, readable
+from stromboli.api.validation import did_you_mean, nearest, readable
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable, with_defaults
 from stromboli.simulation.manifests import Loaded
@@ -25,6 +25,8 @@ from stromboli.workloads.groups import controller, owners_of
 from stromboli.workloads.names import workload_of
 from stromboli.workloads.native import completed, group_of, in_native_group, native_key
 
+#: the scheduler names that are served where nothing says otherwise
+USUAL_NAMES = ("stromboli", "volcano")
 _DEFAULT_QUEUE = "default"
 _ROOT_QUEUE = "root"
 #: phases of pods that hold nothing any longer
@@ -77,6 +79,24 @@ def astray(loaded: Loaded) -> Iterator[str]:
     running = (obj for kind, obj in loaded.objects if kind == "Pod" and obj.status.phase not in _FINISHED)
     named = (("Pod", pod, pod.spec.node_name) for pod in running)
     yield from _not_there(loaded, "spec.nodeName", "Node", nodes, named)
+
+
+def misspelt_schedulers(loaded: Loaded) -> set[str]:
+    """Names of schedulers that are much like those that are served here where nothing says otherwise."""
+    named = {obj.spec.scheduler_name or "" for kind, obj in loaded.objects if kind == "Pod"}
+    return {
+        name
+        for name in named
+        if name not in USUAL_NAMES and not name.startswith(USUAL_NAMES) and nearest(name, USUAL_NAMES, 0.8)
+    }
+
+
+def unserved(loaded: Loaded) -> Iterator[str]:
+    """A line for each of those, which no scheduler serves."""
+    misspelt = misspelt_schedulers(loaded)
+    pods = [obj for kind, obj in loaded.objects if kind == "Pod" and obj.spec.scheduler_name in misspelt]
+    named = (("Pod", pod, pod.spec.scheduler_name) for pod in pods)
+    yield from _not_there(loaded, "spec.schedulerName", "scheduler", USUAL_NAMES, named)
 
 
 def _not_there(

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from stromboli import gate
-from stromboli.api import crds, objects
+from stromboli.api import crds, keys, objects
 from stromboli.api.documents import read_either, read_value
 from stromboli.api.errors import DocumentError, InvalidObjectError
 from stromboli.api.validation import describe, did_you_mean, readable, shown
@@ -23,6 +23,7 @@ from stromboli.simulation import refusals, schema, workloads
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Kind, Kinds, known_kinds
+from stromboli.workloads.gangs import suspended
 from stromboli.workloads.model import is_workload_kind, parse
 from stromboli.workloads.native import as_pod_group, is_native
 
@@ -71,6 +72,17 @@ class Loaded:
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: the kinds of workloads, with those that files add
     kinds: Kinds = field(default_factory=known_kinds, compare=False)
+
+    def suspended(self) -> dict[str, str]:
+        """The workloads that are suspended, and so have no pods, in a sentence each, by key."""
+        found = ((owner, self.kinds.of(owner)) for owner in self.owners.values())
+        told = ((_key_of(owner), suspended(owner, kind.row)) for owner, kind in found if kind is not None)
+        return {key: sentence for key, sentence in told if sentence}
+
+
+def _key_of(manifest: dict[str, Any]) -> str:
+    meta = manifest["metadata"]
+    return keys.key(meta.get("namespace") or "default", meta["name"])
 
 
 @dataclass(slots=True)

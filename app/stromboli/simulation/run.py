@@ -12,7 +12,7 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
 from stromboli.api.requests import counted
 from stromboli.engine import Engine, SessionResult, Successive
-from stromboli.explain.rehearsal import advance
+from stromboli.explain.rehearsal import Rehearsal, advance
 from stromboli.framework.cluster.environment import OFFLINE, Environment
 from stromboli.framework.runtime.failures import PluginFailure
 from stromboli.framework.session.session import Session
@@ -43,6 +43,8 @@ class Run:
     failures: list[PluginFailure] = field(default_factory=list)
     #: counts of each cycle
     cycles: list[dict[str, int]] = field(default_factory=list)
+    #: tries changes on the state that the last session found
+    rehearsal: Rehearsal | None = None
 
 
 def feed(state: ClusterState, loaded: Iterable[tuple[str, Any]]) -> None:
@@ -75,7 +77,7 @@ def run(
         moment = time.time() if now is None else now
         result = _decide(successive, state.snapshot(), moment)
         if out is None:
-            out = Run(result.session)
+            out = Run(result.session, rehearsal=Rehearsal(engine, state, environment, moment))
         else:
             out.named |= {name for name, gauges in out.session.report.gauges.items() if gauges.names_extended}
         out.session = result.session

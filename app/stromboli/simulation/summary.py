@@ -15,6 +15,10 @@ from rich.table import Table
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, PODS, Vector, told
 from stromboli.explain.evictions import why_no_evictions
+from stromboli.explain.jobs import held_up_together
+from stromboli.explain.rehearsal import Rehearsal
+from stromboli.explain.remedies import explained
+from stromboli.explain.remedies.case import MOST_STEPS, taken
 from stromboli.explain.warnings import warnings
 from stromboli.framework.diagnosis.explain import all_reasons
 from stromboli.framework.reasons import column_name
@@ -24,6 +28,8 @@ from stromboli.simulation.run import Run
 _FOLDED = frozenset(("queue", "resource", "PodGroup", "nodes"))
 #: nodes of a PodGroup that are named
 _MOST_NODES = 1
+#: PodGroups for which what would help is tried
+_MOST_HELPED = 5
 
 
 def queues(name: str, run: Run) -> Table:
@@ -100,18 +106,34 @@ def _changes(steps: list[tuple[str, Vector]], column: int) -> list[tuple[str, Ve
     return [step for step, old in zip(steps, before, strict=True) if old is None or step[1][column] != old]
 
 
-def explanations(session: Session) -> Iterator[str]:
-    """A paragraph for each PodGroup with pods that wait: each reason once, with the number of pods that it stops."""
-    reasons = all_reasons(session)
+def explanations(session: Session, rehearsal: Rehearsal | None = None) -> Iterator[str]:
+    """A paragraph for each PodGroup with pods that wait, or have a node and do not run: each reason once, with the
+    number of pods that it stops. With a rehearsal the first of them say what would help.
+    """
+    reasons, helped, untried = all_reasons(session), 0, 0
     for key, pods in sorted(_members(session).items()):
         counts = Counter(_told(reasons[pod]) for pod in pods if pod in reasons)
-        if not counts:
-            continue
         job = session.view.jobs.get(key)
-        evicting = (
-            [] if job is None else [f"  {action}: {_told(why)}" for action, why in why_no_evictions(session, job)]
-        )
-        yield "\n".join([f"{key or '(none)'}:", *(f"  {count} x {text}" for text, count in counts.items()), *evicting])
+        held = "" if job is None else held_up_together(session, job)
+        if not counts and not held:
+            continue
+        said = [f"  {count} x {text}" for text, count in counts.items()] + ([f"  {held}"] if held else [])
+        said += [] if job is None else [f"  {action}: {_told(why)}" for action, why in why_no_evictions(session, job)]
+        if counts and key and rehearsal is not None:
+            tries = helped < _MOST_HELPED and taken(rehearsal) < MOST_STEPS
+            said += _helps(session, key, rehearsal) if tries else []
+            helped, untried = helped + tries, untried + (not tries)
+        yield "\n".join([f"{key or '(none)'}:", *said])
+    if untried:
+        yield f"What would help {untried} more was not tried: stromboli why job NAME -f FILE says it of one."
+
+
+def _helps(session: Session, key: str, rehearsal: Rehearsal) -> list[str]:
+    """What would help a job, as `stromboli why` says it."""
+    found = explained(session, "job", key, rehearsal)
+    remedies = found.remedies if found is not None else []
+    told = [f"    {each.who}: {each.change} -> {each.effect}" for each in remedies]
+    return ["  What would help (tried on a copy of the cluster)", *told] if told else []
 
 
 def told_warnings(session: Session) -> Iterator[str]:

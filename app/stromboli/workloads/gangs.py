@@ -93,6 +93,15 @@ def is_suspended(owner: Object, kind: WorkloadKind) -> bool:
     return at(owner, kind.suspend) is True or _ELSEWHERE in (text(owner, path) for path in _MANAGED_BY)
 
 
+def suspended(owner: Object, kind: WorkloadKind) -> str:
+    """That a workload is suspended, and how it is resumed; empty for one that is not."""
+    if at(owner, kind.suspend) is not True:
+        return ""
+    name, namespace = text(owner, "metadata.name"), text(owner, "metadata.namespace") or "default"
+    told = f"{kind.kind} {namespace}/{name} is suspended, so it has no pods"
+    return f"{told}: stromboli job resume {name} -n {namespace}"
+
+
 def _roles(owner: Object, fields: RoleFields) -> Iterator[Role]:
     workload_name = text(owner, "metadata.name")
     for key, entry in items(owner, fields.each) if fields.each else (("", owner),):

@@ -132,7 +132,12 @@ SUBMITTED: dict[str, Submitted] = {
         ("job", "train"),
         ("there is no queue {}x", "set the annotation scheduling.volcano.sh/queue-name: {} on Job {}/train"),
     ),
-    "paused": Submitted(suspended, ("job", "train"), ("there is no job paused/train",), code=1),
+    "paused": Submitted(
+        suspended,
+        ("job", "train"),
+        ("Job paused/train is suspended, so it has no pods: stromboli job resume train -n paused",),
+        code=1,
+    ),
     "quota-of-job": Submitted(
         refused_by_quota,
         ("job", "train"),

@@ -42,7 +42,7 @@ class _Nobody:
     def missing(self) -> list[str]:
         return []
 
-    def unserved(self, key: str) -> str:
+    def absent(self, kind: str, key: str) -> str:
         return ""
 
     def unreadable(self, kind: str, key: str) -> str:

@@ -15,7 +15,7 @@ from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 #: steps that may be taken to try changes, for answers within about two seconds, and those that a session itself counts
-_MOST_STEPS, _OF_A_SESSION = 45_000_000, 300_000
+MOST_STEPS, _OF_A_SESSION = 45_000_000, 300_000
 #: candidates of one kind
 MOST_ALIKE = 6
 
@@ -64,7 +64,7 @@ class Case:
     @property
     def exhausted(self) -> bool:
         """Whether enough was tried."""
-        return self.rehearsal.late() or taken(self.rehearsal) - self.began >= _MOST_STEPS
+        return self.rehearsal.late() or taken(self.rehearsal) - self.began >= MOST_STEPS
 
     @property
     def asked(self) -> Vector:

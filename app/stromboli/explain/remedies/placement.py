@@ -51,7 +51,9 @@ def predicates(case: Case) -> Iterator[Candidate]:
         yield from _rules(case)
     if case.stage == "Placement" and case.reason in ("NoMatchingNode", "Unschedulable", "NeverFits"):
         yield from _tolerations(case)
-        yield from labels(case)
+        if case.reason != "Unschedulable":
+            # Where nodes have the labels, they were meant.
+            yield from labels(case)
         yield from _rules(case)
 
 

@@ -1,0 +1,167 @@
+"""A service on the cluster of many situations, and what all ways to ask it say of each."""
+
+from __future__ import annotations
+
+import html
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from typer.testing import CliRunner
+
+from stromboli.api.reasons import Actionable
+from stromboli.cli import make_app
+from tests.controlplane.cluster import Cluster, Program, eventually, free_port
+from tests.e2e.service import STROMBOLI, Service
+from tests.e2e.situations.site import Site, Situation
+from tests.e2e.world import CORE
+
+#: enough of all that is admitted and shared: no situation takes from another
+SPARE = "spare"
+PRIORITIES = {"tested-high": 100, "tested-mid": 50, "tested-meek": 50}
+
+
+@dataclass
+class Told:
+    """A service on the cluster of many situations, and all ways to ask it."""
+
+    cluster: Cluster
+    service: Service
+    page: httpx.Client
+    sites: dict[str, Site]
+
+    def api(self, path: str) -> Any:
+        return self.service.http.get(f"/api/v1/{path}", timeout=60).raise_for_status().json()
+
+    def why(self, *words: str, code: int = 0) -> str:
+        """What `stromboli why` prints."""
+        done = CliRunner().invoke(make_app(), ["why", *words, "--url", self.service.url])
+        assert done.exit_code == code, done.output
+        return done.output or str(done.exception)
+
+    def tried(self, *words: str, code: int = 0) -> str:
+        """The same once all was tried that may help, which a busy machine may leave out."""
+        for _ in range(4):
+            text = self.why(*words, code=code)
+            if "Others were not tried" not in text:
+                break
+        return text
+
+    def shown(self, path: str) -> str:
+        """What a page says, without its tags."""
+        text = self.page.get(path, timeout=60).raise_for_status().text
+        return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", text)))
+
+    def described(self, site: Site, kind: str, name: str) -> str:
+        """`kubectl describe`."""
+        kubectl = [str(Path(sys.executable).with_name("kubectl")), "--kubeconfig", str(self.cluster.kubeconfig())]
+        asked = [*kubectl, "describe", kind, name, "--namespace", site.namespace]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+
+    def noted(self, site: Site, kind: str, name: str) -> list[str]:
+        """What Events say about an object."""
+        found = [(each["regarding"], each["note"]) for each in site.events() if each["regarding"]]
+        return [note for about, note in found if (about["kind"], about["name"]) == (kind, name)]
+
+
+@contextmanager
+def telling(
+    cluster: Cluster,
+    folder: Path,
+    policy: str,
+    makers: Mapping[str, Callable[[Site], None]],
+    waiting: Mapping[str, Situation],
+) -> Iterator[Told]:
+    """All situations at once, and the service after its first sessions."""
+    page_at = f"127.0.0.1:{free_port()}"
+    spare = Site(cluster, SPARE)
+    spare.node(cpu="1000")
+    for name, value in PRIORITIES.items():
+        never = {"preemptionPolicy": "Never"} if name == "tested-meek" else {}
+        priority = {"metadata": {"name": name}, "value": value, **never}
+        spare.create("/apis/scheduling.k8s.io/v1/priorityclasses", priority)
+    sites = {name: Site(cluster, name) for name in makers}
+    for name, site in sites.items():
+        site.begin()
+        makers[name](site)
+    (folder / "policy.conf").write_text(policy)
+    service = Service(cluster.kubeconfig(), folder / "service.log", "--policy", str(folder / "policy.conf"))
+    page = Program([str(STROMBOLI), "ui", "--listen", page_at, "--url", service.url], folder / "ui.log")
+    with httpx.Client(base_url=f"http://{page_at}", trust_env=False) as pages:
+        try:
+            service.wait_ready()
+            page.wait_until(lambda: pages.get("/healthz").is_success)
+            with suppress(AssertionError):
+                # Tests say of which it is not so.
+                eventually(lambda: all(_settled(sites[name], waiting[name]) for name in waiting), 30)
+            yield Told(cluster, service, pages, sites)
+        finally:
+            page.stop()
+            service.end()
+
+
+def missing(wanted: tuple[str, ...], name: str, text: str) -> list[str]:
+    """What of some words, in which braces stand for the name, a text does not have."""
+    return [each for word in wanted if (each := word.replace("{}", name)) not in text]
+
+
+def check(told: Told, name: str, situation: Situation) -> None:
+    """All say the same of a job that waits."""
+    site = told.sites[name]
+    job = told.api(f"explain/job/{name}/train?remedies=false")
+    text, page = told.tried("job", f"{name}/train"), told.shown(f"/jobs/{name}/train")
+    assert (job["reason"], job["who"]) == (situation.reason, situation.who), text
+
+    # The cluster's own objects: what kubectl shows.
+    condition = site.condition("train", "Unschedulable")
+    sentence = Actionable(situation.who).told
+    assert condition["message"].startswith(f"{situation.reason}: ")
+    assert condition["message"].endswith(sentence)
+    notes = told.noted(site, "PodGroup", "train")
+    assert any(note.startswith(f"{situation.reason}: ") and sentence in note for note in notes), notes
+    assert situation.reason in told.described(site, "podgroup", "train")
+    refusals = _refusals(site)
+    assert job["pods"] == 0 or situation.reason in {word for each in refusals for word in each}, refusals
+
+    # Answers of the service, in all forms.
+    row = told.api(f"jobs/{name}/train")
+    assert (row["stage"], row["reason"], row["who"]) == (job["stage"], job["reason"], job["who"])
+    assert f"waits at {job['stage']}: {job['reason']}" in text
+    assert f"Waits at {job['stage']}: {job['reason']}" in page
+    assert job["message"] in text
+    assert job["message"] in page
+    if job["pods"]:
+        queue = job["queue"] if job["reason"] != "QueueNotFound" else ""
+        pods = told.service.metric("stromboli_pending_pods", queue=queue, stage=job["stage"], reason=job["reason"])
+        assert pods > 0
+        assert situation.reason in told.why("pod", f"{name}/train-0", "--no-try")
+
+    # Cause, number and names, and what a person would do.
+    assert missing(situation.says, name, text) == [], text
+    # The page has holders in a table.
+    assert missing(tuple(each.partition(" in queue ")[0] for each in situation.says), name, page) == [], page
+    helps = text.partition("What would help")[2]
+    assert missing(situation.helps, name, helps) == [], text
+    assert [each for each in situation.silly if each in helps] == [], text
+
+
+def _settled(site: Site, situation: Situation) -> bool:
+    """Whether the service has said of the job what it says now."""
+    return site.condition("train", "Unschedulable").get("reason") == situation.reason
+
+
+def _refusals(site: Site) -> list[tuple[str, str]]:
+    """Why pods have no node, as their conditions say: the reason, and the word that the message begins with."""
+    pods = site.items(f"{CORE}/namespaces/{site.namespace}/pods")
+    conditions = [each for pod in pods for each in pod["status"].get("conditions", ())]
+    return [
+        (each["reason"], each["message"].partition(":")[0])
+        for each in conditions
+        if (each["type"], each["status"]) == ("PodScheduled", "False")
+    ]

@@ -1,0 +1,113 @@
+"""What people see of jobs that wait in a tree of queues, on a real API server: what all say of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stromboli.cli import make_app
+from tests.controlplane.build import Binaries
+from tests.controlplane.cluster import Cluster, eventually
+from tests.e2e.situations.site import Site
+from tests.e2e.situations.telling import Told, check, telling
+from tests.e2e.situations.tree import POLICY, TREES, team
+from tests.e2e.world import CORE, SCHEDULING, Object, define
+
+pytestmark = pytest.mark.e2e
+
+WEIGHED = "weighed"
+#: what scheduling reads of these situations
+READ = (
+    *(f"{CORE}/{plural}" for plural in ("namespaces", "nodes", "pods")),
+    *(f"{SCHEDULING}/{plural}" for plural in ("podgroups", "queues")),
+    *("/apis/scheduling.k8s.io/v1/priorityclasses", "/apis/policy/v1/poddisruptionbudgets"),
+)
+
+
+def weighed(site: Site) -> None:
+    """A queue with a field that the policy does not read."""
+    team(site, {"a": {"weight": 5, "deserved": {"cpu": "2"}}})
+    site.runs("runs", 3, site.node(), group={"queue": f"{site.name}-a"})
+
+
+@pytest.fixture(scope="module")
+def told(binaries: Binaries, definitions: list[Object], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    """All situations at once, in one tree."""
+    makers = {name: situation.make for name, situation in TREES.items()} | {WEIGHED: weighed}
+    with Cluster(binaries) as cluster:
+        cluster.start_controller_manager()
+        with cluster.client() as api:
+            define(api, definitions)
+        with telling(cluster, tmp_path_factory.mktemp("told"), POLICY, makers, TREES) as service:
+            yield service
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_all_say_the_same_of_a_job_that_waits(told: Told, name: str) -> None:
+    check(told, name, TREES[name])
+
+
+def test_a_dump_of_the_cluster_says_the_same(told: Told, tmp_path: Path) -> None:
+    site = told.sites[WEIGHED]
+    (tmp_path / "policy.conf").write_text(POLICY)
+    dump = {"apiVersion": "v1", "kind": "List", "items": [each for path in READ for each in _listed(site, path)]}
+    (tmp_path / "dump.json").write_text(json.dumps(dump))
+    files = [str(tmp_path / "dump.json"), "--policy", str(tmp_path / "policy.conf")]
+    done = CliRunner().invoke(make_app(), ["simulate", *files, "--lenient", "--explain", "--format", "outcome"])
+    explained = json.loads(done.stdout)["explain"]
+    said = {
+        name: {each["reason"] for key, each in explained["pods"].items() if key.startswith(f"{name}/")}
+        for name in TREES
+    }
+    # A dump has the statuses of pods that were evicted.
+    assert {name: reasons for name, reasons in said.items() if TREES[name].reason not in reasons} == {}
+    assert "spec.weight has no effect" in explained["warnings"][f"Queue {WEIGHED}-a"]["FieldIgnored"]
+    text = CliRunner().invoke(make_app(), ["simulate", *files, "--lenient", "--explain"]).output
+    assert "What would help" in text
+
+
+def test_all_say_which_field_of_a_queue_is_ignored(told: Told) -> None:
+    name, site = f"{WEIGHED}-a", told.sites[WEIGHED]
+    says = "spec.weight has no effect under this policy"
+
+    def condition() -> str:
+        queue = site.api.get(f"{SCHEDULING}/queues/{name}").json()
+        conditions = queue.get("status", {}).get("conditions", ())
+        return next((each["message"] for each in conditions if each["type"] == "FieldIgnored"), "")
+
+    eventually(lambda: says in condition(), 60)
+    assert says in told.described(site, "queue.scheduling.volcano.sh", name)
+    assert says in told.why("queue", name)
+    assert says in told.shown(f"/queues/{name}")
+    assert told.api(f"explain/queue/{name}")["ignored"]["weight"] in condition()
+
+
+@pytest.mark.parametrize(
+    ("queue", "says", "silent"),
+    [
+        (f"{WEIGHED}-a", ("deserves what its spec says: 2 cpu", "beyond that is borrowed"), ("gets nothing more",)),
+        ("kept-dev", ("gets no more than 0 cpu", "queue kept-prod keeps 4", "kept-dev cpu: holds 0"), ("may have 4,",)),
+        ("poor-a", ("deserves nothing, so that its share counts as 1",), ("nothing is placed in it",)),
+        ("borrows-dev", ("borrows no more than 1 cpu", "may have 3"), ()),
+    ],
+)
+def test_a_queue_of_a_tree_says_how_it_stands(
+    told: Told, queue: str, says: tuple[str, ...], silent: tuple[str, ...]
+) -> None:
+    text = told.why("queue", queue)
+    assert [each for each in says if each not in text] == [], text
+    assert [each for each in silent if each in text] == [], text
+    share, row = told.api(f"explain/queue/{queue}")["share"], told.api(f"queues/{queue}")
+    assert share == row["share"]
+
+
+def _listed(site: Site, path: str) -> list[dict[str, Any]]:
+    """All objects of a kind, each with its own."""
+    found = site.api.get(path).raise_for_status().json()
+    kind = found["kind"].removesuffix("List")
+    return [{"apiVersion": found["apiVersion"], "kind": kind, **each} for each in found["items"]]

@@ -1,0 +1,47 @@
+"""Workloads that are suspended: what is said of them, and until when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stromboli.live.suspended import Suspended
+from stromboli.workloads import known_kinds
+
+
+def job(uid: str = "1", suspend: bool = True, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": "train", "namespace": "team", "uid": uid}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"suspend": suspend, **spec}}
+
+
+def told(*seen: dict[str, Any], gone: tuple[dict[str, Any], ...] = ()) -> str:
+    known = Suspended(known_kinds())
+    for each in seen:
+        known.seen(each)
+    for each in gone:
+        known.gone(each)
+    return known.why("team/train")
+
+
+def test_a_suspended_job_is_told_with_how_it_is_resumed() -> None:
+    assert told(job()) == "Job team/train is suspended, so it has no pods: stromboli job resume train -n team"
+
+
+@pytest.mark.parametrize(
+    ("seen", "gone"),
+    [
+        ((job(suspend=False),), ()),
+        ((job(), job(suspend=False)), ()),
+        ((job(),), (job(),)),
+        (({**job(), "kind": "Unknown"},), ()),
+        ((job("1", False, managedBy="kueue.x-k8s.io/multikueue"),), ()),
+    ],
+    ids=["running", "resumed", "deleted", "of no kind", "elsewhere"],
+)
+def test_others_are_not(seen: tuple[dict[str, Any], ...], gone: tuple[dict[str, Any], ...]) -> None:
+    assert told(*seen, gone=gone) == ""
+
+
+def test_one_of_two_that_is_left_is_told() -> None:
+    assert told(job("1"), job("2"), gone=(job("1"),))
