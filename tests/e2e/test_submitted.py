@@ -122,8 +122,6 @@ def test_what_people_submit_starts_whole_scales_restarts_and_ends(world: World, 
         world.create(path, {"metadata": {"name": PRIORITY}, "value": 1000})
     cluster = Cluster(world)
     cluster.nodes({each.name: each.count(2) - 1 for each in SUBMITTED}, "short")
-    # What waits for nodes of its own is admitted nevertheless.
-    cluster.nodes({"nothing": 100}, "spare")
     start()
 
     cluster.submit(2)

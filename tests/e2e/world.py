@@ -224,7 +224,7 @@ def define(api: httpx.Client, definitions: Sequence[Object]) -> None:
     with ThreadPoolExecutor(_WRITERS) as writers:
         for answer in writers.map(lambda definition: api.post(path, json=definition), missing):
             answer.raise_for_status()
-    eventually(lambda: all(api.get(_collection(definition)).is_success for definition in definitions))
+    eventually(lambda: all(api.get(_collection(definition)).is_success for definition in definitions), 120)
 
 
 def _collection(definition: Object) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.api.decisions import SetPodGroupStatus
+from stromboli.api.decisions import Bind, SetPodGroupStatus
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.framework.cluster.environment import Admitted, Environment
 from stromboli.framework.session.packing import may_fit
@@ -95,6 +95,57 @@ def test_a_gang_that_fits_by_its_sum_only_is_not_admitted_and_blocks_nobody() ->
     assert admitted(result) == ["gang"]
     reason = refused(result, "never")
     assert (reason.reason, "side by side" in reason.message) == ("NeverFits", True)
+
+
+class Sessions:
+    """Sessions over a cluster with a gang of three pods for two nodes of a pool, and a lone pod that needs 3 CPUs."""
+
+    def __init__(self) -> None:
+        pool = {"nodeSelector": {"pool": "gpu"}}
+        nodes = [node(f"g{number}", cpu="3", labels={"pool": "gpu"}) for number in range(2)]
+        members = [pod(f"m{number}", "early", cpu="2", **pool) for number in range(3)]
+        lone = (asks("lone", "3"), pod("p", "lone", cpu="3"))
+        group = pod_group("early", 3, phase="Pending", minResources={"cpu": "6"})
+        self.cluster = state(queue("default"), *nodes, node("other", cpu="2"), group, *members, *lone)
+        policy_ = policy("overcommit", {"overcommit-factor": 1.0}, actions="enqueue, allocate")
+        self.sessions = Successive(Engine(policy_), Environment(admitted=Admitted()))
+
+    def then(self) -> tuple[list[str], list[str]]:
+        """The jobs that lay claim to their minResources, and the pods that are bound."""
+        result = self.sessions.decide(self.cluster.snapshot(), now=NOON)
+        for decision in result.decisions:
+            if isinstance(decision, SetPodGroupStatus):
+                group = self.cluster.pod_group(decision.key)
+                assert group is not None
+                self.cluster.upsert("PodGroup", group.model_copy(update={"status": decision.status}))
+        claiming = [job.name for job in result.session.view.jobs.values() if job.phase == "Inqueue" and job.claims]
+        return claiming, sorted(each.name for each in result.decisions if isinstance(each, Bind))
+
+
+def test_a_gang_that_its_nodes_cannot_hold_blocks_nobody() -> None:
+    sessions = Sessions()
+    assert sessions.then() == (["early"], [])
+    assert sessions.then() == (["lone"], ["p"])
+
+
+def test_a_gang_that_could_not_be_placed_starts_once_it_can() -> None:
+    sessions = Sessions()
+    sessions.then()
+    sessions.cluster.upsert("Node", node("g2", cpu="3", labels={"pool": "gpu"}))
+    assert sessions.then() == (["lone"], ["m0", "m1", "m2"])
+
+
+def test_a_gang_that_could_not_be_placed_lays_claim_again_once_it_only_waits_for_others() -> None:
+    sessions = Sessions()
+    sessions.cluster.delete("PodGroup", "default/lone")
+    sessions.cluster.delete("Pod", "default/p")
+    sessions.then()
+    assert sessions.then() == ([], [])
+    sessions.cluster.upsert("Node", node("g2", cpu="3", labels={"pool": "gpu"}))
+    for obj in (pod_group("other", 1, phase="Running"), pod("o", "other", node="g2", cpu="3")):
+        sessions.cluster.upsert(type(obj).__name__, obj)
+    sessions.then()
+    assert sessions.then() == (["early"], [])
 
 
 @tried(80)

@@ -24,6 +24,7 @@ from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounde
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Kind, Kinds, known_kinds
 from stromboli.workloads.gangs import suspended
+from stromboli.workloads.makers import RUNTIMES
 from stromboli.workloads.model import is_workload_kind, parse
 from stromboli.workloads.native import as_pod_group, is_native
 
@@ -37,7 +38,17 @@ _TYPED: Mapping[str, type[msgspec.Struct]] = {
 #: kinds that do not belong to a namespace
 CLUSTER_KINDS = frozenset(
     (
-        *("CSIDriver", "CSINode", "DeviceClass", "DeviceTaintRule", "HyperNode", "Namespace", "Node", "NodeShard"),
+        *(
+            "CSIDriver",
+            "CSINode",
+            "ClusterTrainingRuntime",
+            "DeviceClass",
+            "DeviceTaintRule",
+            "HyperNode",
+            "Namespace",
+            "Node",
+            "NodeShard",
+        ),
         *("Numatopology", "PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "RuntimeClass"),
         *("StorageClass", "VolumeAttachment"),
     )
@@ -191,8 +202,8 @@ class _Reader:
         self._watch = watch
         self.loaded = Loaded()
         self._workloads = workloads.Expansion(self.loaded.owners, self.loaded.kinds, self._is_taken, most_pods)
-        #: objects of unknown kinds, which a file that is still to be read may tell of
-        self._unknown: list[tuple[str, Any]] = []
+        #: objects of kinds that a file may tell of that is still to be read, and workloads that may refer to one in it
+        self._later: list[tuple[str, Any]] = []
         self._finished = False
 
     def read_file(self, path: Path, largest: int) -> None:
@@ -253,19 +264,37 @@ class _Reader:
             self._list(where, kind, manifest.get("items"))
             return
         workload = self._workloads.type_of(manifest)
-        if workload is not None:
+        if workload is not None and self._waits(manifest):
+            self._later.append((where, manifest))
+        elif workload is not None:
             self._expand(workload, manifest, where)
+        elif kind in RUNTIMES:
+            self._runtime(kind, manifest, where)
         elif is_workload_kind(manifest):
             self.loaded.kinds.add(Kind.of(parse(manifest, f"{where}: {describe(kind, manifest)}")))
         elif schema.type_of(kind) is None and kind not in schema.OTHER_KINDS and not self._finished:
-            self._unknown.append((where, manifest))
+            self._later.append((where, manifest))
         elif not (kind in schema.OTHER_KINDS or (self._lenient and schema.type_of(kind) is None)):
             self._add(kind, manifest, where, describe(kind, manifest))
+
+    def _waits(self, manifest: Any) -> bool:
+        """Whether a workload is made when all files are read: it, or what it wraps, may refer to what is in any."""
+        kind = self.loaded.kinds.of(manifest)
+        if self._finished or kind is None:
+            return False
+        return bool(kind.row.maker) or any(part.whole for part in kind.row.makes)
+
+    def _runtime(self, kind: str, manifest: Any, where: str) -> None:
+        """Read what TrainJobs refer to."""
+        schema.check("Workload", manifest, where, lenient=self._lenient)
+        meta = _placed(kind, manifest, where)["metadata"]
+        inside = "" if kind in CLUSTER_KINDS else meta["namespace"]
+        self._workloads.runtimes[kind, inside, meta["name"]] = manifest
 
     def finish(self) -> None:
         """Read what had to wait for all files."""
         self._finished = True
-        for where, manifest in self._unknown:
+        for where, manifest in self._later:
             self.manifest(where, manifest)
 
     def _list(self, where: str, kind: str, items: Any) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from stromboli.api import objects
@@ -20,6 +21,7 @@ from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import Gang, Kind, Kinds, Role, Workload, family_of
 from stromboli.workloads.gangs import EACH, by_paths, is_suspended
 from stromboli.workloads.groups import ROLE_ANNOTATION, manager_of
+from stromboli.workloads.makers import MAKERS
 from stromboli.workloads.paths import Object, items, mapping, text
 
 Manifest: TypeAlias = dict[str, Any]
@@ -48,6 +50,8 @@ class Expansion:
     is_taken: Callable[[str], bool]
     most: int = MOST_PODS
     pods: int = 0
+    #: what workloads name instead of templates of their own, by kind, namespace or none, and name
+    runtimes: dict[tuple[str, str, str], Manifest] = field(default_factory=dict)
 
     def type_of(self, manifest: Manifest) -> str | None:
         """The type in the schema of a workload; None for what is none."""
@@ -72,10 +76,11 @@ class Expansion:
         manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": owner["uid"]}}
         self.owners[owner["uid"]] = manifest
         found = kind.read(manifest)
-        if not (kind.row.roles or kind.row.makes or kind.row.reader or is_suspended(manifest, kind.row)):
+        row = kind.row
+        if not (row.roles or row.makes or row.maker or row.reader or is_suspended(manifest, row)):
             raise InvalidObjectError(where, "", "its pods do not follow from it: add what it makes, or its pods")
         if not found.gangs:
-            for part in _parts(kind, manifest, owner):
+            for part in self._parts(kind, manifest, owner, where):
                 if self.type_of(part) is not None:
                     yield from self.expand(part, where)
             found = by_paths(manifest, kind.row) if kind.row.roles else found
@@ -97,6 +102,30 @@ class Expansion:
             free = (number for number in itertools.count() if not self.is_taken(f"{prefix}-{number}"))
             for number in itertools.islice(free, role.count):
                 yield "Pod", making.pod(gang, role, number, named)
+
+    def _parts(self, kind: Kind, manifest: Object, owner: Manifest, where: str) -> Iterator[Manifest]:
+        """The objects that a controller makes of a workload. Raises InvalidObjectError."""
+        if is_suspended(manifest, kind.row):
+            return
+        metadata = {key: manifest["metadata"].get(key) for key in ("name", "namespace", "creationTimestamp")}
+        made = [
+            {"apiVersion": part.api_version, "kind": part.kind, "spec": mapping(manifest, part.spec)}
+            for part in kind.row.makes
+            if mapping(manifest, part.spec)
+        ]
+        made += [mapping(entry, part.whole) for part in kind.row.makes for _, entry in items(manifest, part.each)]
+        if kind.row.maker:
+            try:
+                made += MAKERS[kind.row.maker](manifest, partial(self._runtime, metadata["namespace"]))
+            except InvalidObjectError as error:
+                raise InvalidObjectError(where, error.path, error.problem) from None
+        for each in made:
+            if isinstance(each.get("kind"), str):
+                yield {**each, "metadata": {**metadata, **mapping(each, "metadata"), "ownerReferences": [owner]}}
+
+    def _runtime(self, namespace: str, kind: str, name: str) -> Object | None:
+        """What a workload in a namespace refers to."""
+        return self.runtimes.get((kind, namespace, name)) or self.runtimes.get((kind, "", name))
 
     def _above(self, manifest: Manifest) -> Iterator[Manifest]:
         """What a workload was made of, what that was made of, and so on."""
@@ -165,22 +194,6 @@ def check_counts(value: Any, where: str, path: tuple[int | str, ...] = ()) -> No
             raise InvalidObjectError(where, field_path((*path, key)), f"should be at least 0, not {shown(each)}")
         if key not in ("template", "metadata"):
             check_counts(each, where, (*path, key))
-
-
-def _parts(kind: Kind, manifest: Object, owner: Manifest) -> Iterator[Manifest]:
-    """The objects that a controller makes of a workload."""
-    if is_suspended(manifest, kind.row):
-        return
-    metadata = {key: manifest["metadata"].get(key) for key in ("namespace", "creationTimestamp")}
-    metadata |= {"name": manifest["metadata"]["name"], "ownerReferences": [owner]}
-    for part in kind.row.makes:
-        spec = mapping(manifest, part.spec)
-        if spec:
-            yield {"apiVersion": part.api_version, "kind": part.kind, "metadata": metadata, "spec": spec}
-        for _, entry in items(manifest, part.each):
-            whole = mapping(entry, part.whole)
-            if isinstance(whole.get("kind"), str):
-                yield {**whole, "metadata": {**metadata, **mapping(whole, "metadata"), "ownerReferences": [owner]}}
 
 
 def _owner(manifest: Manifest) -> Manifest:

@@ -93,6 +93,8 @@ class WorkloadKind(_Model):
     """Labels of its pods that name their role; the first one that names a known role counts."""
     makes: tuple[Part, ...] = ()
     """What `simulate` makes of it, for kinds that start in parts."""
+    maker: str = ""
+    """The function that makes it, for kinds that need more than paths."""
     scheduler_name: Path = ""
     """The scheduler of pods whose template names none."""
     suspend: Path = ""

@@ -12,6 +12,7 @@ from stromboli.api.documents import read_yaml
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import did_you_mean
 from stromboli.workloads.gangs import Gang, Workload, by_paths, workload
+from stromboli.workloads.makers import MAKERS
 from stromboli.workloads.model import Starts, WorkloadKind, row
 from stromboli.workloads.paths import Object
 from stromboli.workloads.readers import READERS, Reader
@@ -32,6 +33,9 @@ class Kind:
         if row.reader and row.reader not in READERS:
             problem = f"unknown reader {row.reader!r}{did_you_mean(row.reader, READERS)}"
             raise InvalidObjectError(where or row.kind, "spec.reader", problem)
+        if row.maker and row.maker not in MAKERS:
+            problem = f"unknown maker {row.maker!r}{did_you_mean(row.maker, MAKERS)}"
+            raise InvalidObjectError(where or row.kind, "spec.maker", problem)
         return cls(row, READERS.get(row.reader) or by_paths)
 
     @property

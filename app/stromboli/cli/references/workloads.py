@@ -32,7 +32,7 @@ def _fields(model: type[WorkloadKind] | type[RoleFields]) -> str:
     rows = (
         (code(field.alias or name), " ".join((field.description or "").split()))
         for name, field in model.model_fields.items()
-        if name not in ("reader", "made_by", "gang")
+        if name not in ("reader", "maker", "made_by", "gang")
     )
     return table(("field", "is"), rows)
 

@@ -20,6 +20,8 @@ _ADMITTED = ("Inqueue", "Running", "Unknown")
 _PATIENCE = 60.0
 #: under which name it is left to the next session since when jobs have had no pods
 EMPTY = "jobs without pods"
+#: under which name it is left which gangs could not be placed, whatever finishes
+HOPELESS = "gangs that cannot be placed"
 
 
 class Admissions:
@@ -32,12 +34,22 @@ class Admissions:
         self._claims = before.among(self._as_they_are)[self._numbers] | ~jobs.has_min_resources
         #: since when admitted jobs have had no pods, by key
         self.empty_since: dict[str, float] = {}
+        #: keys of gangs that were found to have no places, whatever finishes
+        self.hopeless: list[str] = []
         self._give_up(view)
         jobs.set_claims(self._claims)
 
     def _give_up(self, view: View) -> None:
-        """Take their claims from admitted jobs that have had no pods for long, until pods come."""
+        """Take their claims from admitted jobs that have had no pods for long, until pods come, and from gangs that
+        could not be placed, which are tried again all the same.
+        """
         jobs = self._jobs
+        found = [jobs[key].index for key in view.environment.left.get(HOPELESS, ()) if key in jobs]
+        hopeless = np.zeros(len(self._claims), np.bool_)
+        hopeless[found] = True
+        hopeless &= jobs.in_phase("Inqueue")
+        self._claims &= ~hopeless
+        jobs.given_up |= hopeless
         before: Mapping[str, float] = view.environment.left.get(EMPTY, {})
         empty = jobs.has_min_resources & jobs.in_phase("Inqueue") & jobs.membership.empty
         for index in np.flatnonzero(empty).tolist():

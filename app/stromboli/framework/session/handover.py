@@ -7,7 +7,7 @@ from typing import Any
 
 from stromboli.framework.cluster.environment import Environment
 from stromboli.framework.cluster.job import NOWHERE
-from stromboli.framework.session.admissions import EMPTY
+from stromboli.framework.session.admissions import EMPTY, HOPELESS
 from stromboli.framework.session.session import Session
 
 
@@ -43,6 +43,8 @@ def _left(session: Session) -> dict[str, Any]:
     left = {**session.view.environment.left, **session.actions_left, **session.budget.left}
     if session.admissions is not None and (session.admissions.empty_since or EMPTY in left):
         left[EMPTY] = session.admissions.empty_since
+    if session.admissions is not None and (session.admissions.hopeless or HOPELESS in left):
+        left[HOPELESS] = session.admissions.hopeless
     for plugin in session.points.plugins:
         try:
             mine = plugin.leave()

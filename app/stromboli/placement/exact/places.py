@@ -28,6 +28,7 @@ from stromboli.placement.pending import PendingJob, pending_job, placeable
 from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
 
+_NEVER = "CannotBePlacedTogether"
 #: steps of the kernel that a step of a search takes as long as
 _STEP = 10
 #: the part of its budget after which a search ends whose places would only be a reason
@@ -49,7 +50,16 @@ def waits_in_vain(session: Session, job: Job) -> bool:
     # Of a process that remembers and of one that has to look the work counts as the same.
     known = memory.recall(session, job, lambda: _Attempt(session, job, kinds_of(session, job, pods)).problems())
     session.kernel.steps = steps
+    if known:
+        _give_up(session, job)
     return known
+
+
+def _give_up(session: Session, job: Job) -> None:
+    """Have a gang that cannot be placed, whatever finishes, lay claim to nothing while that is so."""
+    told = session.view.trace.jobs.get(job.key)
+    if session.admissions is not None and told is not None and told.reason == _NEVER:
+        session.admissions.hopeless.append(job.key)
 
 
 def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
@@ -142,12 +152,14 @@ class _Attempt:
             # There is no HyperNode that it may lie in: that is known better than here.
             return None
         if memory.recall(self._session, self._job, lambda: problems):
+            _give_up(self._session, self._job)
             return None
         reason = self._search_all()
         if self._statement is not None:
             return self._statement
         if reason is not None:
             self._tell(reason)
+            _give_up(self._session, self._job)
         if all(each.clear for each in problems) and not self._refused:
             memory.keep(self._session, self._job, problems)
         return None
@@ -196,7 +208,7 @@ class _Attempt:
         numbers = (numbered(problem, name) for name in dict.fromkeys(name for names in sets for name in names))
         return Reason(
             Stage.Gang,
-            "CannotBePlacedTogether",
+            _NEVER,
             f"{message}; they could be {without}" if without else message,
             Actionable.Admin if [FILTERS] in map(list, sets) and self._mendable() else Actionable.User,
             "; ".join([f"it starts with {pods_needed(problem)} pods", *filter(None, numbers)]),

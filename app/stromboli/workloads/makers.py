@@ -1,0 +1,119 @@
+"""What controllers make of workloads, for kinds of which that is more than a spec that is written in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from stromboli.api.errors import InvalidObjectError
+from stromboli.workloads.paths import Object, at, described, items, labels, mapping, text
+
+Runtimes: TypeAlias = Callable[[str, str], Object | None]
+"""The runtime of a kind and name that a workload may refer to."""
+Maker: TypeAlias = Callable[[Object, Runtimes], Iterator[Object]]
+"""The objects that are made of a workload, without their owner."""
+
+RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
+_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+#: the names of the Job and of the container that train
+_NODE = "node"
+_TARGETS = "targetJobs"
+#: what KubeRay gives a submitter without a template
+_SUBMITTER: Object = {
+    "spec": {
+        "containers": [{"name": "ray-job-submitter", "resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}]
+    }
+}
+
+
+def ray_job(owner: Object, _: Runtimes) -> Iterator[Object]:
+    """A RayCluster, unless it names one that is there, and the Job that submits what is run."""
+    cluster = mapping(owner, "spec.rayClusterSpec")
+    if cluster and not mapping(owner, "spec.clusterSelector"):
+        yield {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": cluster}
+    template = mapping(owner, "spec.submitterPodTemplate") or _SUBMITTER
+    scheduler = "spec.schedulerName"
+    # Of a submitter that names no scheduler beside a head that does, another scheduler takes care.
+    ours = text(template, scheduler) or not text(cluster, f"headGroupSpec.template.{scheduler}")
+    if ours and text(owner, "spec.submissionMode") in ("", "K8sJobMode"):
+        yield {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}}
+
+
+def train_job(owner: Object, runtime: Runtimes) -> Iterator[Object]:
+    """The JobSet of a runtime's template, with the number of nodes and what else the TrainJob says.
+
+    Raises InvalidObjectError where there is no such runtime.
+    """
+    reference = mapping(owner, "spec.runtimeRef")
+    kind, name = text(reference, "kind") or "ClusterTrainingRuntime", text(reference, "name")
+    found = runtime(kind, name)
+    if found is None:
+        problem = (
+            f"its pods follow from {kind} {name or 'NAME'}, which is not there: add it, or what it makes, or its pods"
+        )
+        raise InvalidObjectError(described(owner), "spec.runtimeRef", problem)
+    template = mapping(found, "spec.template")
+    spec = mapping(template, "spec")
+    jobs = [_trained(each, owner, found) for _, each in items(spec, "replicatedJobs")]
+    said = {
+        key: {**mapping(template, f"metadata.{key}"), **mapping(owner, f"spec.{key}")}
+        for key in ("labels", "annotations")
+    }
+    made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": said}
+    yield {**made, "spec": {**spec, "replicatedJobs": jobs}}
+
+
+def _trained(job: Object, owner: Object, runtime: Object) -> Object:
+    """A replicated job of a runtime as a TrainJob has it."""
+    template = mapping(job, "template")
+    spec = mapping(template, "spec")
+    pods = mapping(spec, "template")
+    trains = labels(template).get(_STEP) == "trainer"
+    nodes = _nodes(text(job, "name"), owner, runtime, trains=trains)
+    for kind in ("podSpecOverrides", "podTemplateOverrides"):
+        for _, each in items(owner, f"spec.{kind}"):
+            if text(job, "name") in [text(target, "name") for _, target in items(each, _TARGETS)]:
+                change = {key: value for key, value in each.items() if key != _TARGETS}
+                pods = _merged(pods, {"spec": change} if kind == "podSpecOverrides" else change)
+    resources = mapping(owner, "spec.trainer.resourcesPerNode")
+    if trains and resources:
+        pods = _merged(pods, {"spec": {"containers": [{"name": _NODE, "resources": resources}]}}, whole="resources")
+    counted = {} if nodes is None else {"parallelism": nodes, "completions": nodes}
+    return {**job, "template": {**template, "spec": {**spec, "template": pods, **counted}}}
+
+
+def _nodes(name: str, owner: Object, runtime: Object, *, trains: bool) -> Any:
+    """How many pods a replicated job has; None where the runtime's own number stays."""
+    asked = at(owner, "spec.trainer.numNodes")
+    policy = mapping(runtime, "spec.mlPolicy")
+    mpi = mapping(policy, "mpi")
+    if "mpi" in policy:
+        if name == _NODE and isinstance(asked, int):
+            return max(asked - 1, 1) if mpi.get("runLauncherAsNode") is True else asked
+        return 1 if trains else None
+    if not trains:
+        return None
+    return policy.get("numNodes", 1) if asked is None else asked
+
+
+def _merged(base: Any, change: Any, whole: str = "") -> Any:
+    """A change laid over what is there: mappings key by key, lists of what has names by these.
+
+    The field `whole` is replaced.
+    """
+    if isinstance(base, dict) and isinstance(change, dict):
+        return base | {
+            key: value if key == whole else _merged(base.get(key), value, whole) for key, value in change.items()
+        }
+    if not (isinstance(base, list) and isinstance(change, list) and all(map(_is_named, [*base, *change]))):
+        return change
+    changes = {each["name"]: each for each in change}
+    kept = [_merged(each, changes.pop(each["name"], {}), whole) for each in base]
+    return [*kept, *changes.values()]
+
+
+def _is_named(value: object) -> bool:
+    return isinstance(value, dict) and "name" in value
+
+
+MAKERS: Mapping[str, Maker] = {each.__name__: each for each in (ray_job, train_job)}

@@ -1,0 +1,152 @@
+"""What controllers make of TrainJobs by their runtimes, and of RayJobs beside their clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stromboli.simulation.run import Run
+from tests.workloads.test_gangs import POD, RAY, Object, problems, ray, replicas, simulated
+
+TRAINER = "trainer.kubeflow.org/v1alpha1"
+TRAINS = {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}}
+
+
+def node(cpu: str = "1", name: str = "node") -> Object:
+    container = {"name": name, "resources": {"requests": {"cpu": cpu}}}
+    return {"spec": {"schedulerName": "stromboli", "containers": [container]}}
+
+
+def runtime(*jobs: Object, kind: str = "ClusterTrainingRuntime", **more: Any) -> Object:
+    template = more.pop("template", {})
+    spec = {"template": {**template, "spec": {"replicatedJobs": list(jobs)}}, **more}
+    return {"apiVersion": TRAINER, "kind": kind, "metadata": {"name": "torch"}, "spec": spec}
+
+
+def replicated(name: str, *, trains: bool = False, template: Object | None = None, **spec: Any) -> Object:
+    made = {"spec": {**spec, "template": template or node()}}
+    return {"name": name, "template": {**made, **(TRAINS if trains else {})}}
+
+
+def train_job(numbers: Object | None = None, **spec: Any) -> Object:
+    named = {"runtimeRef": {"name": "torch"}, **({"trainer": numbers} if numbers else {}), **spec}
+    return {"apiVersion": TRAINER, "kind": "TrainJob", "metadata": {"name": "llm"}, "spec": named}
+
+
+def gangs(done: Run) -> list[int]:
+    groups = [group for group in done.session.view.snapshot.pod_groups if group is not None]
+    return sorted(group.spec.min_member for group in groups)
+
+
+MPI = {"mlPolicy": {"numNodes": 1, "mpi": {"runLauncherAsNode": True}}}
+WORKERS = {"mlPolicy": {"numNodes": 1, "mpi": {}}}
+TORCH = replicated("node", trains=True)
+AFTER = {**TORCH, "dependsOn": [{"name": "init", "status": "Complete"}]}
+LAUNCHED = replicated("launcher", trains=True), replicated("node", parallelism=1)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "of", "together"),
+    [
+        (None, runtime(TORCH), [1]),
+        (None, runtime(TORCH, mlPolicy={"numNodes": 3}), [3]),
+        ({"numNodes": 4}, runtime(TORCH, mlPolicy={"numNodes": 3}), [4]),
+        ({"numNodes": 2}, runtime(replicated("init", parallelism=2), TORCH), [4]),
+        ({"numNodes": 3}, runtime(replicated("init"), AFTER), [1, 3]),
+        ({"numNodes": 4}, runtime(*LAUNCHED, **MPI), [4]),
+        ({"numNodes": 4}, runtime(*LAUNCHED, **WORKERS), [5]),
+        (None, runtime(*LAUNCHED, **MPI), [2]),
+    ],
+)
+def test_a_train_job_starts_with_the_pods_of_its_runtime(
+    numbers: Object | None, of: Object, together: list[int]
+) -> None:
+    for order in ((train_job(numbers), of), (of, train_job(numbers))):
+        done = simulated(*order)
+        assert gangs(done) == together
+        assert len(done.bindings) == sum(together)
+
+
+def test_the_runtime_of_the_namespace_is_named_by_its_kind() -> None:
+    reference = {"name": "torch", "kind": "TrainingRuntime", "apiGroup": "trainer.kubeflow.org"}
+    own = runtime(TORCH, kind="TrainingRuntime", mlPolicy={"numNodes": 2})
+    assert gangs(simulated(train_job(runtimeRef=reference), own, runtime(TORCH))) == [2]
+
+
+def test_a_train_job_says_what_its_nodes_ask_for_and_where_they_run() -> None:
+    asked = {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "40"}}}
+    other = {"name": "other", "resources": {"requests": {"cpu": "1"}}}
+    both = node("1")
+    both["spec"]["containers"].append(other)
+    (group,) = (
+        group
+        for group in simulated(
+            train_job(asked), runtime(replicated("node", trains=True, template=both))
+        ).session.view.snapshot.pod_groups
+        if group is not None
+    )
+    assert (group.spec.min_resources or {})["cpu"] == "82"
+    for change in (
+        {"podSpecOverrides": [{"targetJobs": [{"name": "node"}], "nodeSelector": {"no": "where"}}]},
+        {"podTemplateOverrides": [{"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"no": "where"}}}]},
+    ):
+        assert not simulated(train_job(**change), runtime(TORCH)).bindings
+    elsewhere = {"podSpecOverrides": [{"targetJobs": [{"name": "init"}], "nodeSelector": {"no": "where"}}]}
+    assert simulated(train_job(**elsewhere), runtime(TORCH)).bindings
+
+
+def test_what_a_runtime_says_of_its_queue_gives_way_to_the_train_job() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "runtime"}
+    queues = [{"kind": "Queue", "metadata": {"name": name}} for name in ("runtime", "own")]
+    of = runtime(TORCH, template={"metadata": {"labels": labels}})
+    for change, queue in (({}, "runtime"), ({"labels": {"kueue.x-k8s.io/queue-name": "own"}}, "own")):
+        groups = simulated(*queues, train_job(**change), of).session.view.snapshot.pod_groups
+        assert [group.spec.queue for group in groups if group is not None] == [queue]
+
+
+def test_a_train_job_that_is_suspended_or_runs_elsewhere_has_no_pods() -> None:
+    for change in ({"suspend": True}, {"managedBy": "kueue.x-k8s.io/multikueue"}):
+        assert not simulated(train_job(**change), runtime(TORCH)).bindings
+
+
+def test_a_runtime_that_is_not_there_is_named() -> None:
+    (line,) = problems(train_job())
+    assert (
+        "TrainJob llm: spec.runtimeRef: its pods follow from ClusterTrainingRuntime torch, which is not there" in line
+    )
+
+
+def test_a_train_job_in_an_app_wrapper_finds_its_runtime() -> None:
+    wrapper = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": "w"}}
+    spec = {"components": [{"template": train_job({"numNodes": 2})}]}
+    assert gangs(simulated({**wrapper, "spec": spec}, runtime(TORCH))) == [2]
+
+
+CLUSTER = {"rayClusterSpec": ray(replicas(2, groupName="a"))}
+NAMELESS = {"spec": {"containers": POD["spec"]["containers"]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "together"),
+    [
+        ({**CLUSTER, "submitterPodTemplate": POD}, [1, 3]),
+        ({**CLUSTER, "submitterPodTemplate": POD, "submissionMode": "K8sJobMode"}, [1, 3]),
+        ({**CLUSTER, "submitterPodTemplate": POD, "submissionMode": "HTTPMode"}, [3]),
+        ({**CLUSTER, "submitterPodTemplate": POD, "submissionMode": "SidecarMode"}, [3]),
+        ({**CLUSTER, "submitterPodTemplate": POD, "clusterSelector": {"ray.io/cluster": "there"}}, [1]),
+        # Another scheduler takes care of the submitter.
+        ({**CLUSTER, "submitterPodTemplate": NAMELESS}, [3]),
+        (CLUSTER, [3]),
+    ],
+)
+def test_a_ray_job_has_a_submitter_where_a_job_submits_it(spec: Object, together: list[int]) -> None:
+    made = {"apiVersion": RAY, "kind": "RayJob", "metadata": {"name": "tune"}, "spec": spec}
+    assert gangs(simulated(made)) == together
+
+
+def test_a_kind_with_a_maker_that_is_not_known_is_refused() -> None:
+    row = {"group": "example.com", "kind": "Thing", "plural": "things", "starts": "inParts", "maker": "ray_jobs"}
+    kind = {"apiVersion": "stromboli.io/v1alpha1", "kind": "WorkloadKind", "metadata": {"name": "t"}, "spec": row}
+    (line,) = problems(kind)
+    assert "spec.maker: unknown maker 'ray_jobs', did you mean 'ray_job'?" in line
