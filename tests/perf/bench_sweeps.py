@@ -2,9 +2,9 @@
 
     python -m tests.perf.bench_sweeps [--jobs N] [--trials N]
 
-The trials are alike: jobs of one model under the default policy, with a seed each. Wall time counts from the first trial
-that is given to the workers to the last outcome; what else the machine does meanwhile counts, too. Needs the extra
-`dask`. The exit code is 1 when two workers take more than 0.6 of the time of one.
+The trials are alike: jobs of one model under the default policy, with a seed each. Wall time counts from the first
+trial that is given to the workers to the last outcome; what else the machine does meanwhile counts, too. Needs the
+extra `dask`. The exit code is 1 when two workers take more than 0.6 of the time of one.
 """
 
 from __future__ import annotations
