@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import stromboli
 
 #: two jobs of 4 processors by users 1 and 2, and a line that is none
@@ -71,3 +73,18 @@ def test_what_cannot_be_used_is_a_line(tmp_path: Path) -> None:
         done = stromboli("lab", "simulate", *arguments)
         assert done.exit_code == 2
         assert said in done.output
+
+
+def test_parquet_has_the_columns_of_csv(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    log = tmp_path / "log.swf"
+    log.write_text(LOG)
+    for columns in ("csv", "parquet"):
+        done = stromboli("lab", "simulate", log, "--nodes", NODES, "--output", tmp_path, "--columns", columns)
+        assert done.exit_code == 0, done.output
+    for name in ("jobs", "queues", "samples"):
+        table = parquet.read_table(tmp_path / f"{name}.parquet")
+        header, *rows = (tmp_path / f"{name}.csv").read_text().splitlines()
+        assert table.column_names == header.split(",")
+        assert table.num_rows == len(rows)
+    assert parquet.read_table(tmp_path / "jobs.parquet")["waiting"].to_pylist() == [0, 110]

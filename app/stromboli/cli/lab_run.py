@@ -51,9 +51,7 @@ def run(
     """
     trials = make_trials(_chosen(trace, workload or []), policy or ["fgd"], seeds(seed), ratio)
     trials = with_plugins(trials, plugins_dir)
-    for path in dict.fromkeys(trial.path for trial in trials):
-        for problem in problems(Path(path)):
-            print(problem, file=sys.stderr)
+    tell_problems(trials)
     outcomes = run_all(trials, store, jobs, scheduler)
     if as_json:
         for outcome in outcomes:
@@ -71,6 +69,13 @@ def make_trials(lists: dict[str, Path], policies: Sequence[str], seeds: Sequence
         for each in found
         for seed in seeds
     ]
+
+
+def tell_problems(trials: Sequence[Trial]) -> None:
+    """Name what of the trials' files cannot be read, of each workload once. Raises StromboliError."""
+    for trial in {(trial.workload, trial.path): trial for trial in trials}.values():
+        for problem in problems(trial):
+            print(problem, file=sys.stderr)
 
 
 def run_all(trials: Sequence[Trial], path: Path | None, jobs: int, scheduler: str) -> list[Outcome]:

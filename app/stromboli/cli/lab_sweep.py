@@ -10,7 +10,7 @@ import typer
 
 from stromboli.api.errors import StromboliError
 from stromboli.cli.config import check
-from stromboli.cli.lab_run import Jobs, Scheduler, run_all
+from stromboli.cli.lab_run import Jobs, Scheduler, run_all, tell_problems
 from stromboli.cli.options import PluginsDir
 from stromboli.cli.output import columns
 from stromboli.lab.comparison import Comparison, Line, compare
@@ -45,6 +45,7 @@ def sweep(
     Example: stromboli lab sweep plan.yaml --report report.html
     """
     trials = with_plugins(read_plan(plan), plugins_dir)
+    tell_problems(trials)
     outcomes = run_all(trials, _store(plan, store), jobs, scheduler)
     _write_report(report, plan, trials, outcomes)
     for comparison in compare(outcomes):

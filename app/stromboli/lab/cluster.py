@@ -48,25 +48,36 @@ def _node(name: str, amounts: dict[str, str]) -> objects.Node:
     )
 
 
-def read_cluster(text: str, stdin: BinaryIO) -> Cluster:
+def read_cluster(text: str, stdin: BinaryIO, queues: str = "") -> Cluster:
     """`1000*cpu=32,memory=256Gi`, or files of manifests separated by commas; pods and jobs in them are left out.
 
-    Raises ClusterError.
+    `queues` is a file of manifests, too, with queues for equal nodes. Raises ClusterError.
     """
     equal = _EQUAL.fullmatch(text)
     if equal is None:
-        loaded = load(text.split(","), stdin, lenient=True)
-        if not any(kind == "Node" for kind, _ in loaded.objects):
+        files = [*text.split(","), *([queues] if queues else [])]
+        found = _surroundings(files, stdin)
+        if not any(kind == "Node" for kind, _ in found.objects):
             raise ClusterError(f"{text}: has no nodes, nor is it such as 1000*cpu=32,memory=256Gi")
-        loaded.objects = [each for each in loaded.objects if each[0] not in _SURROUNDINGS]
-        return Cluster(admit(loaded, ("stromboli",)), problems=loaded.problems)
+        return found
     amounts = {}
     for part in equal["amounts"].split(","):
         name, equals, amount = part.strip().partition("=")
         if not (name and equals and re.fullmatch(r"[0-9]+(\.[0-9]+)?[A-Za-z]{0,2}", amount)):
             raise ClusterError(f"{text}: {shown(part)} is not an amount such as cpu=32")
         amounts[name] = amount
-    return equal_nodes(int(equal["count"]), amounts)
+    nodes = equal_nodes(int(equal["count"]), amounts)
+    if not queues:
+        return nodes
+    more = _surroundings([queues], stdin)
+    return Cluster([*nodes.objects, *more.objects], problems=more.problems)
+
+
+def _surroundings(files: Sequence[str], stdin: BinaryIO) -> Cluster:
+    """What files hold but for pods and jobs."""
+    loaded = load(list(files), stdin, lenient=True)
+    loaded.objects = [each for each in loaded.objects if each[0] not in _SURROUNDINGS]
+    return Cluster(admit(loaded, ("stromboli",)), problems=loaded.problems)
 
 
 def queue_names(cluster: Cluster) -> set[str]:

@@ -10,6 +10,18 @@ sample: {trials: 20, seed: 7}  # so many of all combinations, drawn by a seed; a
 ```
 
 Instead of all combinations `trials` may list some: `trials: [{workload: default, policy: fgd, seed: 42}]`.
+
+With `nodes` instead of a `trace` workloads run over time: files that `read_workload` knows, and what is generated.
+
+```yaml
+nodes: "8*cpu=32,memory=256Gi"   # or files of manifests
+queues: queues.yaml              # manifests of queues for such nodes
+period: 60                       # seconds between two sessions at least
+queueBy: user                    # of logs; perPod and runTime as the options of `lab simulate`
+workloads: [monday.swf, {name: eight, jobs: 2000, processors: 256, load: 0.8, users: 8}]
+policies: [drf.yaml, proportion.yaml]
+seeds: 1..3                      # of what is generated; a file runs once
+```
 """
 
 from __future__ import annotations
@@ -17,19 +29,26 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from stromboli.api import duration
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import DocumentError, MistakesError, StromboliError
 from stromboli.api.validation import did_you_mean, field_path, problem_of_key
+from stromboli.lab.generator import Model
+from stromboli.lab.over_time import OverTime
 from stromboli.lab.policies import find_policy
+from stromboli.lab.processors import Processors
+from stromboli.lab.readers.named import Reading
+from stromboli.lab.readers.swf import QueueBy
 from stromboli.lab.trials import Policy, Trial, find_lists
 from stromboli.simulation.files import LARGEST_POLICY, read_text
 
 #: trials of one plan, and seeds of one range
 _MOST, _MOST_SEEDS = 1_000_000, 10_000
+_MODEL = Model()
 
 
 class PlanError(MistakesError):
@@ -42,6 +61,13 @@ class SeedsError(StromboliError, ValueError):
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Source(NamedTuple):
+    """Where a workload comes from."""
+
+    path: str
+    over_time: OverTime | None = None
 
 
 class Sample(_Model):
@@ -59,11 +85,35 @@ class Chosen(_Model):
     seed: int = Field(ge=0)
 
 
+class Generated(_Model):
+    """A workload that the generator makes, see `Model`."""
+
+    name: str
+    jobs: int = Field(default=_MODEL.jobs, ge=1, le=1_000_000)
+    processors: int = Field(default=_MODEL.processors, ge=2, le=10_000_000)
+    largest: int = Field(default=_MODEL.largest, ge=0)
+    load: float = Field(default=_MODEL.load, ge=0.01, le=10)
+    users: int = Field(default=_MODEL.users, ge=1, le=1_000)
+    weekend: float = Field(default=_MODEL.weekend, gt=0, le=10)
+    declared: float = Field(default=_MODEL.declared, ge=0, le=1)
+    exact: float = Field(default=_MODEL.exact, ge=0, le=1)
+
+    def model(self, per_pod: int) -> Model:
+        """What the generator takes."""
+        return Model(**self.model_dump(exclude={"name"}), shape=Processors(per_pod))
+
+
 class Plan(_Model):
     """A plan as it is written."""
 
-    trace: str
-    workloads: list[str] = []
+    trace: str = ""
+    nodes: str = ""
+    queues: str = ""
+    period: float = Field(default=60.0, ge=0.001)
+    queue_by: QueueBy = Field(default="user", alias="queueBy")
+    per_pod: int = Field(default=32, alias="perPod", ge=1, le=1_000)
+    run_time: str = Field(default="", alias="runTime")
+    workloads: list[str | Generated] = []
     policies: list[str] = []
     seeds: str | int = "42..51"
     ratio: float = Field(default=1.3, gt=0, le=10)
@@ -72,12 +122,14 @@ class Plan(_Model):
 
     def expand(self, folder: Path) -> list[Trial]:
         """The trials; files are looked for from a folder. Raises StromboliError."""
-        lists = find_lists(folder / self.trace)
+        if bool(self.trace) == bool(self.nodes):
+            raise PlanError(["the plan should have either a trace or nodes"])
+        known = self._lists(folder) if self.trace else self._over_time(folder)
         chosen = self.trials or [
             Chosen(workload=workload, policy=policy, seed=seed)
-            for workload in self.workloads or lists
+            for workload in [each if isinstance(each, str) else each.name for each in self.workloads] or known
             for policy in self.policies
-            for seed in seeds(str(self.seeds))
+            for seed in self._seeds(known.get(workload))
         ]
         if not 0 < len(chosen) <= _MOST:
             raise PlanError([f"the plan has {len(chosen):,} trials; it should name policies"])
@@ -85,10 +137,36 @@ class Plan(_Model):
             draws = random.Random(self.sample.seed)
             chosen = [chosen[at] for at in sorted(draws.sample(range(len(chosen)), self.sample.trials))]
         policies = {name: _policy(folder, name) for name in dict.fromkeys(each.policy for each in chosen)}
-        return [
-            Trial(each.workload, _list(lists, each.workload), policies[each.policy], each.seed, self.ratio)
-            for each in chosen
-        ]
+        return [_trial(known, each, policies[each.policy], self) for each in chosen]
+
+    def _lists(self, folder: Path) -> dict[str, Source]:
+        """The lists of pods of a trace."""
+        return {name: Source(str(path.resolve())) for name, path in find_lists(folder / self.trace).items()}
+
+    def _over_time(self, folder: Path) -> dict[str, Source]:
+        """The workloads that run over time."""
+        try:
+            run_time = duration.parse(self.run_time) if self.run_time else None
+        except ValueError as error:
+            raise PlanError([f"runTime: {error}"]) from None
+        reading = Reading(self.queue_by, self.per_pod, run_time)
+        nodes = ",".join(_beside(folder, name) for name in self.nodes.split(","))
+        queues = _there(folder, self.queues) if self.queues else ""
+        found = {}
+        for each in self.workloads:
+            model = None if isinstance(each, str) else each.model(self.per_pod)
+            path = _there(folder, each) if isinstance(each, str) else ""
+            name = each if isinstance(each, str) else each.name
+            found[name] = Source(path, OverTime(nodes, queues, self.period, reading, model))
+        if not found:
+            raise PlanError(["the plan should name workloads, files or what is to be generated"])
+        return found
+
+    def _seeds(self, source: Source | None) -> list[int]:
+        """The seeds that make a difference to a workload."""
+        found = seeds(str(self.seeds))
+        fixed = source is not None and source.over_time is not None and source.over_time.model is None
+        return found[:1] if fixed else found
 
 
 def read_plan(path: Path) -> list[Trial]:
@@ -124,7 +202,22 @@ def _policy(folder: Path, name: str) -> Policy:
     return find_policy(str(beside) if beside.is_file() else name)
 
 
-def _list(lists: Mapping[str, Path], name: str) -> str:
-    if name not in lists:
-        raise PlanError([f"no list {name!r} in the trace{did_you_mean(name, lists)}"])
-    return str(lists[name].resolve())
+def _trial(known: Mapping[str, Source], chosen: Chosen, policy: Policy, plan: Plan) -> Trial:
+    source = known.get(chosen.workload)
+    if source is None:
+        what = "list" if plan.trace else "workload"
+        where = "the trace" if plan.trace else "the plan"
+        raise PlanError([f"no {what} {chosen.workload!r} in {where}{did_you_mean(chosen.workload, known)}"])
+    return Trial(chosen.workload, source.path, policy, chosen.seed, plan.ratio, source.over_time)
+
+
+def _beside(folder: Path, name: str) -> str:
+    """A file of the plan's folder, if it is one."""
+    path = folder / name
+    return str(path.resolve()) if name and path.exists() else name
+
+
+def _there(folder: Path, name: str) -> str:
+    if not (folder / name).exists():
+        raise PlanError([f"{folder / name}: is not there"])
+    return _beside(folder, name)

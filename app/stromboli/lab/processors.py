@@ -15,7 +15,7 @@ class Processors:
     per_pod: int = 32
     #: bytes for each processor of jobs that do not say how much they need
     memory: int = 2 << 30
-    _made: dict[tuple[int, int], Gang] = field(default_factory=dict)
+    _made: dict[tuple[int, int], Gang] = field(default_factory=dict, repr=False, compare=False)
 
     def gang(self, processors: int, memory: int = 0) -> Gang:
         """The gang of a job; `memory` is in bytes for each processor, 0 if it is not known."""

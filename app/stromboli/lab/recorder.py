@@ -50,6 +50,8 @@ class Recorder:
         self.lost = np.zeros(jobs)
         #: what each queue held and what there was of the main resource, in base units times seconds
         self.used, self.offered = np.zeros(queues), 0.0
+        #: what all queues held, as a part of what there was, until the last job arrived
+        self.while_arriving = float("nan")
         self.samples: list[Sample] = []
         #: seconds since the workload began
         self.now = 0.0
@@ -71,6 +73,8 @@ class Recorder:
 
     def arrived(self, job: str) -> None:
         self._waiting += 1
+        if self.offered:
+            self.while_arriving = float(self.used.sum()) / self.offered
 
     def placed(self, pod: PodRecord) -> None:
         self._hold(pod, +1)

@@ -137,6 +137,7 @@ def _total(recorder: Recorder, jobs: Mapping[str, Any], sessions: int) -> dict[s
     fragmentation = np.array([sample.fragmentation for sample in recorder.samples])
     return _of_jobs(jobs, slice(None)) | {
         "utilization": float(recorder.used.sum()) / recorder.offered if recorder.offered else float("nan"),
+        "utilization_while_arriving": recorder.while_arriving,
         "fragmentation": _or_nan(np.mean, fragmentation[~np.isnan(fragmentation)]),
         "makespan": recorder.now,
         "sessions": float(sessions),

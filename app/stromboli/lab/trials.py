@@ -15,7 +15,9 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.version import version
 from stromboli.discovery import discover
 from stromboli.framework.registry import Registry
+from stromboli.lab import over_time
 from stromboli.lab.inflation import inflate
+from stromboli.lab.over_time import OverTime
 from stromboli.lab.readers.openb import TraceNode, TracePod, read_nodes, read_pods
 from stromboli.simulation.files import read_text
 
@@ -48,12 +50,22 @@ class Trial(msgspec.Struct, frozen=True):
     seed: int
     #: how much arrives, as a part of all cards
     ratio: float = 1.3
+    #: how it runs over time; None for an openb trace, of which pods only arrive
+    over_time: OverTime | None = None
     #: the folder of more plugins, if there is one
     plugins: str = ""
 
     def key(self) -> str:
         """Equal for trials of which the same must come: it follows from all that goes in, files by content."""
         more = sorted(map(str, Path(self.plugins).glob("*.py"))) if self.plugins else []
+        timed = self.over_time
+        if timed is not None:
+            files = [_digest(name) for name in (*([] if timed.model else [self.path]), *timed.files, *more)]
+            # Of a file nothing depends on the seed.
+            drawn = (repr(timed.model), self.seed) if timed.model else (timed.reading,)
+            how = (timed.equal_nodes, timed.period, drawn)
+            written = msgspec.json.encode((files, self.policy.text, how, version()))
+            return hashlib.sha256(written).hexdigest()[:20]
         digests = [_digest(path) for path in (self.path, str(Path(self.path).parent / NODES), *more)]
         written = msgspec.json.encode((digests, self.policy.text, self.seed, self.ratio, version()))
         return hashlib.sha256(written).hexdigest()[:20]
@@ -99,15 +111,24 @@ def with_plugins(trials: Sequence[Trial], folder: Path | None) -> list[Trial]:
     return [msgspec.structs.replace(trial, plugins=place) for trial in trials]
 
 
-def problems(path: Path) -> list[str]:
-    """The lines of a list and of its nodes that cannot be read. Raises UnreadableFileError."""
-    return _read(str(path))[2]
+def problems(trial: Trial) -> list[str]:
+    """What of a trial's files cannot be read, a line each. Raises StromboliError."""
+    return _read(trial.path)[2] if trial.over_time is None else over_time.problems(trial.over_time, trial.path)
 
 
 def _tried(trial: Trial) -> Outcome:
+    if trial.over_time is None:
+        return _inflated(trial)
+    began = time.process_time()
+    figures, queues = trial.over_time.run(trial.path, trial.policy.text, trial.seed, _registry(trial.plugins))
+    figures["cpu_seconds"] = round(time.process_time() - began, 2)
+    return Outcome(trial.key(), trial.workload, trial.policy.name, trial.seed, figures, queues=queues)
+
+
+def _inflated(trial: Trial) -> Outcome:
     nodes, pods, _ = _read(trial.path)
     began = time.process_time()
-    registry = _registry(trial.plugins) if trial.plugins else None
+    registry = _registry(trial.plugins)
     inflated = inflate(nodes, pods, trial.policy.text, trial.seed, ratio=trial.ratio, registry=registry)
     allocation = inflated.allocation(round(trial.ratio * _PERCENT))
     kinds = inflated.placed_by_kind()
@@ -124,7 +145,7 @@ def _tried(trial: Trial) -> Outcome:
 
 @lru_cache(maxsize=8)
 def _registry(folder: str) -> Registry:
-    return discover(Path(folder))
+    return discover(Path(folder) if folder else None)
 
 
 @lru_cache(maxsize=8)
@@ -142,4 +163,9 @@ def _lines(path: Path) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _digest(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    """Of a file, or of all files in a folder."""
+    files = sorted(each for each in Path(path).rglob("*") if each.is_file()) if Path(path).is_dir() else [Path(path)]
+    digest = hashlib.sha256()
+    for each in files:
+        digest.update(each.read_bytes())
+    return digest.hexdigest()
