@@ -255,6 +255,11 @@ def _check_queue(queue: Queue) -> None:
         ("spec.guarantee.resource", spec.guarantee.resource),
         ("spec.borrowingLimit", spec.borrowing_limit),
         ("spec.lendingLimit", spec.lending_limit),
+        *(
+            (f"spec.pools[{at}].{word}", amounts)
+            for at, pool in enumerate(spec.pools)
+            for word, amounts in pool.amounts.items()
+        ),
     ):
         _check_size(described, path, amounts)
     _LISTS_OF_QUEUES.check(described, queue.metadata.annotations)

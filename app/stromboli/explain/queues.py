@@ -13,6 +13,7 @@ from stromboli.explain.competitors import in_jobs, jobs_below
 from stromboli.explain.places import amounts, limited, share
 from stromboli.explain.shares import kept_of
 from stromboli.explain.warnings import of_queue
+from stromboli.fairness import shares
 from stromboli.fairness.obstacles import ROOT
 from stromboli.fairness.queue_tree import QueueTree
 from stromboli.framework.cluster.job import Queue, lineage
@@ -112,7 +113,7 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     if gauges.plugin == "proportion" and deserved is not None:
         yield from _by_weight(session, queue, gauges, deserved)
     elif gauges.plugin == "capacity" and deserved is not None:
-        yield f"deserves what its spec says: {listed(queue.spec.deserved or {})}"
+        yield f"deserves what its spec says: {listed(shares.entitled(queue))}"
         if queue.spec.borrowing_limit:
             yield f"borrows no more than {listed(queue.spec.borrowing_limit)}"
         if queue.spec.lending_limit:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from stromboli.api.resources import Vector
+from stromboli.fairness import shares
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.cluster.view import View
 
 
 def most(view: View, queue: Queue) -> Vector:
     """What a queue may hold by its `borrowingLimit`, infinite where that says nothing."""
-    return view.vector(queue.spec.deserved) + view.vector(queue.spec.borrowing_limit, np.inf)
+    return view.vector(shares.entitled(queue)) + view.vector(queue.spec.borrowing_limit, np.inf)
 
 
 def unlent(view: View, queue: Queue) -> Vector:
     """What a queue keeps of what it deserves, used or not, by its `lendingLimit`."""
     lent = view.vector(queue.spec.lending_limit, np.inf)
-    kept: Vector = np.maximum(view.vector(queue.spec.deserved) - lent, 0)
+    kept: Vector = np.maximum(view.vector(shares.entitled(queue)) - lent, 0)
     return kept

@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Matrix, Vector
+from stromboli.api.resources import (
+    CPU,
+    MEMORY,
+    PODS,
+    TOLERANCE,
+    Mask,
+    Matrix,
+    ResourceAmounts,
+    Vector,
+    amounts,
+    exact,
+)
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.view import View
 
@@ -62,8 +73,8 @@ def stays_above(
     all that the queue deserves is borrowing, and may be evicted.
     """
     found = False
-    amounts = zip(held.tolist(), request.tolist(), wanted.tolist(), deserved.tolist(), strict=True)
-    for column, (have, gives, wants, due) in enumerate(amounts):
+    columns = zip(held.tolist(), request.tolist(), wanted.tolist(), deserved.tolist(), strict=True)
+    for column, (have, gives, wants, due) in enumerate(columns):
         counts = named is None or named[column]
         counts = counts and (pods or column != PODS)
         if counts and gives > 0 and wants > 0 and have > due + TOLERANCE:
@@ -178,13 +189,24 @@ def admission_request(view: View, job: Job) -> Vector:
     return np.maximum(job.min_resources - job.allocated, 0) if view.rules.admission else job.min_resources
 
 
+def entitled(queue: Queue) -> ResourceAmounts:
+    """What a queue says that it deserves: in all, or else in single node pools."""
+    if queue.spec.deserved is not None or not queue.spec.pools:
+        return queue.spec.deserved or {}
+    sums: dict[str, int] = {}
+    for pool in queue.spec.pools:
+        for name, amount in amounts(pool.deserved).items():
+            sums[name] = sums.get(name, 0) + amount
+    return {name: exact(name, amount) for name, amount in sums.items()}
+
+
 def capability(view: View, queue: Queue) -> Vector:
     """The limit of a queue, shape (dimensions,); infinite where none is set, and for cpu or memory of 0."""
-    amounts = view.vector(queue.spec.capability, np.inf)
+    most = view.vector(queue.spec.capability, np.inf)
     for column in (CPU, MEMORY):
-        if amounts[column] <= 0:
-            amounts[column] = np.inf
-    return amounts
+        if most[column] <= 0:
+            most[column] = np.inf
+    return most
 
 
 def reserved(view: View, job: Job, *, beyond_allocated: bool) -> Vector:

@@ -28,8 +28,8 @@ TIER_NAMES = {
     "kai.scheduler/topology-preferred-placement": "soft",
 }
 #: annotations of owners that a PodGroup inherits begin so
-_INHERITED = "volcano.sh/"
-_POD_ANNOTATIONS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
+_INHERITED = ("volcano.sh/", crds.NODE_POOLS)
+_POD_ANNOTATIONS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone", crds.NODE_POOLS)
 _POD_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 POD_LABELS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
 

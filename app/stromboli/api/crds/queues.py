@@ -62,6 +62,25 @@ class Guarantee(KubeModel):
     """Amounts that no other queue can use."""
 
 
+class PoolShare(KubeModel):
+    """What a queue is entitled to in one of the node pools that the policy names."""
+
+    name: Name
+    """Name of the pool."""
+    capability: ResourceList | None = None
+    """Hard upper limit. A resource that is not listed is unlimited."""
+    deserved: ResourceList | None = None
+    """Amounts that the queue is entitled to; what it uses beyond them, other queues can reclaim."""
+    guarantee: Guarantee = Field(default_factory=Guarantee)
+    """Resources of the pool that are reserved for the queue even while it does not use them."""
+
+    @property
+    def amounts(self) -> dict[str, ResourceList | None]:
+        """All that it says, by the path of the field."""
+        guarantee = self.guarantee.resource
+        return {"capability": self.capability, "deserved": self.deserved, "guarantee.resource": guarantee}
+
+
 class ClusterShare(KubeModel):
     """A cluster to which jobs of the queue may be forwarded. The scheduler does not read it."""
 
@@ -89,6 +108,8 @@ class QueueSpec(KubeModel):
     lending_limit: ResourceList | None = None
     """How much of what the queue deserves others may use while it does not. A resource that is not listed is lent
     whole."""
+    pools: Annotated[list[PoolShare], crd(maxItems=64)] = Field(default_factory=list)
+    """What the queue is entitled to in single node pools. Where `deserved` is absent, it is the sum of what pools say."""
     reclaimable: StrictBool | None = None
     """Whether other queues may reclaim what this queue uses beyond its share. Absent means yes."""
     preempt_min_runtime: RunTime = ""

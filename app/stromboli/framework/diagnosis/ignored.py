@@ -70,6 +70,7 @@ QUEUE_FIELDS = (
     QueueField("preemptMinRuntime", lambda queue: bool(queue.spec.preempt_min_runtime), ("minruntime",)),
     QueueField("reclaimMinRuntime", lambda queue: bool(queue.spec.reclaim_min_runtime), ("minruntime",)),
     QueueField("priority", lambda queue: bool(queue.spec.priority), ("proportion", "capacity", "fairshare")),
+    QueueField("pools", lambda queue: bool(queue.spec.pools), ("nodepools",)),
     QueueField(
         "reclaimable",
         lambda queue: queue.spec.reclaimable is False and queue.name != "root",

@@ -68,8 +68,8 @@ class Accounts:
             capability = np.minimum(capability, lending.most(view, queue))
         if queue.spec.lending_limit:
             guarantee = np.maximum(guarantee, lending.unlent(view, queue))
-        deserved = view.vector(queue.spec.deserved)
-        named = queue.spec.deserved or {}
+        named = shares.entitled(queue)
+        deserved = view.vector(named)
         deserves = guarantee > 0
         deserves |= [name in named for name in view.dimensions]
         deserves[[CPU, MEMORY]] = True

@@ -337,7 +337,7 @@ class Capacity(Plugin):
             if account is None:
                 idle = self._opened.every[queue.name]
                 gauges.amounts.update(
-                    deserved=view.vector(queue.spec.deserved), allocated=zero, request=zero, inqueue=zero
+                    deserved=view.vector(shares.entitled(queue)), allocated=zero, request=zero, inqueue=zero
                 )
                 if queue.spec.capability:
                     gauges.amounts["capacity"] = idle.capability
@@ -366,4 +366,5 @@ class Capacity(Plugin):
 
     def _steps(self, account: Account) -> list[tuple[str, Vector]]:
         """What a queue deserves: what its spec says, and what became of it."""
-        return [("spec.deserved", self._view.vector(account.queue.spec.deserved)), ("in force", account.deserved)]
+        said = self._view.vector(shares.entitled(account.queue))
+        return [("spec.deserved", said), ("in force", account.deserved)]

@@ -1,0 +1,174 @@
+"""What queues hold and may have in each pool of nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stromboli.api.resources import Mask, Matrix, Rows, Vector, amounts
+from stromboli.fairness import guarantees, shares
+from stromboli.framework.cluster.job import Queue, lineage
+from stromboli.framework.cluster.tally import ALLOCATED
+from stromboli.framework.cluster.view import View
+from stromboli.plugins.nodepools.arguments import NodePool, nodes_of
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """A queue's amounts by pool, each of shape (pools, dimensions). What it holds counts for all its ancestors."""
+
+    queue: Queue
+    deserved: Matrix
+    guarantee: Matrix
+    #: infinite where nothing is said
+    capability: Matrix
+    #: where it is said what it deserves, shape (pools, dimensions)
+    named: Mask
+    held: Matrix = field(init=False)
+    #: the queue and its ancestors, upwards
+    path: list[Account] = field(init=False, default_factory=list)
+    #: what guarantees leave to it, by number of the pool; none where nothing is guaranteed
+    kept: dict[int, guarantees.Pool] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.held = np.zeros_like(self.deserved)
+
+    def limited(self, pool: int) -> bool:
+        """Whether anything but its nodes limits what it may hold in a pool."""
+        return pool in self.kept or any(np.isfinite(each.capability[pool]).any() for each in self.path)
+
+    def deserves_more(self, pool: int, wanted: Vector, pods: bool) -> bool:
+        """Whether it may take back so much in a pool: it stays within what it is said to deserve of that."""
+        counted = shares.asked(wanted, pods) & self.named[pool]
+        return bool(counted.any() and (self.held[pool] + wanted <= self.deserved[pool])[counted].all())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shortage:
+    """What keeps a queue from holding more in a pool: it or one above it, its limit, and in which dimensions."""
+
+    account: Account
+    pool: int
+    bound: Vector
+    columns: list[int]
+    #: whether it is what others hold or are guaranteed
+    for_others: bool
+
+
+class Accounts:
+    """The accounts of all queues, and the pool of each node."""
+
+    def __init__(self, view: View, pools: Sequence[NodePool], *, hierarchy: bool) -> None:
+        self.names = [pool.name for pool in pools]
+        number = {name: at for at, name in enumerate(self.names)}
+        #: the pool of each node, -1 for none, shape (nodes,)
+        self.of_node: Rows = np.full(len(view.nodes), -1, np.intp)
+        for at in reversed(range(len(pools))):
+            self.of_node[nodes_of(pools[at], view.nodes.facts)] = at
+        #: whether any node is in none
+        self.leaves_nodes = bool((self.of_node < 0).any())
+        self._of_node: list[int] = self.of_node.tolist()
+        self.every = {name: _account(view, queue, number) for name, queue in view.queues.items()}
+        for account in self.every.values():
+            line: Iterable[Queue] = lineage(account.queue, view.queues) if hierarchy else (account.queue,)
+            account.path = [self.every[each.name] for each in line]
+        #: whether any queue says anything about a pool
+        self.used = any(any(each.name in number for each in queue.spec.pools) for queue in view.queues.values())
+        #: whether limits name the number of pods
+        self.pods = self.used and any(map(_names_pods, view.queues.values()))
+        if self.used:
+            self._count(view)
+            self._keep_guarantees(view)
+
+    def pool(self, node: int) -> int:
+        """The pool of a node, -1 for none."""
+        return self._of_node[node] if node >= 0 else -1
+
+    def change(self, account: Account, nodes: Iterable[int], amount: Vector) -> bool:
+        """Add an amount on each of some nodes, where they are in pools; whether any is."""
+        counts = Counter(map(self.pool, nodes))
+        counts.pop(-1, None)
+        for pool, count in counts.items():
+            for each in account.path:
+                each.held[pool] += amount * count
+            if pool in account.kept:
+                account.kept[pool].change(amount * count)
+        return bool(counts)
+
+    def copies(self, account: Account, pool: int, request: Vector, count: int) -> int:
+        """How many copies of a request, up to `count`, a queue may take in a pool; its nodes aside."""
+        for each in account.path:
+            count = shares.copies_within(each.capability[pool], each.held[pool], request, count, self.pods)
+        return account.kept[pool].copies(request, count) if count and pool in account.kept else count
+
+    def shortage(self, account: Account, pool: int, request: Vector) -> Shortage | None:
+        """Why a queue may not take a request more in a pool."""
+        for each in account.path:
+            columns = shares.exceeded(each.held[pool] + request, each.capability[pool], request, self.pods)
+            if columns:
+                return Shortage(each, pool, each.capability[pool], columns, for_others=False)
+        if pool in account.kept:
+            kept = account.kept[pool]
+            columns = shares.exceeded(kept.taken + request, kept.bound, request, self.pods)
+            if columns:
+                return Shortage(account, pool, account.held[pool] + kept.left(), columns, for_others=True)
+        return None
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    def _count(self, view: View) -> None:
+        """Add what pods hold on nodes of pools."""
+        rows = np.flatnonzero(ALLOCATED[view.pods.state] & (view.pods.node >= 0))
+        pools, jobs = self.of_node[view.pods.node[rows]], view.membership.index_of[view.pods.job[rows]]
+        counted = (pools >= 0) & (jobs >= 0)
+        rows, pools, queues = rows[counted], pools[counted], view.jobs.queue[jobs[counted]]
+        size = len(self.every) * len(self.names)
+        keys, requests = queues * len(self.names) + pools, view.amounts(rows)
+        sums = np.stack([np.bincount(keys, of, minlength=size) for of in requests], axis=1)
+        held = sums.reshape(len(self.every), len(self.names), -1)
+        for account in self.every.values():
+            if account.queue.has_jobs:
+                for each in account.path:
+                    each.held += held[account.queue.index]
+
+    def _keep_guarantees(self, view: View) -> None:
+        """Have what is guaranteed to queues kept for them; a closed queue keeps no more than it holds."""
+        for account in self.every.values():
+            if view.closed[account.queue.index]:
+                account.guarantee = np.minimum(account.guarantee, account.held)
+        for pool in range(len(self.names)):
+            guaranteed = sum((account.guarantee[pool] for account in self.every.values()), view.vector(None))
+            if not guaranteed.any():
+                continue
+            total = view.nodes.allocatable[:, self.of_node == pool].sum(axis=1)
+            cluster = guarantees.Pool.cluster(total, guaranteed, self.pods)
+            for account in self.every.values():
+                above = cluster
+                for each in reversed(account.path):
+                    if pool not in each.kept:
+                        each.kept[pool] = above.part(each.guarantee[pool])
+                    above = each.kept[pool]
+        for account in self.every.values():
+            below = [each for each in self.every.values() if each.path[1:2] == [account]]
+            for pool, kept in account.kept.items():
+                kept.change(account.held[pool] - sum(each.held[pool] for each in below))
+
+
+def _account(view: View, queue: Queue, number: dict[str, int]) -> Account:
+    shape = len(number), len(view.dimensions)
+    account = Account(queue, np.zeros(shape), np.zeros(shape), np.full(shape, np.inf), np.zeros(shape, np.bool_))
+    for said in queue.spec.pools:
+        pool = number.get(said.name)
+        if pool is not None:
+            account.deserved[pool] = view.vector(said.deserved)
+            account.guarantee[pool] = view.vector(said.guarantee.resource)
+            account.capability[pool] = view.vector(said.capability, np.inf)
+            account.named[pool] = [name in amounts(said.deserved) for name in view.dimensions]
+    return account
+
+
+def _names_pods(queue: Queue) -> bool:
+    return any("pods" in (said or ()) for pool in queue.spec.pools for said in pool.amounts.values())

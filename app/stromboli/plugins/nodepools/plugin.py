@@ -1,0 +1,269 @@
+"""nodepools: shares of queues by pools of nodes, and which pools a job may use, in which order.
+
+The policy names pools by labels of their nodes, and a queue says in `spec.pools` what it deserves, is guaranteed and
+may have at most in single pools. Pods of a job whose PodGroup has the annotation `stromboli.io/pools: a,b` run in these
+pools only, in `b` when its queue may hold no more in `a` or that is full. A queue takes back in a pool what it deserves
+there, from queues that hold more than they deserve there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel
+
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import Vector, told
+from stromboli.api.validation import did_you_mean
+from stromboli.fairness import shares
+from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.plugin.causes import Filters, Passing
+from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.reasons import column_name
+from stromboli.plugins.nodepools.accounts import Account, Accounts, Shortage
+from stromboli.plugins.nodepools.arguments import NodePoolsArguments, listed, named_by
+from stromboli.state.pods import PodRecord
+
+#: what a place in the order of pools is worth: more than all that others say of a node
+_SCORE = 100_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The pools that a job may use, the best first; None for all nodes. And names of no pools."""
+
+    pools: tuple[int, ...] | None
+    unknown: tuple[str, ...] = ()
+
+
+class NodePools(Plugin):
+    name = "nodepools"
+    queue_fields = frozenset(("pools",))
+    counts_pods = True
+    Arguments: ClassVar[type[BaseModel]] = NodePoolsArguments
+
+    def open(self, view: View) -> None:
+        self._view = view
+        self._accounts = Accounts(view, self.arguments.pools, hierarchy=self.hierarchy)
+        self._number = {name: at for at, name in enumerate(self._accounts.names)}
+        #: what PodGroups say, and the number of what each job's says
+        self._said, self._of_job = view.jobs.said("node pools", named_by)
+        self._choices: dict[str, _Choice] = {}
+        #: by queue and class the pools in which it may hold one more; until something changes
+        self._open_to: dict[tuple[int, int], tuple[bool, ...]] = {}
+
+    # -- which pools -------------------------------------------------------------------------------------------------
+
+    def job_valid(self, job: Job) -> Reason | None:
+        unknown = self._choice(job).unknown
+        if not unknown:
+            return None
+        names = ", ".join(f"{name}{did_you_mean(name, self._number)}" for name in unknown)
+        message = (
+            f"PodGroup {job.key} may use node pool{'s' if unknown[1:] else ''} {names}, which the policy does not name"
+        )
+        return Reason(Stage.Admission, "NodePoolNotFound", message, Actionable.User)
+
+    def identity(self, pod: PodRecord) -> Hashable:
+        """The pools that it may use, and those of them in which its queue may hold one more."""
+        job = self._view.job_of(pod)
+        return None if job is None else (self._choice(job).pools, self._open(job.queue, pod))
+
+    def varies_on_node(self, pod: PodRecord) -> bool:
+        job = self._view.job_of(pod)
+        return job is not None and any(map(self._account(job.queue).limited, self._usable(job)))
+
+    def by_class(self, pod: PodRecord) -> bool:
+        return True
+
+    def by_amounts(self, pod: PodRecord) -> bool:
+        return len(self._ordered(pod)) < 2
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        job = self._view.job_of(pod)
+        if job is None:
+            return
+        of_node, choice = self._accounts.of_node[nodes.rows], self._choice(job).pools
+        if choice is not None:
+            yield "node(s) in no node pool that the job may use", np.isin(of_node, choice)
+        for pool, may in enumerate(self._open(job.queue, pod)):
+            if not may:
+                name = self._accounts.names[pool]
+                yield Passing(f"queue {job.queue.name} has no capacity left in node pool {name}"), of_node != pool
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+        order = self._ordered(pod)
+        if len(order) < 2:
+            return None
+        scores = np.zeros(len(self._number) + 1)
+        scores[list(order)] = _SCORE * np.arange(len(order))[::-1]
+        found: Vector = scores[self._accounts.of_node[nodes.rows]]
+        return found
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        job = self._view.job_of(pod)
+        if job is None or not self._accounts.used:
+            return count, None
+        account, request = self._account(queue), self._view.request(pod)
+        pools = self._usable(job)
+        if any(not account.limited(pool) for pool in pools) or self._may_leave(job):
+            return count, None
+        fitting = 0
+        for pool in pools:
+            fitting += self._accounts.copies(account, pool, request, count - fitting)
+            if fitting == count:
+                return count, None
+        short = [self._accounts.shortage(account, pool, request) for pool in pools]
+        return fitting, self._reached(queue, request, [each for each in short if each is not None])
+
+    def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
+        """A queue takes back what it deserves in the pools that its pods may use, where it is said what that is."""
+        job, account = self._view.job_of(pods[0]), self._account(queue)
+        pools = [] if job is None else [pool for pool in self._usable(job) if account.named[pool].any()]
+        if not pools:
+            return None
+        request = self._view.requested(pods)
+        named = account.named[pools].any(axis=0) & shares.asked(request, self._accounts.pods)
+        left = np.where(account.named, np.maximum(account.deserved - account.held, 0), 0)[pools].sum(axis=0)
+        if named.any() and (request <= left)[named].all():
+            return None
+        columns = np.flatnonzero(named & (request > left)).tolist()
+        short = [Shortage(account, pool, account.deserved[pool], columns, for_others=False) for pool in pools]
+        message = f"queue {queue.name} takes back no more in {self._told(pools)} than it deserves there"
+        return Reason(
+            Stage.QueueShare,
+            "NodePoolShareExceeded",
+            message,
+            Actionable.Wait,
+            self._numbers(request, short, "deserves"),
+        )
+
+    def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
+        """What queues hold of pools beyond what they deserve there, where the pod's own deserves it."""
+        accounts, view, job = self._accounts, self._view, self._view.job_of(pod)
+        pools = [accounts.pool(int(view.pods.node[candidate.row])) for candidate in candidates]
+        if job is None or not self._account(job.queue).named.any() or all(pool < 0 for pool in pools):
+            return None
+        own, wanted = self._account(job.queue), view.request(pod)
+        takes = {pool: pool < 0 or own.deserves_more(pool, wanted, accounts.pods) for pool in set(pools)}
+        left: dict[tuple[str, int], Vector] = {}
+        victims = []
+        for candidate, pool in zip(candidates, pools, strict=True):
+            request = view.request(candidate)
+            giving = self._giving(view.jobs[candidate.job].queue, own) if pool >= 0 else []
+            keeps = [left.get((each.queue.name, pool), each.held[pool]) - request for each in giving]
+            if takes[pool] and all(
+                self._gives(each, own, pool, kept, request, wanted) for each, kept in zip(giving, keeps, strict=True)
+            ):
+                left.update(((each.queue.name, pool), kept) for each, kept in zip(giving, keeps, strict=True))
+                victims.append(candidate)
+        return victims
+
+    def _gives(self, giver: Account, taker: Account, pool: int, left: Vector, request: Vector, wanted: Vector) -> bool:
+        """Whether a queue that is left with so much of a pool gave what it holds beyond its share there."""
+        held, pods, named = left + request, self._accounts.pods, giver.named[pool] | taker.named[pool]
+        above = shares.stays_above(held, request, wanted, giver.deserved[pool], named, pods)
+        return above and shares.keeps(held, request, giver.guarantee[pool], pods)
+
+    def _giving(self, queue: Queue, own: Account) -> list[Account]:
+        """A queue that gives, and those above it that are not above the one that takes."""
+        return [each for each in self._account(queue).path if each not in own.path]
+
+    # -- accounts ----------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, operation: Operation) -> None:
+        self._change(operation, operation.request)
+
+    def on_deallocate(self, operation: Operation) -> None:
+        self._change(operation, -operation.request)
+
+    def _change(self, operation: Operation, amount: Vector) -> None:
+        if operation.job is None or not self._accounts.used:
+            return
+        if self._accounts.change(self._account(operation.job.queue), operation.nodes, amount):
+            self._open_to.clear()
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    def _account(self, queue: Queue) -> Account:
+        return self._accounts.every[queue.name]
+
+    def _choice(self, job: Job) -> _Choice:
+        """What a job says about pools."""
+        text = self._said[self._of_job[job.index]]
+        found = self._choices.get(text)
+        if found is None:
+            names = listed(text)
+            known = tuple(self._number[name] for name in names if name in self._number)
+            unknown = tuple(name for name in names if name not in self._number)
+            found = self._choices[text] = _Choice(known if names else None, unknown)
+        return found
+
+    def _usable(self, job: Job) -> Sequence[int]:
+        """The numbers of the pools that a job may use."""
+        pools = self._choice(job).pools
+        return range(len(self._number)) if pools is None else pools
+
+    def _may_leave(self, job: Job) -> bool:
+        """Whether a job may use nodes that are in no pool, and there are any."""
+        return self._accounts.leaves_nodes and self._choice(job).pools is None
+
+    def _ordered(self, pod: PodRecord) -> tuple[int, ...]:
+        """The pools that a pod may use, in order; none where all are as good."""
+        job = self._view.job_of(pod)
+        return () if job is None else self._choice(job).pools or ()
+
+    def _open(self, queue: Queue, pod: PodRecord) -> tuple[bool, ...]:
+        """In which pools a queue may hold one more pod like this one, by number."""
+        if not self._accounts.used:
+            return ()
+        key = queue.index, pod.pod_class.id
+        found = self._open_to.get(key)
+        if found is None:
+            account, request = self._account(queue), self._view.request(pod)
+            pools = range(len(self._number))
+            found = tuple(self._accounts.copies(account, pool, request, 1) > 0 for pool in pools)
+            self._open_to[key] = found
+        return found
+
+    # -- reasons -----------------------------------------------------------------------------------------------------
+
+    def _reached(self, queue: Queue, request: Vector, short: Sequence[Shortage]) -> Reason:
+        pools = [each.pool for each in short]
+        message = f"queue {queue.name} may not hold more in {self._told(pools)}"
+        never = all(not each.for_others and (request > each.bound)[each.columns].any() for each in short)
+        detail = self._numbers(request, short, "may have")
+        if never:
+            detail += "; it is more than the queue may have even when nothing runs"
+        return Reason(
+            Stage.QueueShare,
+            "NodePoolLimitReached",
+            message,
+            Actionable.User if never else Actionable.Wait,
+            detail,
+            scalable=any(each.for_others for each in short),
+        )
+
+    def _told(self, pools: Sequence[int]) -> str:
+        names = " or ".join(self._accounts.names[pool] for pool in pools)
+        return f"node pool{'s' if len(pools) > 1 else ''} {names}"
+
+    def _numbers(self, request: Vector, short: Iterable[Shortage], verb: str) -> str:
+        """`a: cpu: queue q holds 4, may have 4, 2 more requested`, for each pool."""
+        names = [column_name(self._view.dimensions, at) for at in range(len(self._view.dimensions))]
+        rest = " as other queues hold the rest or are guaranteed it"
+        return "; ".join(
+            f"{self._accounts.names[each.pool]}: {names[at]}: queue {each.account.queue.name} holds "
+            f"{told(names[at], each.account.held[each.pool][at])}, {verb} {told(names[at], each.bound[at])}"
+            f"{rest if each.for_others else ''}, {told(names[at], request[at])} more requested"
+            for each in short
+            for at in each.columns
+        )
