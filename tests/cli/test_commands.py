@@ -214,6 +214,41 @@ def test_the_doctor_knows_what_a_topology_needs(mode: str) -> None:
     assert [each for each in unlabelled if each.startswith(hard)] == (said[1:] if mode == "hard" else [])
 
 
+POOLS = """actions: allocate
+tiers:
+- plugins: [{name: gang}, {name: conformance}]
+- plugins:
+  - name: nodepools
+    arguments:
+      pools:
+      - {name: gold, nodeSelector: {card: a100}}
+      - {name: spot, nodeSelector: {capacity: spot}}
+      - {name: old, nodeSelector: {card: k80}}
+- plugins: [{name: predicates}, {name: capacity}]
+"""
+
+
+def test_the_doctor_looks_at_node_pools() -> None:
+    nodes = [node("both", labels={"card": "a100", "capacity": "spot"}), node("spot", labels={"capacity": "spot"})]
+    team = queue("default", pools=[{"name": "gild"}, {"name": "spot"}])
+    job = pod_group("job")
+    job.metadata.annotations["stromboli.io/pools"] = "spot,silver"
+    assert [each for each in findings(nodes, team, job, by=POOLS) if "pool" in each] == [
+        "node pool old has no nodes",
+        "node pools gold and spot both select 1 node (both), which count in gold only",
+        "queue default names node pool gild, which the policy does not, did you mean 'gold'?",
+        "1 PodGroup (default/job) may use node pool silver, which the policy does not name",
+    ]
+
+
+def test_a_pool_that_never_has_a_node_is_a_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "policy.conf"
+    path.write_text(POOLS.replace("{card: k80}", "{card: a100, zone: a}"))
+    told = stromboli("config", "check", str(path))
+    assert told.exit_code == 2
+    assert "pool old never has a node: pool gold, which comes first, selects all that it does" in told.stderr
+
+
 def test_two_schedulers_on_one_name_and_missing_definitions(bare_cluster: Cluster) -> None:
     for name in ("stromboli", "old"):
         container = {"name": "c", "image": "i", "args": ["--scheduler-name=volcano"]}

@@ -60,6 +60,21 @@ def test_limits_on_borrowing_and_lending_change_who_gets_how_much() -> None:
     assert len(found.no_longer_bound) == 1
 
 
+def test_shares_of_a_pool_and_the_pools_of_a_job() -> None:
+    by = policy("gang", "predicates nodepools").replace(
+        "name: nodepools", "name: nodepools, arguments: {pools: [{name: a, nodeSelector: {pool: a}}]}"
+    )
+    cluster = [node("n", cpu="4", labels={"pool": "a"}), node("m", cpu="4"), queue("team"), wants("team", 6)]
+    found = changed(by, *cluster, to=queue("team", pools=[{"name": "a", "capability": {"cpu": "1"}}]))
+    assert len(found.no_longer_bound) == 1
+    job = pod_group("one", queue="team")
+    job.metadata.annotations["stromboli.io/pools"] = "a"
+    group = pod_group("one", queue="team")
+    taken = [pod_group("old", queue="team", phase="Running"), *(pod(f"old-{at}", "old", node="n") for at in range(4))]
+    found = changed(by, *cluster[:3], taken, group, gang("one", 1), to=job)
+    assert names(found.no_longer_bound) == {"one-0"}
+
+
 def test_a_time_out_gives_places_to_others() -> None:
     since = datetime.fromtimestamp(NOON - 600, UTC).isoformat()
     said = {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": since}]}

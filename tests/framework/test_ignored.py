@@ -21,6 +21,7 @@ SET = {
     "priority": 5,
     "reclaimable": False,
     "affinity": {"nodeGroupAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ["g"]}},
+    "pools": [{"name": "gold"}],
     "dequeueStrategy": "fifo",
 }
 

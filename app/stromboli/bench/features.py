@@ -65,6 +65,14 @@ def _groups(number: int) -> Fields:
     return {"affinity": {"nodeGroupAffinity": affinity}}
 
 
+_POOLS = Trial(
+    groups=10,
+    queues=10,
+    node=lambda n: {"labels": {"pool": str(n % len(queues.POOLS))}},
+    queue=queues.of_pools,
+    group=queues.in_pools,
+    plugins={"nodepools": {"pools": queues.POOLS}},
+)
 _HDRF = Trial(queue=queues.in_tree, hierarchy="drf", without="proportion", queues=1_000, groups=1_000, pods=1_000)
 
 
@@ -259,6 +267,8 @@ FEATURES: Mapping[str, Feature] = {
         ),
         {"success": 0.3},
     ),
+    "node pools, eight with shares": Feature(replace(_POOLS, pod=_own_size), {"success": 0.3}),
+    "node pools, gangs": Feature(_POOLS, {"success": 0.3, "tick": 15}),
     "nodegroup, 500 groups": Feature(
         Trial(
             node=lambda n: {"labels": {"volcano.sh/nodegroup-name": f"g{n % 500}"}},

@@ -23,6 +23,22 @@ def in_tree(number: int) -> Fields:
     return {"annotations": {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": "1/2/8"}}
 
 
+#: the node pools of trials, by a label of nodes
+POOLS = [{"name": f"pool-{number}", "nodeSelector": {"pool": f"{number}"}} for number in range(8)]
+
+
+def in_pools(number: int) -> Fields:
+    """A group that may use two of the pools."""
+    names = (f"pool-{(number + each) % len(POOLS)}" for each in (0, 3))
+    return {"annotations": {"stromboli.io/pools": ",".join(names)}}
+
+
+def of_pools(_: int) -> Fields:
+    """A queue with shares in all pools."""
+    cpus = {"deserved": {"cpu": "1000"}, "guarantee": {"resource": {"cpu": "10"}}, "capability": {"cpu": "1000000"}}
+    return {"pools": [{"name": pool["name"], **cpus} for pool in POOLS]}
+
+
 def limited(_: int) -> Fields:
     """A queue that lends and borrows within limits."""
     cpus = {"deserved": "80000", "borrowingLimit": "200000", "lendingLimit": "80000"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
+from itertools import combinations
 
 import numpy as np
 from msgspec import Struct
@@ -17,6 +18,8 @@ from stromboli.explain.jobs import counted
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.diagnosis.ignored import ignored_of_queue
 from stromboli.framework.session.session import Session
+from stromboli.plugins.nodepools import NodePools
+from stromboli.plugins.nodepools.arguments import listed, named_by, nodes_of
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads.native import GROUP, outer_name
 
@@ -32,7 +35,7 @@ _KUBE_SCHEDULER = "default-scheduler"
 class Finding(Struct, frozen=True):
     """Something that is likely to be wrong."""
 
-    #: policy, queues, pods, topology, crds, access, schedulers or files
+    #: policy, queues, pools, pods, topology, crds, access, schedulers or files
     area: str
     problem: str
     #: what to do about it
@@ -154,6 +157,36 @@ def topology_findings(session: Session) -> Iterator[Finding]:
         yield Finding("topology", f"{jobs}, and there are none", f"{how}, or drop networkTopology")
 
 
+def pool_findings(session: Session) -> Iterator[Finding]:
+    """Node pools that overlap or have no nodes, and names of pools that are not in the policy."""
+    view = session.view
+    plugin = next((plugin for plugin in session.points.plugins if isinstance(plugin, NodePools)), None)
+    if plugin is None:
+        return
+    selected = {pool.name: nodes_of(pool, view.nodes.facts) for pool in plugin.arguments.pools}
+    for name, nodes in selected.items():
+        if not nodes.any():
+            yield Finding("pools", f"node pool {name} has no nodes", "label nodes for it, or correct its nodeSelector")
+    for (first, ours), (second, theirs) in combinations(selected.items(), 2):
+        both = [view.nodes.name(row) for row in np.flatnonzero(ours & theirs).tolist()]
+        if both:
+            problem = f"node pools {first} and {second} both select {_some(both, 'node')}, which count in {first} only"
+            yield Finding("pools", problem, "have their selectors exclude each other, or order them as meant")
+    for queue in view.queues.values():
+        for pool in queue.spec.pools:
+            if pool.name not in selected:
+                problem = f"queue {queue.name} names node pool {pool.name}, which the policy does not"
+                yield Finding("pools", problem + did_you_mean(pool.name, selected), "correct it, or name it there")
+    asking: defaultdict[str, list[str]] = defaultdict(list)
+    for group in view.snapshot.pod_groups:
+        for name in listed(named_by(group)) if group is not None else ():
+            if group is not None and name not in selected:
+                asking[name].append(group.key)
+    for name, groups in asking.items():
+        problem = f"{_some(groups, 'PodGroup')} may use node pool {name}, which the policy does not name"
+        yield Finding("pools", problem + did_you_mean(name, selected), "correct the annotation, or name it there")
+
+
 def pod_findings(session: Session) -> Iterator[Finding]:
     """Pods that wait and that no session can place."""
     view = session.view
@@ -206,5 +239,6 @@ OF_SESSIONS: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     queue_findings,
     amount_findings,
     topology_findings,
+    pool_findings,
     pod_findings,
 )

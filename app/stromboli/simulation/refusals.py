@@ -99,6 +99,12 @@ def _of_queue(queue: crds.Queue) -> Problems:
     guarantee = spec.guarantee.resource
     named = {"spec.capability": spec.capability, "spec.deserved": spec.deserved, "spec.guarantee.resource": guarantee}
     named |= {"spec.borrowingLimit": spec.borrowing_limit, "spec.lendingLimit": spec.lending_limit}
+    for at, pool in enumerate(spec.pools):
+        named |= {f"spec.pools[{at}].{word}": amounts for word, amounts in pool.amounts.items()}
+        yield from _above(f"spec.pools[{at}].deserved", pool.deserved, "capability", pool.capability)
+        yield from _above(
+            f"spec.pools[{at}].guarantee.resource", pool.guarantee.resource, "capability", pool.capability
+        )
     for path, amounts in named.items():
         yield from _no_resources(path, amounts)
     yield from _above("spec.deserved", spec.deserved, "capability", spec.capability)

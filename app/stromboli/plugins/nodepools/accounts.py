@@ -28,17 +28,17 @@ class Account:
     #: where it is said what it deserves, shape (pools, dimensions)
     named: Mask
     held: Matrix = field(init=False)
+    #: what it may take besides, and when that was found, by the number of changes in each pool
+    left: Matrix = field(init=False)
+    as_of: Rows = field(init=False)
     #: the queue and its ancestors, upwards
     path: list[Account] = field(init=False, default_factory=list)
     #: what guarantees leave to it, by number of the pool; none where nothing is guaranteed
     kept: dict[int, guarantees.Pool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.held = np.zeros_like(self.deserved)
-
-    def limited(self, pool: int) -> bool:
-        """Whether anything but its nodes limits what it may hold in a pool."""
-        return pool in self.kept or any(np.isfinite(each.capability[pool]).any() for each in self.path)
+        self.held, self.left = np.zeros_like(self.deserved), np.zeros_like(self.deserved)
+        self.as_of = np.full(len(self.deserved), -1)
 
     def deserves_more(self, pool: int, wanted: Vector, pods: bool) -> bool:
         """Whether it may take back so much in a pool: it stays within what it is said to deserve of that."""
@@ -71,6 +71,8 @@ class Accounts:
         #: whether any node is in none
         self.leaves_nodes = bool((self.of_node < 0).any())
         self._of_node: list[int] = self.of_node.tolist()
+        #: how often something changed in each pool
+        self._changes: Rows = np.zeros(len(pools), np.intp)
         self.every = {name: _account(view, queue, number) for name, queue in view.queues.items()}
         for account in self.every.values():
             line: Iterable[Queue] = lineage(account.queue, view.queues) if hierarchy else (account.queue,)
@@ -96,13 +98,25 @@ class Accounts:
                 each.held[pool] += amount * count
             if pool in account.kept:
                 account.kept[pool].change(amount * count)
+            self._changes[pool] += 1
         return bool(counts)
 
-    def copies(self, account: Account, pool: int, request: Vector, count: int) -> int:
-        """How many copies of a request, up to `count`, a queue may take in a pool; its nodes aside."""
-        for each in account.path:
-            count = shares.copies_within(each.capability[pool], each.held[pool], request, count, self.pods)
-        return account.kept[pool].copies(request, count) if count and pool in account.kept else count
+    def copies(self, account: Account, request: Vector) -> list[float]:
+        """How many copies of a request a queue may take in each pool, whatever its nodes have; below 1 for none."""
+        asked = shares.asked(request, self.pods)
+        if not asked.any():
+            return [np.inf] * len(self.names)
+        for pool in np.flatnonzero(account.as_of != self._changes).tolist():
+            account.left[pool] = self._left(account, pool)
+        account.as_of[:] = self._changes
+        copies: list[float] = np.floor(account.left[:, asked] / request[asked]).min(axis=1).tolist()
+        return copies
+
+    def _left(self, account: Account, pool: int) -> Vector:
+        """What a queue may take besides in a pool, by limits and guarantees."""
+        left = np.min([each.capability[pool] - each.held[pool] for each in account.path], axis=0)
+        found: Vector = np.minimum(left, account.kept[pool].left()) if pool in account.kept else left
+        return found
 
     def shortage(self, account: Account, pool: int, request: Vector) -> Shortage | None:
         """Why a queue may not take a request more in a pool."""

@@ -55,8 +55,10 @@ class NodePools(Plugin):
         #: what PodGroups say, and the number of what each job's says
         self._said, self._of_job = view.jobs.said("node pools", named_by)
         self._choices: dict[str, _Choice] = {}
-        #: by queue and class the pools in which it may hold one more; until something changes
-        self._open_to: dict[tuple[int, int], tuple[bool, ...]] = {}
+        #: how many copies of a pod its queue may take in each pool, by the queue and the pod's class, and what pods of a
+        #: job and a class have in common; until something changes
+        self._copies_of: dict[tuple[int, int], list[float]] = {}
+        self._identities: dict[tuple[str, int], Hashable] = {}
 
     # -- which pools -------------------------------------------------------------------------------------------------
 
@@ -72,12 +74,20 @@ class NodePools(Plugin):
 
     def identity(self, pod: PodRecord) -> Hashable:
         """The pools that it may use, and those of them in which its queue may hold one more."""
-        job = self._view.job_of(pod)
-        return None if job is None else (self._choice(job).pools, self._open(job.queue, pod))
+        key = pod.job, pod.pod_class.id
+        if key not in self._identities:
+            job = self._view.job_of(pod)
+            open_to = () if job is None else tuple(copies >= 1 for copies in self._copies(job.queue, pod))
+            self._identities[key] = None if job is None else (self._choice(job).pools, open_to)
+        return self._identities[key]
 
     def varies_on_node(self, pod: PodRecord) -> bool:
+        """Whether placements of its job may use up a pool, or evictions may open one."""
         job = self._view.job_of(pod)
-        return job is not None and any(map(self._account(job.queue).limited, self._usable(job)))
+        if job is None or not self._accounts.used:
+            return False
+        copies = self._copies(job.queue, pod)
+        return any(copies[pool] < job.size for pool in self._usable(job))
 
     def by_class(self, pod: PodRecord) -> bool:
         return True
@@ -91,9 +101,11 @@ class NodePools(Plugin):
             return
         of_node, choice = self._accounts.of_node[nodes.rows], self._choice(job).pools
         if choice is not None:
-            yield "node(s) in no node pool that the job may use", np.isin(of_node, choice)
-        for pool, may in enumerate(self._open(job.queue, pod)):
-            if not may:
+            usable = np.zeros(len(self._number) + 1, np.bool_)
+            usable[list(choice)] = True
+            yield "node(s) in no node pool that the job may use", usable[of_node]
+        for pool, copies in enumerate(self._copies(job.queue, pod)):
+            if copies < 1:
                 name = self._accounts.names[pool]
                 yield Passing(f"queue {job.queue.name} has no capacity left in node pool {name}"), of_node != pool
 
@@ -113,16 +125,13 @@ class NodePools(Plugin):
         if job is None or not self._accounts.used:
             return count, None
         account, request = self._account(queue), self._view.request(pod)
-        pools = self._usable(job)
-        if any(not account.limited(pool) for pool in pools) or self._may_leave(job):
+        pools, copies = self._usable(job), self._copies(queue, pod)
+        fitting = sum(max(0.0, copies[pool]) for pool in pools)
+        if fitting >= count or self._may_leave(job):
             return count, None
-        fitting = 0
-        for pool in pools:
-            fitting += self._accounts.copies(account, pool, request, count - fitting)
-            if fitting == count:
-                return count, None
-        short = [self._accounts.shortage(account, pool, request) for pool in pools]
-        return fitting, self._reached(queue, request, [each for each in short if each is not None])
+        lacking = ((1 + max(0.0, copies[pool])) * request for pool in pools)
+        short = [self._accounts.shortage(account, pool, more) for pool, more in zip(pools, lacking, strict=True)]
+        return int(fitting), self._reached(queue, request, [each for each in short if each is not None])
 
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """A queue takes back what it deserves in the pools that its pods may use, where it is said what that is."""
@@ -189,7 +198,8 @@ class NodePools(Plugin):
         if operation.job is None or not self._accounts.used:
             return
         if self._accounts.change(self._account(operation.job.queue), operation.nodes, amount):
-            self._open_to.clear()
+            self._copies_of.clear()
+            self._identities.clear()
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -221,17 +231,14 @@ class NodePools(Plugin):
         job = self._view.job_of(pod)
         return () if job is None else self._choice(job).pools or ()
 
-    def _open(self, queue: Queue, pod: PodRecord) -> tuple[bool, ...]:
-        """In which pools a queue may hold one more pod like this one, by number."""
+    def _copies(self, queue: Queue, pod: PodRecord) -> list[float]:
+        """How many pods like one a queue may take in each pool; nothing where no queue says anything about pools."""
         if not self._accounts.used:
-            return ()
+            return []
         key = queue.index, pod.pod_class.id
-        found = self._open_to.get(key)
+        found = self._copies_of.get(key)
         if found is None:
-            account, request = self._account(queue), self._view.request(pod)
-            pools = range(len(self._number))
-            found = tuple(self._accounts.copies(account, pool, request, 1) > 0 for pool in pools)
-            self._open_to[key] = found
+            found = self._copies_of[key] = self._accounts.copies(self._account(queue), self._view.request(pod))
         return found
 
     # -- reasons -----------------------------------------------------------------------------------------------------
