@@ -62,7 +62,7 @@ def test_limits_on_borrowing_and_lending_change_who_gets_how_much() -> None:
 
 def test_shares_of_a_pool_and_the_pools_of_a_job() -> None:
     by = policy("gang", "predicates nodepools").replace(
-        "name: nodepools", "name: nodepools, arguments: {pools: [{name: a, nodeSelector: {pool: a}}]}"
+        "  - name: nodepools", "  - {name: nodepools, arguments: {pools: [{name: a, nodeSelector: {pool: a}}]}}"
     )
     cluster = [node("n", cpu="4", labels={"pool": "a"}), node("m", cpu="4"), queue("team"), wants("team", 6)]
     found = changed(by, *cluster, to=queue("team", pools=[{"name": "a", "capability": {"cpu": "1"}}]))

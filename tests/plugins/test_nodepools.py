@@ -76,7 +76,7 @@ def why(result: SessionResult, name: str):
     return view.reason(view.jobs[f"default/{name}"])
 
 
-# -- which pools, and in which order -------------------------------------------------------------------------------------
+# -- which pools, and in which order -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_pool_that_the_policy_does_not_name() -> None:
     assert reason.message == "PodGroup default/job may use node pool gold, which the policy does not name"
 
 
-# -- limits --------------------------------------------------------------------------------------------------------------
+# -- limits ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_queue_holds_no_more_than_its_capability_in_a_pool() -> None:
@@ -147,7 +147,8 @@ def test_the_reason_names_the_pool_the_queue_and_the_amounts() -> None:
     assert (reason.reason, reason.actionable) == ("NodePoolLimitReached", Actionable.Wait)
     assert reason.message == "queue team may not hold more in node pools a or b"
     assert reason.detail == (
-        "a: cpu: queue team holds 2, may have 2, 1 more requested; b: cpu: queue team holds 0, may have 0, 1 more requested"
+        "a: cpu: queue team holds 2, may have 2, 1 more requested; "
+        "b: cpu: queue team holds 0, may have 0, 1 more requested"
     )
 
 
@@ -212,7 +213,7 @@ def test_no_limit_is_exceeded_and_both_kernels_agree(
         assert sum(key.startswith(f"default/job-{at}-") for key in bound) in (0, count)
 
 
-# -- evictions -----------------------------------------------------------------------------------------------------------
+# -- evictions ---------------------------------------------------------------------------------------------------------
 
 
 def evicted(*objects: Any, actions: str = "allocate, reclaim", **switches: bool) -> set[str]:
@@ -268,7 +269,7 @@ def test_a_job_preempts_its_queue_in_a_pool_that_is_used_up() -> None:
     assert evicted(*objects, actions="allocate, preempt") == {"low-0", "low-1"}
 
 
-# -- mistakes ------------------------------------------------------------------------------------------------------------
+# -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ class QueueSpec(KubeModel):
     """How much of what the queue deserves others may use while it does not. A resource that is not listed is lent
     whole."""
     pools: Annotated[list[PoolShare], crd(maxItems=64)] = Field(default_factory=list)
-    """What the queue is entitled to in single node pools. Where `deserved` is absent, it is the sum of what pools say."""
+    """What the queue is entitled to in node pools. Where `deserved` is absent, it is the sum of what pools say."""
     reclaimable: StrictBool | None = None
     """Whether other queues may reclaim what this queue uses beyond its share. Absent means yes."""
     preempt_min_runtime: RunTime = ""

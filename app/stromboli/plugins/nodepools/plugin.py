@@ -55,9 +55,9 @@ class NodePools(Plugin):
         #: what PodGroups say, and the number of what each job's says
         self._said, self._of_job = view.jobs.said("node pools", named_by)
         self._choices: dict[str, _Choice] = {}
-        #: how many copies of a pod its queue may take in each pool, by the queue and the pod's class, and what pods of a
-        #: job and a class have in common; until something changes
+        #: how many copies of a pod its queue may take in each pool, by queue and class; until something changes
         self._copies_of: dict[tuple[int, int], list[float]] = {}
+        #: by job and class, as long
         self._identities: dict[tuple[str, int], Hashable] = {}
 
     # -- which pools -------------------------------------------------------------------------------------------------
