@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import yaml
 
 from tests.controlplane.cluster import Cluster, eventually
 from tests.e2e.conftest import Start
-from tests.e2e.world import CORE, SCHEDULING, Object, World, pod
+from tests.e2e.world import CORE, SCHEDULING, Object, World, define, pod
 
 pytestmark = pytest.mark.e2e
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+QUEUES = "scheduling.volcano.sh/v1beta1"
 PATCH = {"Content-Type": "application/merge-patch+json"}
 SERVED = [
     f"--api-versions=admissionregistration.k8s.io/v1/{kind}"
@@ -27,28 +29,33 @@ SERVED = [
 Apply = Callable[..., None]
 
 
+def create(world: World, helm: Path, repository: Path, template: str, *values: str) -> Iterator[str]:
+    """Create the objects of a template of the chart with some values; their paths."""
+    sets = [part for value in values for part in ("--set", value)]
+    command = [str(helm), "template", "stromboli", "charts/stromboli", "--namespace", world.namespace]
+    done = subprocess.run(
+        [*command, "--show-only", f"templates/{template}", *sets, *SERVED],
+        cwd=repository,
+        env={"HOME": os.environ.get("HOME", "/")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for manifest in yaml.safe_load_all(done.stdout):
+        if manifest:
+            kind = manifest["kind"]
+            plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+            path = f"/apis/{manifest['apiVersion']}/{plural.lower()}"
+            yield f"{path}/{world.create(path, manifest)['metadata']['name']}"
+
+
 @pytest.fixture
 def apply(world: World, helm_binary: Path, repository: Path) -> Iterator[Apply]:
     made: list[str] = []
 
     def run(template: str, *values: str) -> None:
-        sets = [part for value in values for part in ("--set", value)]
-        command = [str(helm_binary), "template", "stromboli", "charts/stromboli", "--namespace", world.namespace]
-        done = subprocess.run(
-            [*command, "--show-only", f"templates/{template}", *sets, *SERVED],
-            cwd=repository,
-            env={"HOME": os.environ.get("HOME", "/")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        for manifest in yaml.safe_load_all(done.stdout):
-            if manifest:
-                kind = manifest["kind"]
-                plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
-                path = f"/apis/{manifest['apiVersion']}/{plural.lower()}"
-                made.append(f"{path}/{world.create(path, manifest)['metadata']['name']}")
+        made.extend(create(world, helm_binary, repository, template, *values))
 
     yield run
     for path in reversed(made):
@@ -136,6 +143,22 @@ def test_what_names_a_queue_of_other_namespaces_is_refused_at_admission(board: W
 
     label(board, team="board", intern="yes")
     eventually(lambda: message in refused(board, groups, group("board-only")))
+
+
+def test_workloads_are_made_while_queues_are_not_defined(
+    new_cluster: Callable[..., Cluster], definitions: list[Object], helm_binary: Path, repository: Path
+) -> None:
+    world = World(new_cluster(), "default")
+    list(create(world, helm_binary, repository, "queueaccess.yaml"))
+    jobs = f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
+    # The API server takes a policy in within a second or two.
+    for _ in range(20):
+        assert refused(world, jobs, job(kueue="nobody")) == ""
+        time.sleep(0.25)
+    define(world.api, definitions)
+    metadata = {"name": "nobody", "annotations": {"stromboli.io/namespaces": ""}}
+    world.create(f"{SCHEDULING}/queues", {"apiVersion": QUEUES, "kind": "Queue", "metadata": metadata, "spec": {}})
+    eventually(lambda: "takes no jobs of namespace" in refused(world, jobs, job(kueue="nobody")), 60)
 
 
 @pytest.mark.parametrize(
