@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -185,6 +186,33 @@ def test_a_gated_gang_is_seen_by_kube_scheduler_once_it_is_decided(own_world: Wo
     world.nodes(2, cpu="2", prefix="another")
     eventually(lambda: world.bound() == {"fits": 3, "large": 5})
     assert leader.asked.total() - before <= 20
+    leader.close()
+
+
+def test_pods_that_are_held_without_a_gate_cost_few_requests(own_world: World, start: Start) -> None:
+    """kube-scheduler tries them again when something happens, where it backs off at most once in ten seconds each."""
+    world, cluster = own_world, own_world.cluster
+    world.nodes(2, cpu="2")
+    leader = LeaderService(start(kubeconfig=cluster.kubeconfig()))
+    usual = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 10}
+    cluster.start_scheduler(
+        cost.advised_by(leader, ignorable=False) | usual, "--feature-gates=SchedulerPopFromBackoffQ=false"
+    )
+    world.group("large", 5)
+    world.pods([pod(f"large-{number}", "large", scheduler=PROFILE) for number in range(5)])
+    eventually(lambda: len(world.refused()) == 5)
+    leader.asked.clear()
+    began = time.monotonic()
+    for number in range(15):
+        world.pods([pod(f"other-{number}", scheduler=PROFILE, cpu="100m")])
+        eventually(lambda name=f"other-{number}": name in world.placed())  # type: ignore[misc]
+        time.sleep(2)
+    minutes = (time.monotonic() - began) / 60
+    assert (leader.asked["/filter"] - 15) / 5 / minutes < 12
+    assert not any(name.startswith("large") for name in world.placed())
+    quiet = leader.asked.total()
+    time.sleep(12)
+    assert leader.asked.total() - quiet <= 10
     leader.close()
 
 
