@@ -140,12 +140,13 @@ def test_a_replica_that_waits_does_not_answer(world: World, start: Start) -> Non
     assert len(ask(waiting).json()["NodeNames"]) == 1
 
 
-def test_kube_scheduler_keeps_gangs_whole(own_world: World, start: Start) -> None:
+@pytest.mark.parametrize("form", [{}, {"bindVerb": "bind", "nodeCacheCapable": False}])
+def test_kube_scheduler_keeps_gangs_whole(own_world: World, start: Start, form: Object) -> None:
     world, cluster = own_world, own_world.cluster
     world.nodes(5, cpu="2")
     service = start(kubeconfig=cluster.kubeconfig())
     # In a test no pod is placed by kube-scheduler alone.
-    cluster.start_scheduler(cost.advised_by(service, ignorable=False))
+    cluster.start_scheduler(cost.advised_by(service, ignorable=False, **form))
 
     world.pods([pod("foreign", scheduler=PROFILE)])
     eventually(lambda: world.bound() == {"": 1})

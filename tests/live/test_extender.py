@@ -50,6 +50,13 @@ class Asker:
         found: list[str] = (await self._http.post("/filter", content=body)).raise_for_status().json()["NodeNames"]
         return found
 
+    async def bind(self, pod: Object, node: str, uid: str = "") -> str:
+        """Why a pod is not bound to a node, empty when it is."""
+        meta = pod["metadata"]
+        asked = {"PodName": meta["name"], "PodNamespace": "default", "PodUID": uid or meta["uid"], "Node": node}
+        error: str = (await self._http.post("/bind", json=asked)).raise_for_status().json()["Error"]
+        return error
+
 
 @pytest.fixture
 async def asker(cluster: Cluster, start: StartService) -> Asker:
@@ -106,3 +113,26 @@ async def test_a_pod_may_go_where_kube_scheduler_made_room_for_it(cluster: Clust
     nominated = pod | {"status": {"phase": "Pending", "nominatedNodeName": other}}
     assert await asker.filter(nominated, [other]) == [other]
     assert await asker.filter(nominated, NODES) == [decided]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_pod_is_bound_once_and_where_it_was_decided(cluster: Cluster, asker: Asker) -> None:
+    cluster.group("train", 1)
+    pod = cluster.pod("train-0", "train", schedulerName=SCHEDULER)
+    (node,) = await asker.filter(pod, NODES)
+    other = next(each for each in NODES if each != node)
+    assert "was decided to go to node" in await asker.bind(pod, other)
+    assert await asker.bind(pod, node) == ""
+    assert await asker.bind(pod, node) == ""
+    assert f"is on node {node}" in await asker.bind(pod, other)
+    assert await asker.bind(pod, node, uid="another") != ""
+
+
+async def test_a_pod_that_has_its_node_is_bound_though_no_watch_says_so(cluster: Cluster, asker: Asker) -> None:
+    """kube-scheduler asks again when an answer was too late."""
+    pod = cluster.pod("foreign", schedulerName=SCHEDULER)
+    assert await asker.bind(pod, NODES[0]) == ""
+    assert await asker.bind(pod, NODES[0]) == ""
+    assert await asker.bind(pod, NODES[1]) != ""
+    gone = {"metadata": {"name": "gone", "uid": "u"}}
+    assert "was not bound" in await asker.bind(gone, NODES[0])

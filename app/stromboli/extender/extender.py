@@ -1,6 +1,6 @@
 """Answers to kube-scheduler from the last session, which must be as recent as what is known.
 
-Answers have no side effects: kube-scheduler asks about the same pod repeatedly, also about hypothetical situations, and
+Answers have no side effects, but for bindings: kube-scheduler asks about the same pod repeatedly, also about hypothetical situations, and
 does not report the outcome.
 
 When a pod is refused, kube-scheduler preempts at once. So no refusal may rest on outdated knowledge: while a session is
@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from msgspec import Raw
 
+from stromboli.api.decisions import Bind
 from stromboli.api.errors import StromboliError
 from stromboli.api.objects import Pod
 from stromboli.api.reasons import Actionable, Reason, Stage
@@ -25,6 +26,8 @@ from stromboli.extender.published import Published
 from stromboli.extender.sources import NO_SESSION, Source
 from stromboli.extender.verdicts import Judgement, Placed, Refused, Verdict, verdict
 from stromboli.extender.wire import (
+    BindingArgs,
+    BindingResult,
     ExtenderArgs,
     FilterResult,
     HostPriority,
@@ -99,6 +102,12 @@ class Extender:
                 return PreemptionResult({})
         allowed = spared(published, beneficiary, victims, self._grants)
         return PreemptionResult({node: MetaVictims.of(victims[node]) for node in allowed})
+
+    async def bind(self, args: BindingArgs) -> BindingResult:
+        """Bind a pod to the node that kube-scheduler has chosen. Raises NoAnswerError."""
+        self._published()
+        bind = Bind(namespace=args.namespace, name=args.name, uid=args.uid, node=args.node)
+        return BindingResult(await self._source.bind(bind))
 
     async def _settled(
         self, pod: Pod, names: Sequence[str], answer: Callable[[], T], refuses: Callable[[T], bool]

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from stromboli.extender.extender import Extender, NoAnswerError
-from stromboli.extender.wire import json, read_args, read_preemption
+from stromboli.extender.wire import json, read_args, read_binding, read_preemption
 
 Q = TypeVar("Q")
 
@@ -21,7 +21,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 def extender_routes(extender: Extender) -> APIRouter:
-    """`POST /filter`, `/prioritize` and `/preempt`.
+    """`POST /filter`, `/prioritize`, `/preempt` and `/bind`.
 
     An unreadable body is answered with 400, and with 503 if this replica cannot answer, each with one line of text.
     """
@@ -41,6 +41,11 @@ def extender_routes(extender: Extender) -> APIRouter:
     async def preempt(request: Request) -> Response:
         """Filters nodes and victims of a preemption: `ExtenderPreemptionArgs` in, `ExtenderPreemptionResult` out."""
         return await _answer(request, read_preemption, extender.preempt)
+
+    @router.post("/bind", responses=_ANSWERS)
+    async def bind(request: Request) -> Response:
+        """Binds a pod to the node that was chosen for it: `ExtenderBindingArgs` in, `ExtenderBindingResult` out."""
+        return await _answer(request, read_binding, extender.bind)
 
     return router
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from stromboli.api.decisions import Bind
 from stromboli.api.objects import Pod
 from stromboli.extender.published import Published
 from stromboli.state.pods import PodRecord
@@ -29,6 +30,10 @@ class Source(Protocol):
         """Whether a pod fits on a node now, if no pods that are expected elsewhere arrive."""
         ...
 
+    async def bind(self, bind: Bind) -> str:
+        """Bind a pod; why that was not possible, empty when it has its node."""
+        ...
+
     async def news(self) -> None:
         """Return at the next change or end of a session."""
         ...
@@ -48,6 +53,9 @@ class Standing:
 
     def fits_on(self, pod: PodRecord, node: str) -> bool:
         return False
+
+    async def bind(self, bind: Bind) -> str:
+        return "nothing is bound here"
 
     async def news(self) -> None:
         raise AssertionError("nothing changes here")

@@ -108,6 +108,21 @@ class PreemptionResult(Struct, rename="pascal", gc=False):
     node_name_to_meta_victims: dict[str, MetaVictims]
 
 
+class BindingArgs(Struct, rename={"uid": "PodUID", "name": "PodName", "namespace": "PodNamespace", "node": "Node"}):
+    """The request of /bind."""
+
+    name: str
+    namespace: str
+    uid: str
+    node: str
+
+
+class BindingResult(Struct, rename="pascal", gc=False):
+    """The response to /bind: why the pod was not bound, empty when it was."""
+
+    error: str = ""
+
+
 class HostPriority(Struct, rename="pascal", gc=False):
     """A node's score, from 0 to 10."""
 
@@ -117,6 +132,7 @@ class HostPriority(Struct, rename="pascal", gc=False):
 
 _ARGS = msgspec.json.Decoder(ExtenderArgs)
 _PREEMPTION = msgspec.json.Decoder(PreemptionArgs)
+_BINDING = msgspec.json.Decoder(BindingArgs)
 _NAMES = msgspec.json.Decoder(list[str])
 _LIST = msgspec.json.Decoder(_NodeList)
 _NODE = msgspec.json.Decoder(_Node)
@@ -131,6 +147,11 @@ def read_args(body: bytes) -> ExtenderArgs:
 def read_preemption(body: bytes) -> PreemptionArgs:
     """Decode a request of /preempt. Raises msgspec.DecodeError."""
     return _PREEMPTION.decode(body)
+
+
+def read_binding(body: bytes) -> BindingArgs:
+    """Decode a request of /bind. Raises msgspec.DecodeError."""
+    return _BINDING.decode(body)
 
 
 def json(value: object) -> bytes:

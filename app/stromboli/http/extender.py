@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from stromboli.api.decisions import Bind
 from stromboli.api.objects import Pod
 from stromboli.api.resources import Vector, fits
 from stromboli.extender import NO_SESSION, Published
@@ -62,6 +63,10 @@ class LiveSessions:
             if record.uid == pod.uid or record.nominated_node not in ("", node):
                 idle += self._state.classes.request(record.pod_class)
         return bool(fits(self._state.classes.request(pod.pod_class), idle))
+
+    async def bind(self, bind: Bind) -> str:
+        """Bind a pod; why that was not possible, empty when it has its node."""
+        return await self._service.bind_as_asked(bind)
 
     async def news(self) -> None:
         """Return at the next change or end of a session."""

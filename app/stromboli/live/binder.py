@@ -233,7 +233,7 @@ class Binder:
             record = self._state.record(key)
             if record is not None and record.pod_class.waits_for_gang:
                 await lift(self._kube, bind.namespace, bind.name, bind.uid)
-            await self._kube.persist("POST", path, _body(bind), wanted=wanted)
+            await self._kube.persist("POST", path, binding(bind), wanted=wanted)
         except NotSentError:
             raise
         except ApiError as error:
@@ -379,7 +379,8 @@ class Binder:
             self._held.pop(key, None)
 
 
-def _body(bind: Bind) -> bytes:
+def binding(bind: Bind) -> bytes:
+    """The Binding of a pod, as JSON."""
     metadata: dict[str, Any] = {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid}
     if bind.annotations:
         metadata["annotations"] = dict(bind.annotations)

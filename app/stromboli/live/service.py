@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
+from stromboli.api.decisions import Bind
 from stromboli.explain.past_runs import PastRuns
+from stromboli.live.asked_bindings import bind_as_asked
 from stromboli.live.client import Credentials, Kube
 from stromboli.live.contact import Contact
 from stromboli.live.fence import FencedKube
@@ -155,6 +157,10 @@ class Service:
     def up_to_date(self) -> bool:
         """Whether the last session saw every change that may make a pod schedulable."""
         return self._ticks.up_to_date
+
+    async def bind_as_asked(self, bind: Bind) -> str:
+        """Bind a pod for kube-scheduler; why that was not possible, empty when it has its node."""
+        return await bind_as_asked(self._binder_kube, self.state, bind)
 
     async def news(self) -> None:
         """Return at the next change of the cluster or end of a session."""
