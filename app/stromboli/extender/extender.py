@@ -1,7 +1,7 @@
 """Answers to kube-scheduler from the last session, which must be as recent as what is known.
 
-Answers have no side effects, but for bindings: kube-scheduler asks about the same pod repeatedly, also about hypothetical situations, and
-does not report the outcome.
+Answers have no side effects, bindings aside: kube-scheduler asks about the same pod repeatedly, also about hypothetical
+situations, and does not report the outcome.
 
 When a pod is refused, kube-scheduler preempts at once. So no refusal may rest on outdated knowledge: while a session is
 about to consider a change, or kube-scheduler has seen a pod end before we have, the answer waits. A refused node comes

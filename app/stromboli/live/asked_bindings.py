@@ -1,8 +1,8 @@
 """Binds pods for kube-scheduler, whose extender the service is (`bindVerb`).
 
-A binding takes the binder's way: over its connections, which need the lease until the bytes are sent, and only while the
-decision for the pod stands. kube-scheduler gives up after its own time-out and asks again, so a pod that has its node
-already is a success.
+A binding takes the binder's way: over its connections, which need the lease until the bytes are sent, and only while
+the decision for the pod stands. kube-scheduler gives up after its own time-out and asks again, so a pod that has its
+node already is a success.
 """
 
 from __future__ import annotations
