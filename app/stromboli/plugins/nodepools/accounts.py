@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 
@@ -114,9 +115,10 @@ class Accounts:
 
     def _left(self, account: Account, pool: int) -> Vector:
         """What a queue may take besides in a pool, by limits and guarantees."""
-        left = np.min([each.capability[pool] - each.held[pool] for each in account.path], axis=0)
-        found: Vector = np.minimum(left, account.kept[pool].left()) if pool in account.kept else left
-        return found
+        limits = [each.capability[pool] - each.held[pool] for each in account.path]
+        if pool in account.kept:
+            limits.append(account.kept[pool].left())
+        return reduce(np.minimum, limits)
 
     def shortage(self, account: Account, pool: int, request: Vector) -> Shortage | None:
         """Why a queue may not take a request more in a pool."""
