@@ -140,14 +140,7 @@ def test_a_replica_that_waits_does_not_answer(world: World, start: Start) -> Non
     assert len(ask(waiting).json()["NodeNames"]) == 1
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        {},
-        {"bindVerb": "bind", "nodeCacheCapable": False},
-        {"bindVerb": "bind", "managedResources": [{"name": "cpu"}]},
-    ],
-)
+@pytest.mark.parametrize("form", [{}, {"bindVerb": "bind", "nodeCacheCapable": False}])
 def test_kube_scheduler_keeps_gangs_whole(own_world: World, start: Start, form: Object) -> None:
     world, cluster = own_world, own_world.cluster
     world.nodes(5, cpu="2")
