@@ -96,6 +96,11 @@ def zone(value: str, key: str = "zone") -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": required}}
 
 
+def beside(app: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
 CASES = {
     "cordon": Case(
         lambda: one(node("n", unschedulable=True, taints=CORDON)), "NoMatchingNode", "admin", ("uncordon node n",)
@@ -300,6 +305,31 @@ CASES = {
         ("wait until default/runs ends",),
         policy=RACKS,
     ),
+    "no HyperNodes": Case(
+        lambda: state(
+            *(node("n0"), node("n1"), queue("default")),
+            pod_group("train", 12, networkTopology={"mode": "hard", "highestTierName": "rack"}),
+            gang("train", 12),
+        ),
+        "NoHyperNode",
+        "admin",
+        ("create HyperNodes of tier rack", "set networkTopology mode: soft"),
+        says=("12 of the 12 that wait would fit now, wherever HyperNodes are",),
+        policy=RACKS,
+    ),
+    "pods to be near that are not there": Case(
+        lambda: one(node("n"), affinity=beside("cache")),
+        "NoMatchingNode",
+        "user",
+        ("drop the required pod affinity (app=cache by kubernetes.io/hostname)",),
+    ),
+    "pods that request nothing": Case(
+        lambda: one(node("n"), cpu="", memory=""),
+        "NoAction",
+        "admin",
+        ("add backfill to the actions of the policy",),
+        policy=policy("gang", "predicates", actions="enqueue, allocate"),
+    ),
     "victims that are a gang": Case(
         lambda: state(
             *(node("n"), queue("root"), queue("a", deserved={"cpu": "4"}), queue("b", deserved={"cpu": "4"})),
@@ -344,10 +374,20 @@ def test_a_queue_of_a_tree_says_what_others_leave_it() -> None:
     assert "gets nothing more" not in text
 
 
+@pytest.mark.parametrize("by", ["capacity", "proportion"])
+def test_what_gets_nothing_yet_is_said_to_borrow_only_where_it_may(by: str) -> None:
+    shared = policy("gang", f"predicates {by}", actions="enqueue, allocate")
+    waits = pod_group("train", phase="Pending", minResources={"cpu": "99"}), gang("train", 1)
+    text = said(state(node("n"), queue("default"), *waits), "queue default", shared)
+    assert ("borrowed from others" in text) is (by == "capacity")
+
+
 def test_the_root_is_not_said_to_deserve_nothing() -> None:
     text = said(CASES["victims that are a gang"].made(), "queue a", CAPACITY)
     assert "root cpu: holds 8, requests 9" in text
     assert "root cpu: holds 8, requests 9, deserves" not in text
+    of_root = said(CASES["victims that are a gang"].made(), "queue root", CAPACITY)
+    assert [word for word in ("deserves nothing", "borrowed") if word in of_root] == []
 
 
 @pytest.mark.parametrize(
