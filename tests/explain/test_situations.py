@@ -156,6 +156,13 @@ CASES = {
         ("ask for no hugepages-2Mi",),
         ("no more than 0",),
     ),
+    "a card that no node has, in a full cluster": Case(
+        lambda: one(node("n"), full(), resources={"example.com/card": "1"}),
+        "NeverFits",
+        "user",
+        ("ask for no example.com/card",),
+        ("wait until",),
+    ),
     "storage class missing": Case(
         lambda: with_objects(one(node("n"), **claiming()), PersistentVolumeClaim=claim("fast")),
         "NoMatchingNode",
@@ -355,6 +362,12 @@ def test_what_a_person_would_do_is_told(name: str) -> None:
     assert [each for each in case.says if each not in text] == [], text
 
 
+def test_others_are_not_in_the_way_of_what_never_fits() -> None:
+    found = why(CASES["a card that no node has, in a full cluster"].made(), JOB)
+    assert (found.holders, found.ahead) == ([], [])
+    assert [each.effect for each in found.remedies if each.who == "user"] == ["then it waits at Placement: ClusterFull"]
+
+
 @pytest.mark.parametrize("deserved", ["0", "4"])
 def test_why_nothing_is_taken_back_says_once_who_can_change_it(deserved: str) -> None:
     cluster = state(
@@ -386,8 +399,9 @@ def test_the_root_is_not_said_to_deserve_nothing() -> None:
     text = said(CASES["victims that are a gang"].made(), "queue a", CAPACITY)
     assert "root cpu: holds 8, requests 9" in text
     assert "root cpu: holds 8, requests 9, deserves" not in text
-    of_root = said(CASES["victims that are a gang"].made(), "queue root", CAPACITY)
-    assert [word for word in ("deserves nothing", "borrowed") if word in of_root] == []
+    for by in (CAPACITY, DEFAULT_POLICY):
+        of_root = said(CASES["victims that are a gang"].made(), "queue root", by)
+        assert [word for word in ("deserves nothing", "borrowed", "has no jobs") if word in of_root] == []
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,9 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
     found = _places(session, sample, waiting)
     fitting = would_fit(session, waiting) if waiting else 0
     at_nodes = reason is not None and reason.stage >= Stage.Gang
-    ahead = jobs_ahead(session, job, reason, found.willing) if reason else []
+    # Others are in the way of none that would never fit.
+    lasting = reason is not None and reason.reason == "NeverFits"
+    ahead = jobs_ahead(session, job, reason, found.willing) if reason and not lasting else []
     evictions = [_eviction(action, why) for action, why in why_no_evictions(session, job)]
     return replace(
         _lacking_pods(session, job, _outlined(session, said, job, reason)),
@@ -184,7 +186,7 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
         nearest=found.nearest if at_nodes else "",
         ahead=[waiting_for(session, each) for each in ahead[:_MOST_AHEAD]],
         ahead_count=len(ahead),
-        holders=holders_of(session, job, sample, reason, found),
+        holders=[] if lasting else holders_of(session, job, sample, reason, found),
         evictions=evictions,
     )
 

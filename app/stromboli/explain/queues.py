@@ -119,6 +119,8 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
         if queue.spec.lending_limit:
             yield f"lends no more than {listed(queue.spec.lending_limit)}"
         yield from _left_by_others(session, queue, gauges)
+    elif queue.name == ROOT:
+        yield "is what the other queues share: all of the cluster"
     elif not gauges.plugin and not queue.has_jobs:
         yield "has no jobs, so it gets no share"
     elif not gauges.plugin:
