@@ -96,6 +96,11 @@ def zone(value: str, key: str = "zone") -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": required}}
 
 
+def beside(app: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
 CASES = {
     "cordon": Case(
         lambda: one(node("n", unschedulable=True, taints=CORDON)), "NoMatchingNode", "admin", ("uncordon node n",)
@@ -150,6 +155,13 @@ CASES = {
         "user",
         ("ask for no hugepages-2Mi",),
         ("no more than 0",),
+    ),
+    "a card that no node has, in a full cluster": Case(
+        lambda: one(node("n"), full(), resources={"example.com/card": "1"}),
+        "NeverFits",
+        "user",
+        ("ask for no example.com/card",),
+        ("wait until",),
     ),
     "storage class missing": Case(
         lambda: with_objects(one(node("n"), **claiming()), PersistentVolumeClaim=claim("fast")),
@@ -300,6 +312,31 @@ CASES = {
         ("wait until default/runs ends",),
         policy=RACKS,
     ),
+    "no HyperNodes": Case(
+        lambda: state(
+            *(node("n0"), node("n1"), queue("default")),
+            pod_group("train", 12, networkTopology={"mode": "hard", "highestTierName": "rack"}),
+            gang("train", 12),
+        ),
+        "NoHyperNode",
+        "admin",
+        ("create HyperNodes of tier rack", "set networkTopology mode: soft"),
+        says=("12 of the 12 that wait would fit now, wherever HyperNodes are",),
+        policy=RACKS,
+    ),
+    "pods to be near that are not there": Case(
+        lambda: one(node("n"), affinity=beside("cache")),
+        "NoMatchingNode",
+        "user",
+        ("drop the required pod affinity (app=cache by kubernetes.io/hostname)",),
+    ),
+    "pods that request nothing": Case(
+        lambda: one(node("n"), cpu="", memory=""),
+        "NoAction",
+        "admin",
+        ("add backfill to the actions of the policy",),
+        policy=policy("gang", "predicates", actions="enqueue, allocate"),
+    ),
     "victims that are a gang": Case(
         lambda: state(
             *(node("n"), queue("root"), queue("a", deserved={"cpu": "4"}), queue("b", deserved={"cpu": "4"})),
@@ -325,6 +362,12 @@ def test_what_a_person_would_do_is_told(name: str) -> None:
     assert [each for each in case.says if each not in text] == [], text
 
 
+def test_others_are_not_in_the_way_of_what_never_fits() -> None:
+    found = why(CASES["a card that no node has, in a full cluster"].made(), JOB)
+    assert (found.holders, found.ahead) == ([], [])
+    assert [each.effect for each in found.remedies if each.who == "user"] == ["then it waits at Placement: ClusterFull"]
+
+
 @pytest.mark.parametrize("deserved", ["0", "4"])
 def test_why_nothing_is_taken_back_says_once_who_can_change_it(deserved: str) -> None:
     cluster = state(
@@ -344,10 +387,21 @@ def test_a_queue_of_a_tree_says_what_others_leave_it() -> None:
     assert "gets nothing more" not in text
 
 
+@pytest.mark.parametrize("by", ["capacity", "proportion"])
+def test_what_gets_nothing_yet_is_said_to_borrow_only_where_it_may(by: str) -> None:
+    shared = policy("gang", f"predicates {by}", actions="enqueue, allocate")
+    waits = pod_group("train", phase="Pending", minResources={"cpu": "99"}), gang("train", 1)
+    text = said(state(node("n"), queue("default"), *waits), "queue default", shared)
+    assert ("borrowed from others" in text) is (by == "capacity")
+
+
 def test_the_root_is_not_said_to_deserve_nothing() -> None:
     text = said(CASES["victims that are a gang"].made(), "queue a", CAPACITY)
     assert "root cpu: holds 8, requests 9" in text
     assert "root cpu: holds 8, requests 9, deserves" not in text
+    for by in (CAPACITY, DEFAULT_POLICY):
+        of_root = said(CASES["victims that are a gang"].made(), "queue root", by)
+        assert [word for word in ("deserves nothing", "borrowed", "has no jobs") if word in of_root] == []
 
 
 @pytest.mark.parametrize(

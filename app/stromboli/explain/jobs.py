@@ -31,6 +31,8 @@ _MOST_AHEAD = 5
 #: states of a pod between a decision and a running container
 _BINDING = (PodState.Allocated, PodState.Binding, PodState.Bound)
 _PENDING = int(PodState.Pending)
+#: reasons of gangs whose pods have to be close
+_OF_HYPER_NODES = ("NoHyperNode", "NoHyperNodeFits")
 
 
 def explain_pod(session: Session, pod: PodRecord) -> Answer:
@@ -171,7 +173,9 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
     found = _places(session, sample, waiting)
     fitting = would_fit(session, waiting) if waiting else 0
     at_nodes = reason is not None and reason.stage >= Stage.Gang
-    ahead = jobs_ahead(session, job, reason, found.willing) if reason else []
+    # Others are in the way of none that would never fit.
+    lasting = reason is not None and reason.reason == "NeverFits"
+    ahead = jobs_ahead(session, job, reason, found.willing) if reason and not lasting else []
     evictions = [_eviction(action, why) for action, why in why_no_evictions(session, job)]
     return replace(
         _lacking_pods(session, job, _outlined(session, said, job, reason)),
@@ -182,7 +186,7 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
         nearest=found.nearest if at_nodes else "",
         ahead=[waiting_for(session, each) for each in ahead[:_MOST_AHEAD]],
         ahead_count=len(ahead),
-        holders=holders_of(session, job, sample, reason, found),
+        holders=[] if lasting else holders_of(session, job, sample, reason, found),
         evictions=evictions,
     )
 
@@ -299,7 +303,7 @@ def _steps(
         Stage.Admission: f"phase {job.phase or 'not set'}",
         Stage.QueueShare: queue_share(session, job.queue)
         + (shares_of_others(session, job.queue, waiting) if reason is not None else ""),
-        Stage.Gang: _gang(job, waiting, fitting),
+        Stage.Gang: _gang(job, waiting, fitting) + _apart(reason),
         Stage.Placement: "; ".join(f"{counted(cause.nodes, 'node')}: {cause.cause}" for cause in found.causes),
         Stage.Preemption: "; ".join(f"{each.action}: {each.reason}" for each in evictions),
         Stage.Binding: _binding(session, job),
@@ -330,6 +334,11 @@ def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
     rest = f", and {fitting} of the {free} that wait would fit now" if free else ""
     rest += f", {gated} {'are' if gated > 1 else 'is'} held back by scheduling gates" if gated else ""
     return f"starts with {counted(job.min_available, 'pod')}; {job.size} exist, {job.ready_count} have a place{rest}"
+
+
+def _apart(reason: Reason | None) -> str:
+    """What is left out where it is counted how many pods of a gang would fit."""
+    return ", wherever HyperNodes are" if reason is not None and reason.reason in _OF_HYPER_NODES else ""
 
 
 def _binding(session: Session, job: Job) -> str:

@@ -113,20 +113,24 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     if gauges.plugin == "proportion" and deserved is not None:
         yield from _by_weight(session, queue, gauges, deserved)
     elif gauges.plugin == "capacity" and deserved is not None:
-        yield f"deserves what its spec says: {listed(shares.entitled(queue))}"
+        entitled = shares.entitled(queue)
+        if queue.name != ROOT or entitled:
+            yield f"deserves what its spec says: {listed(entitled)}"
         if queue.spec.borrowing_limit:
             yield f"borrows no more than {listed(queue.spec.borrowing_limit)}"
         if queue.spec.lending_limit:
             yield f"lends no more than {listed(queue.spec.lending_limit)}"
         yield from _left_by_others(session, queue, gauges)
+    elif queue.name == ROOT:
+        yield "is what the other queues share: all of the cluster"
     elif not gauges.plugin and not queue.has_jobs:
         yield "has no jobs, so it gets no share"
     elif not gauges.plugin:
         yield "no plugin of the policy divides the cluster between queues"
-    if not queue.open:
+    if not queue.open or queue.name == ROOT:
         return
     if deserved is not None and not np.delete(deserved, PODS).any():
-        yield _deserving_nothing(session, queue, gauges)
+        yield from _deserving_nothing(session, queue, gauges)
     elif gauges.gets_nothing_more and gauges.plugin == "capacity":
         yield "holds all that it deserves: what it holds or gets beyond that is borrowed from others"
     elif gauges.gets_nothing_more:
@@ -156,17 +160,22 @@ def _said_by(queue: Queue, name: str) -> str:
     return "" if name == queue.name else f", as queue {name} above it says"
 
 
-def _deserving_nothing(session: Session, queue: Queue, gauges: QueueGauges) -> str:
+def _deserving_nothing(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]:
     """What follows for a queue that deserves nothing, from what it holds and from whether it gets more."""
     held = session.view.by_queue(session.view.membership.allocated_now())[queue.name]
     borrows = bool((np.delete(held, PODS) > 0).any())
+    if not gauges.gets_nothing_more and gauges.plugin != "capacity":
+        # Others divide by what is requested: none of its jobs takes part yet.
+        return
     if not gauges.gets_nothing_more:
         what = "all that it holds is" if borrows else "what it gets is"
-        return f"deserves nothing, so that its share counts as {gauges.share or 0:.0f}: {what} borrowed from others"
+        yield f"deserves nothing, so that its share counts as {gauges.share or 0:.0f}: {what} borrowed from others"
+        return
     if borrows:
-        return "deserves nothing, and all that it holds is borrowed: it gets nothing more"
+        yield "deserves nothing, and all that it holds is borrowed: it gets nothing more"
+        return
     share = f" though its share is {gauges.share:.0f}" if gauges.share is not None and gauges.share < 1 else ""
-    return f"deserves nothing, so it counts as overused{share}: nothing is placed in it"
+    yield f"deserves nothing, so it counts as overused{share}: nothing is placed in it"
 
 
 def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Vector) -> Iterator[str]:

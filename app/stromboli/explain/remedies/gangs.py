@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from pydantic.alias_generators import to_camel
 
-from stromboli.api import objects, quantity
+from stromboli.api import crds, objects, quantity
 from stromboli.api.resources import PODS, TOLERANCE, listed
 from stromboli.api.validation import nearest
 from stromboli.explain.jobs import counted
@@ -24,6 +24,17 @@ from stromboli.workloads.names import smaller_gang
 
 #: the part of a gang that it may start with instead
 _LEAST = 0.5
+
+
+def _one_hyper_node(case: Case, topology: crds.NetworkTopology) -> Candidate:
+    """A HyperNode where there is none of the tier that the gang asks for; it is tried with all nodes in it."""
+    names = [record.name for record in case.session.view.nodes.facts.records]
+    tier, called = topology.highest_tier_allowed or 1, topology.highest_tier_name
+    members = [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in names]
+    spec = {"tier": tier, "members": members, **({"tierName": called} if called else {})}
+    made = crds.HyperNode.parse({"metadata": {"name": "new"}, "spec": spec})
+    words = f"create HyperNodes of tier {called or tier} that say which nodes are close"
+    return Candidate(words, "admin", lambda state: state.upsert("HyperNode", made))
 
 
 def gangs(case: Case) -> Iterator[Candidate]:
@@ -154,6 +165,8 @@ def topology(case: Case) -> Iterator[Candidate]:
         wider = topology.model_copy(update=update)
         words = f"set {to_camel(field)}: {value} in PodGroup {case.job.key}"
         yield Candidate(words, "user", set_group(case.job.key, network_topology=wider))
+    if case.reason == "NoHyperNode":
+        yield _one_hyper_node(case, topology)
     soft = topology.model_copy(update={"mode": "soft", "highest_tier_allowed": None, "highest_tier_name": ""})
     words = f"set networkTopology mode: soft in PodGroup {case.job.key}"
     yield Candidate(words, "user", set_group(case.job.key, network_topology=soft))

@@ -26,6 +26,10 @@ def actions(case: Case) -> Iterator[Candidate]:
             rest = tuple(name for name in actions if name not in first)
             words = f"add {action} to the actions of the policy"
             yield Candidate(words, "admin", engine=engine.acting(first + rest))
+    if case.reason == "NoAction" and "backfill" not in actions and "backfill" in engine.registry.actions:
+        yield Candidate(
+            "add backfill to the actions of the policy", "admin", engine=engine.acting((*actions, "backfill"))
+        )
     evicts = [action for action in (*PREEMPTING, *RECLAIMING) if action in actions]
     if case.stage == "Admission" and evicts and "enqueue" in actions and _goes_before_some(case):
         words = (

@@ -67,7 +67,11 @@ def _rules(case: Case) -> Iterator[Candidate]:
         ("the required pod anti-affinity", "pod_anti_affinity"),
     ):
         if affinity is not None and getattr(affinity, field) is not None:
-            yield Candidate(f"drop {words}", "user", respec(case, affinity=replace(affinity, **{field: None})))
+            yield Candidate(
+                f"drop {words}{_terms(getattr(affinity, field))}",
+                "user",
+                respec(case, affinity=replace(affinity, **{field: None})),
+            )
     if spec.topology_spread_constraints:
         yield Candidate("drop the topology spread constraints", "user", respec(case, topology_spread_constraints=None))
     if case.reason == "CannotBePlacedTogether" and host_ports(case.pods[0].pod_class):
@@ -76,6 +80,16 @@ def _rules(case: Case) -> Iterator[Candidate]:
             for each in spec.containers or ()
         ]
         yield Candidate("drop the host ports", "user", respec(case, containers=free))
+
+
+def _terms(rule: objects.NodeAffinity | objects.PodAffinity) -> str:
+    """The labels that the first required term between pods names, and the topology in which they count."""
+    if not isinstance(rule, objects.PodAffinity) or not rule.required:
+        return ""
+    first = rule.required[0]
+    labels = (first.label_selector.match_labels if first.label_selector else None) or {}
+    named = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return f" ({named} by {first.topology_key})" if named else ""
 
 
 def _tolerations(case: Case) -> Iterator[Candidate]:

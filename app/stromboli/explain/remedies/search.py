@@ -2,7 +2,7 @@
 
 Candidates come kind by kind, those that cost least first; where a change has a size, the smallest that works is
 searched. What does not work when it is tried is not proposed, unless it does away with what is in the way of an
-admission: then it is told for what else the job would wait.
+admission, or with requests that no node meets: then it is told for what else the job would wait.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
             for candidate in kind(case):
                 if case.exhausted or candidate.who in found:
                     break
-                future = case.outcome(candidate, whole=kind in _ADMITTING)
+                future = case.outcome(candidate, whole=kind in _FIRST)
                 if case.reached(future, candidate.needed):
                     found[candidate.who] = _remedy(candidate, _effect(case, future))
-                elif kind in _ADMITTING and candidate.who not in first_steps and (then := _waits_next(case, future)):
+                elif kind in _FIRST and candidate.who not in first_steps and (then := _waits_next(case, future)):
                     first_steps[candidate.who] = _remedy(candidate, then)
         if answer.who == "wait" and "wait" not in found and not case.exhausted and _waits_in_vain(case):
             said = [answer.detail] if answer.detail else []
@@ -143,6 +143,8 @@ def _effect(case: Case, future: Future) -> str:
 
 
 _ADMITTING: tuple[Callable[[Case], Iterator[Candidate]], ...] = (admission.groups, admission.queues)
+#: what does away with what is in the way, and may leave the job to wait for something else
+_FIRST = (*_ADMITTING, placement.requests)
 _KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     *(*_ADMITTING, placement.requests, repairs.repairs, placement.predicates, claims.claims, gangs.topology),
     *(gangs.sub_groups, gangs.roles, gangs.gangs, gangs.resources, shares.limits, shares.quotas, others.actions),
