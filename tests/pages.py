@@ -49,6 +49,9 @@ ELSEWHERE = {
     r"kubectl apply --server-side -k ": (
         "tests/controlplane/test_chart.py::test_the_kustomize_base_is_what_the_chart_makes"
     ),
+    r"stromboli (lab simulate large|why .*-f cluster\.yaml --policy policy)": (
+        "tests/test_docs.py::test_the_commands_below_the_examples_print_what_the_page_says"
+    ),
     r"helm test ": "tests/e2e/test_chart.py::test_the_test_of_a_release_starts_a_gang",
     r"stromboli plugins new team$|cd stromboli-team|pytest|stromboli plugins check team ": (
         "tests/test_contributing.py::test_a_plugin_is_written_as_its_guide_says"
@@ -65,5 +68,6 @@ NOT_RUN = {
     r"make (venv|test|demo|bench-growth)": "makes the environment of the tests, or runs them, or takes an hour",
     r"stromboli bench (matrix|engine)": "takes minutes to measure",
     r"stromboli lab (run|sweep|recommend)": "reads published traces, which are not in the repository",
+    r"stromboli lab (generate --jobs 800|starts)": "takes minutes; tests/lab/test_starts.py has a short workload",
     r"python -m tests\.(tenants|perf)": "takes minutes to measure",
 }

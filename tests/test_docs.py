@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -114,6 +117,35 @@ def test_the_examples_print_what_the_page_says(policy: str, cluster: str, shown:
     printed = [line.rstrip() for line in CliRunner().invoke(make_app(), arguments).output.splitlines() if line.strip()]
     assert shown.strip()
     assert "\n".join(line.rstrip() for line in shown.splitlines()) in "\n".join(printed)
+
+
+def below_examples() -> list[tuple[str, str, str, str]]:
+    """Of each block of commands in docs/concepts.md the last policy and cluster above it, and what is printed."""
+    found, policy, cluster = [], "", ""
+    for kind, block, shown in re.findall(
+        r"^```(yaml|sh)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", read("docs/concepts.md"), re.DOTALL | re.MULTILINE
+    ):
+        if kind == "sh":
+            found.append((policy, cluster, block, shown))
+        elif block.startswith("actions:"):
+            policy = block
+        else:
+            cluster = block
+    return found
+
+
+@pytest.mark.parametrize(("policy", "cluster", "typed", "shown"), below_examples())
+def test_the_commands_below_the_examples_print_what_the_page_says(
+    policy: str, cluster: str, typed: str, shown: str, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.conf").write_text(policy)
+    (tmp_path / "cluster.yaml").write_text(cluster)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-ec", typed], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "\n".join(line.rstrip() for line in shown.splitlines()) in "\n".join(
+        line.rstrip() for line in done.stdout.splitlines()
+    )
 
 
 # -- policy ------------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_each_help_text_has_an_example() -> None:
     [
         (("simulate", "-"), "--cycles", "1001", "1000"),
         (("simulate", "-"), "--max-file-size", "65537", "65536"),
-        (("bench", "engine"), "--nodes", "100001", "100000"),
+        (("bench", "engine"), "--nodes", "1000001", "1000000"),
         (("bench", "matrix"), "--runs", "1001", "1000"),
         (("plugins", "check", "gang"), "--clusters", "10001", "10000"),
         (("demo",), "--api-port", "65536", "65535"),

@@ -64,8 +64,8 @@ def test_a_job_waits_until_what_holds_its_places_is_over() -> None:
     assert said.earliest is not None
     assert said.latest is not None
     assert said.expected == pytest.approx(1200, abs=2)
-    # What is declared is an upper limit: half of it may be enough.
-    assert 600 <= said.earliest < said.expected <= said.latest <= 1321
+    # What is declared is an upper limit: half of it may be enough. The range is wider, for what is yet to come.
+    assert 300 <= said.earliest < said.expected <= said.latest <= 1.6 * 1321
 
 
 def test_time_that_a_job_has_run_counts() -> None:
@@ -80,7 +80,7 @@ def test_a_job_that_is_over_its_time_ends_any_moment() -> None:
     cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a", since=4000), job("waits", 2))
     said = starts(cluster, "waits")
     assert said.latest is not None
-    assert said.latest <= 2
+    assert said.latest <= 4
 
 
 def test_jobs_before_it_start_first_and_have_their_time() -> None:
@@ -104,8 +104,8 @@ def test_what_was_learned_of_a_kind_of_jobs_says_how_long_they_run() -> None:
     assert said.expected == pytest.approx(300, abs=2)
     assert said.earliest is not None
     assert said.latest is not None
-    assert 100 <= said.earliest < 200
-    assert 400 < said.latest <= 501
+    assert 50 <= said.earliest < 100
+    assert 640 < said.latest <= 802
 
 
 def test_one_of_a_kind_that_has_run_longer_than_some_will_run_as_the_others() -> None:
@@ -201,6 +201,10 @@ def test_quantiles_of_jobs_are_spread_and_begin_with_the_median() -> None:
         (Start(expected=720, earliest=480, latest=1860), "Expected to start in 12 min (8 to 31 min)"),
         (Start(expected=720, earliest=48, latest=9000), "Expected to start in 12 min (48 s to 2 h)"),
         (Start(expected=720, earliest=480), "Expected to start in 12 min (8 min or later)"),
+        (
+            Start(expected=720, earliest=480, latest=1860, within=0.8),
+            "Expected to start in 12 min (8 to 31 min); when it was measured, 80% started within such a range",
+        ),
         (Start(earliest=480), "Expected to start in 8 min or later"),
         (Start(why="x", unknown=["a/b"], unknown_count=3), "Expected start: unknown, x: a/b, 2 more"),
     ],

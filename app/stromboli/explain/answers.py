@@ -111,10 +111,12 @@ class Start(Part, frozen=True, kw_only=True):
 
     #: the median, None where it was not reached
     expected: float | None = None
-    #: the earliest of them
+    #: the range: half of the earliest of them
     earliest: float | None = None
-    #: the latest of them, None where some were not over when they had to end
+    #: 1.6 times the latest of them, None where some did not start
     latest: float | None = None
+    #: the part of starts that was within the range when that was measured, see docs/concepts.md
+    within: float | None = None
     #: in how many of the simulations it started, and how many there were
     started: int = 0
     simulated: int = 0

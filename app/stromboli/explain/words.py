@@ -55,6 +55,8 @@ def expected(start: Start) -> str:
         said = f"Expected to start in {_span(start.earliest)} or later"
     else:
         said = f"Expected to start in {_span(start.expected)} ({_range(start)})"
+        if start.within is not None:
+            said += f"; when it was measured, {start.within:.0%} started within such a range"
     return f"{said}; nothing says how long these run: {', '.join(named)}" if named else said
 
 

@@ -2,8 +2,8 @@
 
 It is run several times. In the first, every job runs for as long as the median of its kind does. In each other, a job
 draws its own quantile, which follows from its name and the number of the run, so that the same cluster always gets the
-same answer. The median of the starts is told, with the earliest and the latest: of nine runs, a tenth should start
-before those, and a tenth after.
+same answer. The median of the starts is told, with a range from half of the earliest to 1.6 times the latest: jobs that
+are yet to come may go before, and many jobs end before they have to.
 
 What is known of a job's run time comes from what it declares, from jobs of its kind that are over, or from both: of a
 declared time, jobs need the part that others of their kind needed. A job of which nothing is known is taken to run on.
@@ -51,6 +51,9 @@ _MOST_NAMED = 5
 #: before it is known of a kind: the parts of a declared time that the quantiles 0, 0.5 and 1 need
 _PARTS = (0.5, 1.0, 1.1)
 _UNKNOWN = "nothing says how long some jobs run that hold what it needs"
+#: what the range is made wider by, for jobs that are yet to come and others that end sooner, and the measured part of
+#: starts within it (docs/concepts.md)
+_SOONER, _LATER, _WITHIN = 0.5, 1.6, 0.8
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _GONE = frozenset((int(PodState.Succeeded), int(PodState.Failed)))
 
@@ -200,8 +203,9 @@ class Forecast:
         return replace(
             said,
             expected=middle if math.isfinite(middle) else None,
-            earliest=reached[0],
-            latest=last if math.isfinite(last) else None,
+            within=_WITHIN,
+            earliest=_SOONER * reached[0],
+            latest=_LATER * last if math.isfinite(last) else None,
         )
 
     def _never(self, said: Start, job: str, first: Outcome) -> Start:
