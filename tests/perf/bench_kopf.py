@@ -50,11 +50,11 @@ def main() -> None:
 
 def _run(world: World, options: Any) -> None:
     world.begin()
-    wanted = (("kopf", "jobs", 2 * options.jobs), ("kopf", "pods", options.pods), ("reflector", "pods", options.pods))
+    wanted = (("kopf", "jobs", options.jobs), ("kopf", "pods", options.pods), ("reflector", "pods", options.pods))
     children = [_child(world, *each) for each in wanted]
     _make_jobs(world, options)
     world.create_all(f"{CORE}/namespaces/bench/pods", [pod(f"p-{number}") for number in range(options.pods)])
-    print("watches by   what    events   CPU s")
+    print("watches by   what    number   CPU s")
     for (way, plural, events), child in zip(wanted, children, strict=True):
         print(f"{way:<12} {plural:<6} {events:>7} {float(child.communicate(timeout=300)[0]):>7.2f}", flush=True)
     world.api.close()
@@ -70,13 +70,16 @@ def _make_jobs(world: World, options: Any) -> None:
         time.sleep(max(0.0, began + number * options.seconds / options.jobs - time.monotonic()))
         name = f"job-{number}"
         world.create(path, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
+
+    def change(number: int) -> None:
         headers = {"Content-Type": "application/merge-patch+json"}
         changed = {"metadata": {"labels": {"changed": "once"}}}
-        world.api.patch(f"{path}/{name}", json=changed, headers=headers).raise_for_status()
+        world.api.patch(f"{path}/job-{number}", json=changed, headers=headers).raise_for_status()
 
     with ThreadPoolExecutor(_WRITERS) as writers:
-        for _ in writers.map(make, range(options.jobs)):
-            pass
+        for work in (make, change):
+            for _ in writers.map(work, range(options.jobs)):
+                pass
 
 
 def _child(world: World, way: str, plural: str, events: int) -> subprocess.Popen[str]:
@@ -89,13 +92,17 @@ def _child(world: World, way: str, plural: str, events: int) -> subprocess.Popen
 
 
 async def _watch(way: str, plural: str, events: int, kubeconfig: Path) -> None:
-    """Watch until so many events were seen, and print the CPU that it took."""
-    credentials, done, left = Credentials.load(kubeconfig, None), asyncio.Event(), events
+    """Watch until so many pods, or Jobs that have changed, were seen, and print the CPU that it took."""
+    credentials, done = Credentials.load(kubeconfig, None), asyncio.Event()
+    names = set[str]()
 
-    def seen(*_: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left <= 0:
+    def seen(*told: Any) -> None:
+        obj = told[-1]
+        if not isinstance(obj, dict):
+            names.add(obj.metadata.name)
+        elif plural == "pods" or (obj["metadata"].get("labels") or {}).get("changed"):
+            names.add(obj["metadata"]["name"])
+        if len(names) >= events:
             done.set()
 
     if way == "kopf":
