@@ -123,6 +123,35 @@ def test_a_train_job_in_an_app_wrapper_finds_its_runtime() -> None:
     assert gangs(simulated({**wrapper, "spec": spec}, runtime(TORCH))) == [2]
 
 
+def test_a_pod_in_an_app_wrapper_is_one() -> None:
+    wrapper = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": "w"}}
+    wrapped = [{"template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, **POD}} for name in "ab"]
+    done = simulated({**wrapper, "spec": {"components": wrapped}})
+    assert sorted(done.bindings) == ["default/a", "default/b"]
+
+
+@pytest.mark.parametrize(
+    ("application", "executor", "memory"),
+    [
+        ({}, {"memory": "4g"}, 4096 + 409),
+        ({}, {"memory": "1g"}, 1024 + 384),
+        ({}, {}, 1024 + 384),
+        ({}, {"memory": "512"}, 512 + 384),
+        ({"type": "Python"}, {"memory": "1g"}, 1024 + 409),
+        ({"memoryOverheadFactor": "0.5"}, {"memory": "2G"}, 3072),
+        ({}, {"memory": "1024mb", "memoryOverhead": "1g"}, 2048),
+    ],
+)
+def test_pods_of_spark_ask_for_their_heap_and_what_comes_beside_it(
+    application: Object, executor: Object, memory: int
+) -> None:
+    kind = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "metadata": {"name": "w"}}
+    spec = {"driver": {"schedulerName": "stromboli"}, "executor": {**executor, "schedulerName": "stromboli"}}
+    done = simulated({**kind, "spec": {**spec, **application}})
+    (group,) = (each for each in done.session.view.snapshot.pod_groups if each and "executor" in each.metadata.name)
+    assert int((group.spec.min_resources or {})["memory"]) // 2**20 == memory
+
+
 CLUSTER = {"rayClusterSpec": ray(replicas(2, groupName="a"))}
 NAMELESS = {"spec": {"containers": POD["spec"]["containers"]}}
 

@@ -81,7 +81,10 @@ class Expansion:
             raise InvalidObjectError(where, "", "its pods do not follow from it: add what it makes, or its pods")
         if not found.gangs:
             for part in self._parts(kind, manifest, owner, where):
-                if self.type_of(part) is not None:
+                if part["kind"] == "Pod":
+                    self.pods += 1
+                    yield "Pod", part
+                elif self.type_of(part) is not None:
                     yield from self.expand(part, where)
             found = by_paths(manifest, kind.row) if kind.row.roles else found
         for gang in () if found.suspended else found.gangs:

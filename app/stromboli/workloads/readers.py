@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 from stromboli.api import readers
@@ -19,6 +20,8 @@ _MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 SPARK_ROLE = "spark-role"
+#: bytes that each Spark pod requests beside its heap, at least
+_SPARK_OVERHEAD = 384 * 2**20
 
 
 def job(owner: Object, kind: WorkloadKind) -> Workload:
@@ -138,7 +141,8 @@ def spark_application(owner: Object, kind: WorkloadKind) -> Workload:
     if dynamic.get("enabled") is True:
         least = count(owner, dynamic, "minExecutors", 0) or 0
         most = max(least, count(owner, dynamic, "initialExecutors", 0) or 0, most)
-    templates = (_spark_template(mapping(owner, f"spec.{role}")) for role in ("driver", "executor"))
+    factor = _spark_factor(owner)
+    templates = (_spark_template(mapping(owner, f"spec.{role}"), factor) for role in ("driver", "executor"))
     return workload(owner, kind, *_spark(name, most, least, *templates), part_label=SPARK_ROLE)
 
 
@@ -154,15 +158,36 @@ def _spark(name: str, executors: int, least: int, driver: Object = {}, executor:
     return first, Gang((Role("executor", executor, executors, least, f"{name}-exec"),), part="executor")
 
 
-def _spark_template(said: Object) -> Object:
-    """The template of pods with the cores and memory that an application gives them; Spark's units are binary."""
+def _spark_template(said: Object, factor: Fraction) -> Object:
+    """The template of pods with the cores and memory that an application gives them."""
     cores = text(said, "coreRequest") or said.get("cores") or 1
-    memory = re.sub(r"(?i)^([0-9]+)([kmgt])b?$", lambda found: f"{found[1]}{found[2].upper()}i", text(said, "memory"))
-    requests = {"cpu": cores, "memory": memory or "1Gi"}
+    requests = {"cpu": cores, "memory": _spark_memory(said, factor)}
     spec: Object = {"containers": [{"name": "spark", "resources": {"requests": requests}}]}
     if text(said, "schedulerName"):
         spec["schedulerName"] = text(said, "schedulerName")
     return {"metadata": {"labels": mapping(said, "labels"), "annotations": mapping(said, "annotations")}, "spec": spec}
+
+
+def _spark_memory(said: Object, factor: Fraction) -> str:
+    """What pods request beside the heap, too: a share of it, and 384 MiB at least, where the overhead is not said."""
+    heap, overhead = (_spark_bytes(text(said, key)) for key in ("memory", "memoryOverhead"))
+    if heap is None:
+        return text(said, "memory") or str(2**30 + max(_SPARK_OVERHEAD, int(2**30 * factor)))
+    return str(heap + (max(_SPARK_OVERHEAD, int(heap * factor)) if overhead is None else overhead))
+
+
+def _spark_bytes(amount: str) -> int | None:
+    """An amount of memory as Spark writes it, with binary units, MiB where there is none; None for another text."""
+    found = re.fullmatch(r"([0-9]{1,18})([kmgtp]?)b?", amount.lower())
+    return int(found[1]) * 1024 ** "_kmgtp".index(found[2] or "m") if found else None
+
+
+def _spark_factor(owner: Object) -> Fraction:
+    """The share of the heap that pods request beside it: more for what runs outside the JVM."""
+    told = text(owner, "spec.memoryOverheadFactor")
+    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", told):
+        return Fraction(told)
+    return Fraction(4, 10) if text(owner, "spec.type") in ("Python", "R") else Fraction(1, 10)
 
 
 def app_wrapper(owner: Object, kind: WorkloadKind) -> Workload:
