@@ -76,3 +76,16 @@ def test_pods_are_told_whether_more_nodes_would_help() -> None:
         "NotEnoughPods",
         "NotEnoughPods: PodGroup default/lacks lacks pods: minMember is 2 (it has 1). The job must be changed.",
     )
+
+
+def test_a_silent_engine_decides_the_same_and_tells_no_pod_why_it_waits() -> None:
+    def decided(engine: Engine) -> list[object]:
+        cluster = builders.state(builders.node("n1", cpu="2"), builders.queue("default"))
+        for name in ("fits", "waits"):
+            for each in (builders.pod_group(name, 2), *builders.gang(name, 2)):
+                cluster.upsert(type(each).__name__, each)
+        return list(engine.decide(cluster.snapshot(), now=builders.NOON).decisions)
+
+    told, silent = decided(Engine()), decided(Engine().silent())
+    assert any(isinstance(each, SetPodUnscheduled) for each in told)
+    assert silent == [each for each in told if not isinstance(each, SetPodUnscheduled)]

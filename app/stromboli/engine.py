@@ -111,6 +111,7 @@ class Engine:
         self.registry = registry or discover()
         self._watch: Watch | None = None
         self._plain = plain
+        self._tells = True
         #: the policy as written, and the arguments that override it
         self.text, self.compatibility = policy, compatibility
         known_actions, known_plugins = self.registry.argument_models()
@@ -150,7 +151,7 @@ class Engine:
         # The report must not keep the session alive.
         session.report.diagnose = None
         ignored.tell(session)
-        closing.close(session)
+        closing.close(session, tells=self._tells)
         return SessionResult(session.decisions, session, environment_after(session))
 
     @property
@@ -175,6 +176,12 @@ class Engine:
         """An engine with the same policy but without a limit on the work of a session."""
         other = copy(self)
         other.policy = replace(self.policy, session=SessionSettings(steps=0))
+        return other
+
+    def silent(self) -> Engine:
+        """An engine with the same policy that decides the same, but tells no pod why it waits."""
+        other = copy(self)
+        other._tells = False
         return other
 
     def watched(self, watch: Watch) -> Engine:

@@ -42,8 +42,11 @@ _TOLD = "told of jobs without pods"
 _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 
-def close(session: Session) -> None:
-    """Add the status decisions, only what differs from the snapshot, and say of each eviction why it was decided."""
+def close(session: Session, *, tells: bool = True) -> None:
+    """Add the status decisions, only what differs from the snapshot, and say of each eviction why it was decided.
+
+    With `tells` pods without a place are told why, and nodes are asked for.
+    """
     if session.outcome.victims:
         rules = Evictions(session)
         session.decisions = [
@@ -60,7 +63,7 @@ def close(session: Session) -> None:
             session.decisions += () if minor else _news(job.pod_group, job.conditions)
     session.decisions += _of_lost_groups(session)
     session.decisions += _of_empty_groups(session)
-    session.decisions += _unscheduled(session)
+    session.decisions += _unscheduled(session) if tells else ()
     quantities = _Quantities(session)
     for name, held in session.view.by_queue(session.view.membership.allocated_now()).items():
         session.decisions += _of_queue(session, session.view.queues[name], quantities.of(held))
