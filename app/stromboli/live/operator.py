@@ -84,7 +84,7 @@ class Operator:
 
     async def _live(self, watched: Sequence[Watched], served: set[tuple[str, str, str]]) -> str | None:
         """Run until kopf ends, and return why; None if other kinds are served by now."""
-        life = asyncio.create_task(Life(self._credentials, watched).run(), name="operator life")
+        life = asyncio.create_task(_Life(self._credentials, watched).run(), name="operator life")
         try:
             while True:
                 done, _ = await asyncio.wait((life,), timeout=_LOOK)
@@ -146,7 +146,7 @@ class Operator:
         return True
 
 
-class Life:
+class _Life:
     """One run of the operator."""
 
     def __init__(self, credentials: Credentials, watched: Sequence[Watched]) -> None:
