@@ -190,7 +190,7 @@ class Cluster:
         try:
             self._issue_certificates()
             self._issue_tokens()
-            self._start_etcd()
+            self.start_etcd()
             self.start_apiserver()
         except BaseException:
             self.stop()
@@ -210,6 +210,29 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def start_etcd(self) -> None:
+        """Start etcd with what it kept, if it ran before."""
+        peer = f"http://127.0.0.1:{free_port()}"
+        program = self._run(
+            "etcd",
+            "--name=etcd",
+            f"--data-dir={self.directory}/etcd",
+            f"--listen-client-urls={self._etcd}",
+            f"--advertise-client-urls={self._etcd}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=etcd={peer}",
+            "--unsafe-no-fsync",
+            f"--quota-backend-bytes={8 << 30}",  # room for benchmarks: 2 GiB without it
+            "--log-level=warn",
+        )
+        with httpx.Client(trust_env=False) as http:
+            program.wait_until(lambda: http.get(f"{self._etcd}/health").is_success)
+
+    def stop_etcd(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Stop etcd alone; the API server then says that it is not ready."""
+        self._programs["etcd"].stop(how)
 
     def start_apiserver(self) -> None:
         directory = self.directory
@@ -312,24 +335,6 @@ class Cluster:
             program.wait_until(lambda: http.get(f"http://127.0.0.1:{port}/readyz").is_success)
 
     # -- parts ---
-
-    def _start_etcd(self) -> None:
-        peer = f"http://127.0.0.1:{free_port()}"
-        program = self._run(
-            "etcd",
-            "--name=etcd",
-            f"--data-dir={self.directory}/etcd",
-            f"--listen-client-urls={self._etcd}",
-            f"--advertise-client-urls={self._etcd}",
-            f"--listen-peer-urls={peer}",
-            f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=etcd={peer}",
-            "--unsafe-no-fsync",
-            f"--quota-backend-bytes={8 << 30}",  # room for benchmarks: 2 GiB without it
-            "--log-level=warn",
-        )
-        with httpx.Client(trust_env=False) as http:
-            program.wait_until(lambda: http.get(f"{self._etcd}/health").is_success)
 
     def _run(self, name: str, *args: str) -> Program:
         if name in self._programs and self._programs[name].running:

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 import yaml
 
 from tests.controlplane.build import Binaries
@@ -18,7 +19,7 @@ from tests.controlplane.cluster import Cluster, eventually
 from tests.e2e import preemption_cost as cost
 from tests.e2e.conftest import Start
 from tests.e2e.leader_service import LeaderService
-from tests.e2e.service import Service
+from tests.e2e.service import Certificate, Service
 from tests.e2e.world import Object, World, define, pod
 
 pytestmark = pytest.mark.e2e
@@ -163,6 +164,50 @@ def test_kube_scheduler_keeps_gangs_whole(own_world: World, start: Start, form: 
     world.nodes(2, cpu="1", prefix="another")
     eventually(lambda: world.bound() == {"whole": 6, "large": 5, "": 1})
     assert service.metric("stromboli_bindings_total", result="bound") == 0
+
+
+def test_kube_scheduler_asks_by_the_configuration_of_the_chart_with_certificates(
+    own_world: World, start: Start, helm_binary: Path, tmp_path: Path
+) -> None:
+    """The address is no name of the certificate's, which is that of the Service of the leader."""
+    world, authority = own_world, trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    for name, host in (("server", "stromboli-leader.stromboli-system.svc"), ("client", "kube-scheduler")):
+        made = authority.issue_cert(host, *(["127.0.0.1"] if name == "server" else []))
+        made.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
+    world.nodes(2, cpu="2")
+    certificate = Certificate(tmp_path / "server.pem", tmp_path / "ca.crt")
+    service = start(
+        *("--client-ca-file", str(tmp_path / "ca.crt")), kubeconfig=world.cluster.kubeconfig(), certificate=certificate
+    )
+    host, _, port = service.address.partition(":")
+    files = {"ca": "ca.crt", "cert": "client.pem", "key": "client.pem"}
+    sets = {
+        "kubeScheduler.enabled": "true",
+        "kubeScheduler.ignorable": "false",
+        "kubeScheduler.kubeconfig": str(world.cluster.kubeconfig("scheduler")),
+        "kubeScheduler.clusterIP": host,
+        "service.port": port,
+        "tls.secretName": "certificate",
+        "tls.clientCertificates": "true",
+        **{f"kubeScheduler.tls.{name}File": str(tmp_path / file) for name, file in files.items()},
+    }
+    world.cluster.start_scheduler(chart_config(helm_binary, sets))
+    world.group("whole", 4)
+    world.pods([pod(f"whole-{number}", "whole", scheduler="default-scheduler") for number in range(3)])
+    eventually(lambda: len(world.refused()) == 3)
+    world.pods([pod("whole-3", "whole", scheduler="default-scheduler")])
+    eventually(lambda: world.bound() == {"whole": 4})
+    assert service.metric("stromboli_bindings_total", result="bound") == 0
+
+
+def chart_config(helm: Path, sets: Mapping[str, str]) -> Object:
+    """What the chart has kube-scheduler configured by."""
+    command = [str(helm), "template", "stromboli", str(cost.CHART), "--namespace", "stromboli-system"]
+    command += ["-s", "templates/kubescheduler.yaml", *(f"--set={name}={value}" for name, value in sets.items())]
+    made = yaml.safe_load(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    config: Object = yaml.safe_load(made["data"]["kube-scheduler.yaml"])
+    return config
 
 
 def gated(name: str, group: str) -> Object:

@@ -60,21 +60,25 @@ def test_definitions_are_deleted_and_come_back(own: World, start: Start, definit
 
 @pytest.mark.parametrize(
     ("program", "how"),
-    [("kube-apiserver", signal.SIGSTOP), ("kube-apiserver", signal.SIGKILL), ("etcd", signal.SIGSTOP)],
-    ids=["hangs", "dies", "without etcd"],
+    [(program, how) for program in ("kube-apiserver", "etcd") for how in (signal.SIGSTOP, signal.SIGKILL)],
 )
-def test_the_api_server_is_away(own: World, start: Start, program: str, how: signal.Signals) -> None:
+def test_the_api_server_or_what_it_keeps_is_away(own: World, start: Start, program: str, how: signal.Signals) -> None:
+    cluster = own.cluster
+    stop, begin = {
+        "kube-apiserver": (cluster.stop_apiserver, cluster.start_apiserver),
+        "etcd": (cluster.stop_etcd, cluster.start_etcd),
+    }[program]
     own.nodes(3, cpu="10")
     service = start(kubeconfig=own.cluster.kubeconfig())
     before = len(service.text.splitlines())
-    pid = own.cluster.pid(program)
-    os.kill(pid, signal.SIGSTOP) if how == signal.SIGSTOP else own.cluster.stop_apiserver(how)
+    pid = cluster.pid(program)
+    os.kill(pid, signal.SIGSTOP) if how == signal.SIGSTOP else stop(how)
     eventually(lambda: "API server" in kinds(service), timeout=90)
     assert service.http.get("/healthz").is_success
     # Some thirty kinds and parts notice, for half a minute and more.
     said = service.text.splitlines()[before:]
     assert len(said) < 40, said
-    os.kill(pid, signal.SIGCONT) if how == signal.SIGSTOP else own.cluster.start_apiserver()
+    os.kill(pid, signal.SIGCONT) if how == signal.SIGSTOP else begin()
     eventually(lambda: unready(service) == [], timeout=60)
     own.gang("after", 3)
     eventually(lambda: own.bound()["after"] == 3, timeout=60)
