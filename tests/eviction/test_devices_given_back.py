@@ -114,7 +114,7 @@ def test_no_pod_goes_for_devices_that_do_not_exist(action: str) -> None:
     result = engine(action).decide(live.snapshot(), now=NOON)
     assert gone(result) == []
     why = all_reasons(result.session)["default/p"]
-    assert (why.message, why.actionable) == ("no node takes the pod: cannot allocate all claims", "user")
+    assert (why.message, why.actionable) == ("no node takes the pod: cannot allocate all claims", "admin")
 
 
 def test_who_waits_for_a_device_that_others_hold_is_told_that_it_resolves() -> None:

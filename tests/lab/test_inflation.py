@@ -103,6 +103,7 @@ def test_the_command_prints_means_beside_published_ones(tmp_path: Path) -> None:
     assert len(store.read_text().splitlines()) == 3
 
 
+@pytest.mark.exhaustive
 def test_the_published_curve_of_fgd(traces: Path) -> None:
     """One seed lies within three of the published standard deviations and 0.3 points."""
     path = find_lists(traces)["default"]

@@ -43,6 +43,7 @@ def with_sessions(trial: Trial, nodes: int) -> int:
         return held() - before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("feature", RANGES["memory"]["placed"])
 def test_a_placed_pod_takes_little_with_all_that_it_names(feature: str, monkeypatch: pytest.MonkeyPatch) -> None:
