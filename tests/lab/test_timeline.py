@@ -69,6 +69,13 @@ def test_what_no_node_can_take_never_ends_and_the_simulation_does() -> None:
     assert done.total["ended"] == 1
 
 
+def test_what_waited_through_many_sessions_starts_when_there_is_room() -> None:
+    """Past usage changes with time alone, so sessions are repeated while nothing happens."""
+    policy = f"{FIFO}  - name: fairshare\n    arguments: {{usage.halfLife: 24h}}\n"
+    done = run([Job(0, 1_500, pods(1)), Job(1, 10, pods(4))], nodes(1), policy)
+    assert done.jobs["started"].tolist() == [0, 1_500]
+
+
 def test_usage_and_shares_are_over_time() -> None:
     jobs = [Job(0, 100, pods(4), queue="a"), Job(0, 100, pods(2), queue="b")]
     done = run(jobs, nodes(1))

@@ -129,7 +129,7 @@ class Timeline:
         self.runs: dict[str, Run] = {}
         #: how many sessions there were
         self.sessions = 0
-        #: how many of the last ones neither bound nor evicted a pod
+        #: how many since something last happened neither bound nor evicted a pod
         self._in_vain = 0
 
     @property
@@ -168,6 +168,7 @@ class Timeline:
                 self._session()
                 continue
             self._pass(time)
+            self._in_vain = 0
             if kind == _END:
                 self._end_next()
             elif kind == _NODE:
