@@ -299,3 +299,21 @@ def test_a_node_is_of_the_first_pool_that_selects_it() -> None:
     ]
     fast = node("fast", cpu="4", labels={"pool": "a", "speed": "fast"})
     assert placed(fast, in_pool("a"), queue("team"), job("job", 4, "a"), by=yaml.safe_dump(by)) == {"a": 4}
+
+
+# -- pods that terminate -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("deleted", ["its pod", "its PodGroup, too"])
+@pytest.mark.parametrize(("cpu", "starts"), [("3", True), ("4", False)])
+def test_pods_that_terminate_hold_their_part_of_a_pool(deleted: str, cpu: str, starts: bool) -> None:
+    ends = pod("ends-0", "ends", cpu=cpu, node="a", deleted=True)
+    live = state(
+        CLASSES, in_pool("a", "8"), in_pool("b"), shares("team", a={"capability": "4"}),
+        *running("ends", owner="team"), ends, *job("next", 1, "a"),
+    )  # fmt: skip
+    if deleted != "its pod":
+        live.delete("PodGroup", "default/ends")
+    result = Engine(policy()).decide(live.snapshot(), now=0.0)
+    assert result.session.bound == ({"default/next-0": "a"} if starts else {})
+    assert starts or "until pods of it have terminated" in str(why(result, "next"))

@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector, amounts
 from stromboli.fairness import guarantees, shares
 from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.framework.cluster.tally import ALLOCATED
 from stromboli.framework.cluster.view import View
 from stromboli.plugins.nodepools.arguments import NodePool, nodes_of
+
+_RELEASING = int(PodState.Releasing)
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +33,8 @@ class Account:
     #: where it is said what it deserves, shape (pools, dimensions)
     named: Mask
     held: Matrix = field(init=False)
+    #: what its pods hold besides that terminate
+    terminating: Matrix = field(init=False)
     #: what it may take besides, and when that was found, by the number of changes in each pool
     left: Matrix = field(init=False)
     as_of: Rows = field(init=False)
@@ -38,7 +44,7 @@ class Account:
     kept: dict[int, guarantees.Pool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.held, self.left = np.zeros_like(self.deserved), np.zeros_like(self.deserved)
+        self.held, self.terminating, self.left = (np.zeros_like(self.deserved) for _ in range(3))
         self.as_of = np.full(len(self.deserved), -1)
 
     def deserves_more(self, pool: int, wanted: Vector, pods: bool) -> bool:
@@ -82,6 +88,8 @@ class Accounts:
         self.used = any(any(each.name in number for each in queue.spec.pools) for queue in view.queues.values())
         #: whether limits name the number of pods
         self.pods = self.used and any(map(_names_pods, view.queues.values()))
+        #: whether any queue has pods that terminate in a pool
+        self.ends = False
         if self.used:
             self._count(view)
             self._keep_guarantees(view)
@@ -113,6 +121,13 @@ class Accounts:
         copies: list[float] = np.floor(account.left[:, asked] / request[asked]).min(axis=1).tolist()
         return copies
 
+    def copies_now(self, account: Account, pool: int, request: Vector) -> float:
+        """How many copies of a request a queue may bind in a pool before its pods there have terminated."""
+        asked = shares.asked(request, self.pods)
+        limits = [each.capability[pool] - each.held[pool] - each.terminating[pool] for each in account.path]
+        left = reduce(np.minimum, limits)[asked]
+        return float(np.floor(left / request[asked]).min(initial=np.inf))
+
     def _left(self, account: Account, pool: int) -> Vector:
         """What a queue may take besides in a pool, by limits and guarantees."""
         limits = [each.capability[pool] - each.held[pool] for each in account.path]
@@ -136,19 +151,28 @@ class Accounts:
     # -- opening ---------------------------------------------------------------------------------------------------
 
     def _count(self, view: View) -> None:
-        """Add what pods hold on nodes of pools."""
-        rows = np.flatnonzero(ALLOCATED[view.pods.state] & (view.pods.node >= 0))
-        pools, jobs = self.of_node[view.pods.node[rows]], view.membership.index_of[view.pods.job[rows]]
-        counted = (pools >= 0) & (jobs >= 0)
-        rows, pools, queues = rows[counted], pools[counted], view.jobs.queue[jobs[counted]]
-        size = len(self.every) * len(self.names)
-        keys, requests = queues * len(self.names) + pools, view.amounts(rows)
-        sums = np.stack([np.bincount(keys, of, minlength=size) for of in requests], axis=1)
-        held = sums.reshape(len(self.every), len(self.names), -1)
+        """Add what pods hold on nodes of pools, and what those hold that terminate there."""
+        placed = view.pods.node >= 0
+        held = self._by_queue(view, ALLOCATED[view.pods.state] & placed)
+        leaving = (view.pods.state == _RELEASING) & placed
+        self.ends = view.rules.terminating and bool(leaving.any())
+        terminating = self._by_queue(view, leaving) if self.ends else np.zeros_like(held)
         for account in self.every.values():
-            if account.queue.has_jobs:
+            at = account.queue.index
+            if held[at].any() or terminating[at].any():
                 for each in account.path:
-                    each.held += held[account.queue.index]
+                    each.held += held[at]
+                    each.terminating += terminating[at]
+
+    def _by_queue(self, view: View, pods: Mask) -> NDArray[np.float64]:
+        """What some pods request, by queue and pool, shape (queues, pools, dimensions)."""
+        rows = np.flatnonzero(pods)
+        pools, queues = self.of_node[view.pods.node[rows]], _queues_of(view, rows)
+        counted = (pools >= 0) & (queues >= 0)
+        keys, requests = (queues * len(self.names) + pools)[counted], view.amounts(rows[counted])
+        size = len(self.every) * len(self.names)
+        sums: Matrix = np.stack([np.bincount(keys, of, minlength=size) for of in requests], axis=1)
+        return sums.reshape(len(self.every), len(self.names), -1)
 
     def _keep_guarantees(self, view: View) -> None:
         """Have what is guaranteed to queues kept for them; a closed queue keeps no more than it holds."""
@@ -171,6 +195,16 @@ class Accounts:
             below = [each for each in self.every.values() if each.path[1:2] == [account]]
             for pool, kept in account.kept.items():
                 kept.change(account.held[pool] - sum(each.held[pool] for each in below))
+
+
+def _queues_of(view: View, rows: Rows) -> Rows:
+    """The index of the queue of each of some pods, also where the PodGroup was deleted; -1 for none."""
+    index_of = view.membership.index_of
+    of_group = np.full(len(index_of), -1, np.intp)
+    of_group[index_of >= 0] = view.jobs.queue[index_of[index_of >= 0]]
+    for group, name in view.snapshot.left_queues.items():
+        of_group[group] = view.queues[name].index if name in view.queues else -1
+    return of_group[view.pods.job[rows]]
 
 
 def _account(view: View, queue: Queue, number: dict[str, int]) -> Account:

@@ -133,6 +133,18 @@ class NodePools(Plugin):
         short = [self._accounts.shortage(account, pool, more) for pool, more in zip(pools, lacking, strict=True)]
         return int(fitting), self._reached(queue, request, [each for each in short if each is not None])
 
+    def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        job, account, request = self._view.job_of(pod), self._account(queue), self._view.request(pod)
+        if job is None or not self._accounts.ends or self._may_leave(job):
+            return count, None
+        copies = {pool: self._accounts.copies_now(account, pool, request) for pool in self._usable(job)}
+        fitting = sum(max(0.0, each) for each in copies.values())
+        if fitting >= count:
+            return count, None
+        full = self._told([pool for pool, each in copies.items() if each < 1])
+        message = f"queue {queue.name} may not hold more in {full} until pods of it have terminated there"
+        return int(fitting), Reason(Stage.QueueShare, "NodePoolLimitReached", message, Actionable.Wait)
+
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """A queue takes back what it deserves in the pools that its pods may use, where it is said what that is."""
         job, account = self._view.job_of(pods[0]), self._account(queue)
