@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 from fastapi import FastAPI
@@ -113,6 +115,33 @@ async def test_on_loopback_everybody_is_answered_in_full() -> None:
         assert (await http.get("/explain/queue/default")).json()["name"] == "default"
         missing = await http.get("/explain/job/research/none")
         assert (missing.status_code, missing.json()["detail"]) == (404, "there is no job research/none")
+
+
+async def test_sizes_are_answered_without_the_names_of_others() -> None:
+    async with asking(Offline(two_namespaces())) as http:
+        found = (await http.get("/explain/sizes?size=1,2&asks=cpu=2")).json()
+        assert [each["size"] for each in found["sizes"]] == [1, 2]
+        assert {tuple(each["start"]["unknown"]) for each in found["sizes"]} == {("default/runs",)}
+        assert (await http.get("/explain/sizes?size=9&asks=cpu=1")).json()["sizes"][0]["start"]["unknown"] == []
+    async with asking(Offline(two_namespaces()), client="10.0.0.1", scheme="https") as http:
+        start = (await http.get("/explain/sizes?size=1&asks=cpu=2", headers=bearer("ann"))).json()["sizes"][0]["start"]
+        assert (start["unknown"], start["unknownCount"]) == ([], 1)
+        assert (await http.get("/explain/sizes?size=1")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("size=8x", "is not a list of numbers"),
+        ("size=0", "from 1 to"),
+        ("size=1&queue=defalut", "did you mean .default."),
+    ],
+)
+async def test_sizes_that_cannot_be_asked_about_are_named(query: str, says: str) -> None:
+    async with asking(Offline(two_namespaces())) as http:
+        answer = await http.get(f"/explain/sizes?{query}")
+        assert answer.status_code == 400
+        assert re.search(says, answer.json()["detail"])
 
 
 async def test_what_was_set_aside_is_not_said_to_be_missing() -> None:

@@ -208,12 +208,13 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         namespace: str = "default",
         asks: Annotated[list[str] | None, Query()] = None,
     ) -> Response:
-        """When gangs of some sizes would start that are submitted now, each without the others. Needs `get` on queues.
+        """When gangs of some sizes would start that are submitted now, each without the others. Needs `list` on queues.
 
         `size` is such as `8,16,32`; each pod asks for `asks`, such as `cpu=4,memory=8Gi`, by default for one card.
         """
         who = await caller(request, reviews)
-        await who.demand("get", GROUP, "queues")
+        # A name that is misspelt is answered with that of another queue.
+        await who.demand("list", GROUP, "queues")
         try:
             gangs = Gangs(sized(size), queue, namespace, requested(asks or ()))
             found = await changes.ask(who, lambda rehearsal: starts_of(gangs, rehearsal, changes.past))
