@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,8 @@ from stromboli.cli.options import AsJson, Compatible, PluginsDir, policy_option
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
-from stromboli.lab.cluster import read_cluster
+from stromboli.framework.registry import Registry
+from stromboli.lab.cluster import Cluster, read_cluster
 from stromboli.lab.generator import Model
 from stromboli.lab.generator import generate as generated
 from stromboli.lab.readers.named import Reading, read_workload
@@ -28,6 +30,7 @@ from stromboli.lab.readers.swf import write_swf
 from stromboli.lab.results import Results
 from stromboli.lab.simulation import Settings
 from stromboli.lab.simulation import simulate as simulated
+from stromboli.lab.workload import Workload
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
@@ -98,11 +101,7 @@ def simulate(
     registry = discover(plugins_dir)
     engine = engine_by(policy, registry, compatibility)
     reading = Reading(queue_by.value, per_pod, seconds(run_time))
-    jobs = read_workload(workload, reading, sys.stdin.buffer, registry)
-    cluster = read_cluster(nodes, sys.stdin.buffer)
-    problems = [*jobs.problems, *cluster.problems]
-    if not len(jobs):
-        quit_with([*problems, f"{workload}: has no jobs"])
+    jobs, cluster, problems = read_both(workload, nodes, reading, registry)
     results = simulated(jobs, cluster, engine, Settings(period=period))
     if output is not None:
         results.write(output, columns.value)
@@ -112,6 +111,18 @@ def simulate(
         _print(results)
     for problem in problems:
         print(problem, file=sys.stderr)
+
+
+def read_both(
+    workload: str, nodes: str, reading: Reading, registry: Registry
+) -> tuple[Workload, Cluster, Sequence[str]]:
+    """A workload and a cluster, and what of them cannot be read. Quits where there are no jobs."""
+    jobs = read_workload(workload, reading, sys.stdin.buffer, registry)
+    cluster = read_cluster(nodes, sys.stdin.buffer)
+    problems = [*jobs.problems, *cluster.problems]
+    if not len(jobs):
+        quit_with([*problems, f"{workload}: has no jobs"])
+    return jobs, cluster, problems
 
 
 def seconds(run_time: str | None) -> float | None:

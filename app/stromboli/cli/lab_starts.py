@@ -10,13 +10,23 @@ from typing import Annotated
 
 import typer
 
-from stromboli.cli.lab import LabPolicy, Log, Nodes, Period, PerPod, QueueBy, Queues, RunTime, in_unit, seconds
+from stromboli.cli.lab import (
+    LabPolicy,
+    Log,
+    Nodes,
+    Period,
+    PerPod,
+    QueueBy,
+    Queues,
+    RunTime,
+    in_unit,
+    read_both,
+    seconds,
+)
 from stromboli.cli.options import AsJson, Compatible, PluginsDir
 from stromboli.cli.policies import engine_by
-from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
-from stromboli.lab.cluster import read_cluster
-from stromboli.lab.readers.named import Reading, read_workload
+from stromboli.lab.readers.named import Reading
 from stromboli.lab.starts import Quality, foretold
 
 
@@ -43,11 +53,7 @@ def starts(
     registry = discover(plugins_dir)
     engine = engine_by(policy, registry, compatibility)
     reading = Reading(queue_by.value, per_pod, seconds(run_time))
-    jobs = read_workload(workload, reading, sys.stdin.buffer, registry)
-    cluster = read_cluster(nodes, sys.stdin.buffer)
-    problems = [*jobs.problems, *cluster.problems]
-    if not len(jobs):
-        quit_with([*problems, f"{workload}: has no jobs"])
+    jobs, cluster, problems = read_both(workload, nodes, reading, registry)
     found = Quality.of(foretold(jobs, cluster, engine, period=period, every=every), period)
     if as_json:
         print(json.dumps({name: value if math.isfinite(value) else None for name, value in asdict(found).items()}))
