@@ -14,7 +14,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector, amounts
 from stromboli.fairness import guarantees, shares
 from stromboli.framework.cluster.job import Queue, lineage
-from stromboli.framework.cluster.tally import ALLOCATED
+from stromboli.framework.cluster.tally import ALLOCATED, Requests
 from stromboli.framework.cluster.view import View
 from stromboli.plugins.nodepools.arguments import NodePool, nodes_of
 
@@ -37,7 +37,7 @@ class Account:
     terminating: Matrix = field(init=False)
     #: what it may take besides, and when that was found, by the number of changes in each pool
     left: Matrix = field(init=False)
-    as_of: Rows = field(init=False)
+    as_of: list[int] = field(init=False)
     #: the queue and its ancestors, upwards
     path: list[Account] = field(init=False, default_factory=list)
     #: what guarantees leave to it, by number of the pool; none where nothing is guaranteed
@@ -45,7 +45,7 @@ class Account:
 
     def __post_init__(self) -> None:
         self.held, self.terminating, self.left = (np.zeros_like(self.deserved) for _ in range(3))
-        self.as_of = np.full(len(self.deserved), -1)
+        self.as_of = [-1] * len(self.deserved)
 
     def deserves_more(self, pool: int, wanted: Vector, pods: bool) -> bool:
         """Whether it may take back so much in a pool: it stays within what it is said to deserve of that."""
@@ -79,7 +79,7 @@ class Accounts:
         self.leaves_nodes = bool((self.of_node < 0).any())
         self._of_node: list[int] = self.of_node.tolist()
         #: how often something changed in each pool
-        self._changes: Rows = np.zeros(len(pools), np.intp)
+        self._changes = [0] * len(pools)
         self.every = {name: _account(view, queue, number) for name, queue in view.queues.items()}
         for account in self.every.values():
             line: Iterable[Queue] = lineage(account.queue, view.queues) if hierarchy else (account.queue,)
@@ -115,9 +115,9 @@ class Accounts:
         asked = shares.asked(request, self.pods)
         if not asked.any():
             return [np.inf] * len(self.names)
-        for pool in np.flatnonzero(account.as_of != self._changes).tolist():
-            account.left[pool] = self._left(account, pool)
-        account.as_of[:] = self._changes
+        for pool, changes in enumerate(self._changes):
+            if account.as_of[pool] != changes:
+                account.left[pool], account.as_of[pool] = self._left(account, pool), changes
         copies: list[float] = np.floor(account.left[:, asked] / request[asked]).min(axis=1).tolist()
         return copies
 
@@ -166,13 +166,11 @@ class Accounts:
 
     def _by_queue(self, view: View, pods: Mask) -> NDArray[np.float64]:
         """What some pods request, by queue and pool, shape (queues, pools, dimensions)."""
-        rows = np.flatnonzero(pods)
+        rows, size = np.flatnonzero(pods), len(self.every) * len(self.names)
         pools, queues = self.of_node[view.pods.node[rows]], _queues_of(view, rows)
-        counted = (pools >= 0) & (queues >= 0)
-        keys, requests = (queues * len(self.names) + pools)[counted], view.amounts(rows[counted])
-        size = len(self.every) * len(self.names)
-        sums: Matrix = np.stack([np.bincount(keys, of, minlength=size) for of in requests], axis=1)
-        return sums.reshape(len(self.every), len(self.names), -1)
+        keys = np.where((pools >= 0) & (queues >= 0), queues * len(self.names) + pools, size)
+        sums = Requests.of(view.snapshot).sum(view.pods.pod_class[rows], keys, size + 1)[:, :size]
+        return sums.T.reshape(len(self.every), len(self.names), -1)
 
     def _keep_guarantees(self, view: View) -> None:
         """Have what is guaranteed to queues kept for them; a closed queue keeps no more than it holds."""
@@ -216,7 +214,8 @@ def _account(view: View, queue: Queue, number: dict[str, int]) -> Account:
             account.deserved[pool] = view.vector(said.deserved)
             account.guarantee[pool] = view.vector(said.guarantee.resource)
             account.capability[pool] = view.vector(said.capability, np.inf)
-            account.named[pool] = [name in amounts(said.deserved) for name in view.dimensions]
+            deserved = amounts(said.deserved)
+            account.named[pool] = [name in deserved for name in view.dimensions]
     return account
 
 

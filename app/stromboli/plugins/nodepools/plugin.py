@@ -77,7 +77,7 @@ class NodePools(Plugin):
         key = pod.job, pod.pod_class.id
         if key not in self._identities:
             job = self._view.job_of(pod)
-            open_to = () if job is None else tuple(copies >= 1 for copies in self._copies(job.queue, pod))
+            open_to = () if job is None else tuple([copies >= 1 for copies in self._copies(job.queue, pod)])
             self._identities[key] = None if job is None else (self._choice(job).pools, open_to)
         return self._identities[key]
 
