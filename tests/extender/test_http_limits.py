@@ -233,6 +233,33 @@ async def test_the_extender_asks_for_a_certificate_and_probes_do_not(
             assert (await http.post("/filter", content=QUESTION)).json()["NodeNames"] == ["n0"]
 
 
+BINDING = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n0"}
+
+
+@pytest.mark.parametrize("path", ["/bind", "/bind/", "//bind", "/%62ind"])
+@pytest.mark.parametrize("headers", [{"Host": "stromboli.example.com"}, {"X-Forwarded-For": "10.0.0.1"}])
+async def test_nothing_is_bound_for_who_is_neither_on_loopback_nor_has_a_certificate(
+    seen: Published, path: str, headers: dict[str, str]
+) -> None:
+    async with served(seen) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        refused = await http.post(path, json=BINDING, headers=headers)
+        assert refused.status_code in (403, 404)
+        assert (await http.post("/bind", json=BINDING)).json() == {"Error": "nothing is bound here"}
+
+
+async def test_a_certificate_lets_bind_and_loopback_does_not_where_certificates_are_asked_for(
+    seen: Published, authority: trustme.CA, files: dict[str, Path]
+) -> None:
+    stranger, known = ssl.create_default_context(), ssl.create_default_context()
+    for context in (stranger, known):
+        authority.configure_trust(context)
+    authority.issue_cert("kube-scheduler").configure_cert(known)
+    async with served(seen, **files) as port:
+        for context, status in ((stranger, 403), (known, 200)):
+            async with httpx.AsyncClient(verify=context, base_url=f"https://127.0.0.1:{port}") as http:
+                assert (await http.post("/bind", json=BINDING)).status_code == status
+
+
 async def test_a_certificate_that_was_replaced_is_used_by_the_next_connection(
     seen: Published, authority: trustme.CA, files: dict[str, Path]
 ) -> None:

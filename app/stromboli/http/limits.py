@@ -13,9 +13,10 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
+from fastapi import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from stromboli.http.origin import from_another_site
+from stromboli.http.origin import from_another_site, on_loopback
 from stromboli.live.settings import Settings
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -31,6 +32,8 @@ _PROBES = frozenset(("/healthz", "/readyz"))
 _OPEN = _PROBES | {_METRICS}
 #: paths that check tokens, or loopback, themselves
 _API = "/api/"
+#: a path that writes, and so is not open to all who may ask what a session decided
+_BIND = "/bind"
 
 
 class _GoneError(Exception):
@@ -70,12 +73,11 @@ class Bounded:
 
     def _may_ask(self, scope: Scope) -> bool:
         path = scope["path"]
-        return (
-            self.settings.client_ca_file is None
-            or path in _OPEN
-            or path.startswith(_API)
-            or scope["extensions"]["tls"]["client"]
-        )
+        if path in _OPEN or path.startswith(_API) or scope["extensions"]["tls"]["client"]:
+            return True
+        if self.settings.client_ca_file is not None:
+            return False
+        return path.rstrip("/") != _BIND or on_loopback(Request(scope))
 
     async def _answer_unless_stopped(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
