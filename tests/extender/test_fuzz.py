@@ -24,8 +24,9 @@ PUBLISHED = published(
     ),
     builders.policy("gang", "predicates nodeorder"),
 )
-QUESTIONS = [json.loads(by_name(POD, NODES)), json.loads(in_full(POD, NODES))]
-VERBS = st.sampled_from(("filter", "prioritize"))
+BINDING = {"PodName": "train-0", "PodNamespace": "default", "PodUID": "u", "Node": "n0"}
+QUESTIONS = [json.loads(by_name(POD, NODES)), json.loads(in_full(POD, NODES)), BINDING]
+VERBS = st.sampled_from(("filter", "prioritize", "bind"))
 
 
 def answered(verb: str, body: bytes) -> None:
