@@ -96,6 +96,19 @@ def service() -> Service:
     return Service(shared())
 
 
+async def test_a_job_that_sessions_do_not_know_is_told_by_who_does(service: Service) -> None:
+    def asleep(kind: str, key: str) -> str:
+        return "it is suspended" if (kind, key) == ("job", "default/night") else ""
+
+    app = FastAPI()
+    app.include_router(dashboard_routes(service, None, "default", asleep))
+    transport = httpx.ASGITransport(app, client=("127.0.0.1", 4711))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as http:
+        for name, says in (("night", "it is suspended"), ("none", "there is no job default/none")):
+            answer = await http.get(f"/jobs/default/{name}")
+            assert (answer.status_code, answer.json()["detail"]) == (404, says)
+
+
 async def test_the_overview_counts_what_is_there_and_what_waits(service: Service) -> None:
     said = await told(service, "/overview")
     assert (said["nodes"], said["queues"], said["at"], said["seconds"]) == (2, 3, NOON, 0.5)

@@ -354,7 +354,7 @@ class _Scheduler:
                     reviews,
                     self._journal.content if self._journal else None,
                 ),
-                dashboard_routes(watcher, reviews, settings.lease_namespace),
+                dashboard_routes(watcher, reviews, settings.lease_namespace, self._service.absent),
             ],
         )
 

@@ -120,8 +120,16 @@ class ReportCache:
         return self._board
 
 
-def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRouter:
-    """Parts of `/api/v1`. `namespace` contains the policy; without `reviews` only loopback is answered."""
+def dashboard_routes(
+    source: Last,
+    reviews: Reviews | None,
+    namespace: str,
+    absent: Callable[[str, str], str] = lambda kind, key: "",
+) -> APIRouter:
+    """Parts of `/api/v1`. `namespace` contains the policy; without `reviews` only loopback is answered.
+
+    `absent` says why sessions know no object of a kind and key, such as that a job is suspended; empty if it does not.
+    """
     router, reports = APIRouter(prefix="/api/v1", tags=["dashboard"]), ReportCache(source)
 
     async def queue_reader(request: Request) -> None:
@@ -181,7 +189,8 @@ def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> A
         """One job. Needs `get` on PodGroups and pods of its namespace."""
         await _pods_of(await caller(request, reviews), "get", namespace)
         key = f"{namespace}/{name}"
-        return _found(await reports.ask(lambda report: report.job(key)), f"there is no job {key}")
+        missing = absent("job", key) or f"there is no job {key}"
+        return _found(await reports.ask(lambda report: report.job(key)), missing)
 
     @router.get("/jobs/{namespace}/{name}/pods", responses=answers(PodPage, 401, 403, 503))
     async def pods_of(request: Request, namespace: str, name: str, offset: Offset = 0, limit: Limit = 100) -> Response:
