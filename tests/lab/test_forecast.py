@@ -206,7 +206,7 @@ def test_quantiles_of_jobs_are_spread_and_begin_with_the_median() -> None:
             "Expected to start in 12 min (8 to 31 min); when it was measured, 80% started within such a range",
         ),
         (Start(earliest=480), "Expected to start in 8 min or later"),
-        (Start(why="x", unknown=["a/b"], unknown_count=3), "Expected start: unknown, x: a/b, 2 more"),
+        (Start(why="x", unknown=["a/b"], unknown_count=3), "No start can be told: x: a/b, 2 more"),
     ],
 )
 def test_starts_in_words(said: Start, words: str) -> None:

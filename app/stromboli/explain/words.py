@@ -50,7 +50,7 @@ def expected(start: Start) -> str:
     if _is_now(start):
         return "Expected to start now"
     if start.earliest is None:
-        return f"Expected start: unknown, {start.why}{': ' + ', '.join(named) if named else ''}"
+        return f"No start can be told: {start.why}{': ' + ', '.join(named) if named else ''}"
     if start.expected is None:
         said = f"Expected to start in {_span(start.earliest)} or later"
     else:
