@@ -216,13 +216,20 @@ def files(authority: trustme.CA, tmp_path: Path) -> dict[str, Path]:
     return paths
 
 
-async def test_the_extender_asks_for_a_certificate_and_probes_do_not(
-    seen: Published, authority: trustme.CA, files: dict[str, Path]
-) -> None:
+@pytest.fixture
+def clients(authority: trustme.CA) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A client without a certificate, and kube-scheduler with its own."""
     stranger, known = ssl.create_default_context(), ssl.create_default_context()
     for context in (stranger, known):
         authority.configure_trust(context)
     authority.issue_cert("kube-scheduler").configure_cert(known)
+    return stranger, known
+
+
+async def test_the_extender_asks_for_a_certificate_and_probes_do_not(
+    seen: Published, clients: tuple[ssl.SSLContext, ssl.SSLContext], files: dict[str, Path]
+) -> None:
+    stranger, known = clients
     async with served(seen, **files) as port:
         url = f"https://127.0.0.1:{port}"
         async with httpx.AsyncClient(verify=stranger, base_url=url) as http:
@@ -248,14 +255,10 @@ async def test_nothing_is_bound_for_who_is_neither_on_loopback_nor_has_a_certifi
 
 
 async def test_a_certificate_lets_bind_and_loopback_does_not_where_certificates_are_asked_for(
-    seen: Published, authority: trustme.CA, files: dict[str, Path]
+    seen: Published, clients: tuple[ssl.SSLContext, ssl.SSLContext], files: dict[str, Path]
 ) -> None:
-    stranger, known = ssl.create_default_context(), ssl.create_default_context()
-    for context in (stranger, known):
-        authority.configure_trust(context)
-    authority.issue_cert("kube-scheduler").configure_cert(known)
     async with served(seen, **files) as port:
-        for context, status in ((stranger, 403), (known, 200)):
+        for context, status in zip(clients, (403, 200), strict=True):
             async with httpx.AsyncClient(verify=context, base_url=f"https://127.0.0.1:{port}") as http:
                 assert (await http.post("/bind", json=BINDING)).status_code == status
 

@@ -20,15 +20,7 @@ from stromboli.lab.forecast import Forecast
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import timestamp
 from tests.builders import NOON, gang, node, pod_group, queue, state
-
-FIFO = """
-actions: "allocate"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: predicates
-"""
+from tests.lab.test_timeline import FIFO
 
 
 def group(name: str, lasting: str = "", **spec: Any) -> Any:
