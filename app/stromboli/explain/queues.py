@@ -144,13 +144,12 @@ def _left_by_others(session: Session, queue: Queue, gauges: QueueGauges) -> Iter
     bound, held = gauges.bound(), gauges.amounts["allocated"]
     wanted = session.view.by_queue(session.view.membership.requested())[queue.name]
     above = {each.parent for each in session.view.queues.values()} | {ROOT}
-    parents = [each for each in session.view.queues.values() if each.name in above]
     for column in np.flatnonzero((wanted > held) & (bound < held + TOLERANCE)).tolist():
         resource = session.view.dimensions[column]
         keeping = ", ".join(
             f"queue {each.name} keeps {told(resource, kept)}"
             for each in session.view.queues.values()
-            if each not in (queue, *parents) and (kept := float(kept_of(session, each.name)[column])) > 0
+            if each is not queue and each.name not in above and (kept := float(kept_of(session, each.name)[column])) > 0
         )
         rest = f": {keeping}" if keeping else ""
         yield f"gets no more than {told(resource, bound[column])} {resource}, as others hold the rest or keep it{rest}"

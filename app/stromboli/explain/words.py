@@ -44,9 +44,8 @@ def lasting(seconds: float) -> str:
 
 def expected(start: Start) -> str:
     """When a job is expected to start, in a sentence: `Expected to start in 12 min (8 to 31 min)`."""
-    named = [*start.unknown, *([f"{start.unknown_count - len(start.unknown)} more"] if start.unknown else [])]
-    if start.unknown_count == len(start.unknown):
-        named = start.unknown
+    rest = start.unknown_count - len(start.unknown)
+    named = [*start.unknown, f"{rest} more"] if start.unknown and rest else start.unknown
     if _is_now(start):
         return "Expected to start now"
     if start.earliest is None:
