@@ -1,0 +1,63 @@
+"""Whoever is evicted is needed: no evicted pod, and no broken gang, could have stayed beside all that gets places."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stromboli.api.decisions import Bind, Evict, Nominate
+from stromboli.engine import DEFAULT_POLICY, Engine
+from tests.builders import NOON, node, pod, pod_group, queue, state
+
+CPUS = 6
+ACTIONS = ("preempt", "gangpreempt", "reclaim", "gangreclaim")
+#: by action the engine; jobs of other queues are reclaimed from
+ENGINES = {action: Engine(DEFAULT_POLICY.replace("allocate, backfill", f"allocate, {action}")) for action in ACTIONS}
+
+#: jobs that run: the least that each needs, and the nodes of its pods
+running = st.lists(st.tuples(st.integers(0, 4), st.lists(st.integers(0, 2), min_size=1, max_size=5)), max_size=4)
+#: the CPUs of the pods of a gang that is to start
+gangs = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+def decided(action: str, jobs: Sequence[tuple[int, list[int]]], gang: Sequence[int]) -> tuple[Any, dict[str, int]]:
+    """What is decided on nodes that are filled in order, and the nodes of the pods that run."""
+    objs: list[Any] = [node(f"n{number}", cpu=str(CPUS)) for number in range(3)]
+    objs += [queue("mine", deserved={"cpu": "18"}), queue("theirs", deserved={"cpu": "0"}), queue("default")]
+    theirs = "theirs" if "reclaim" in action else "mine"
+    full, at = Counter[int](), dict[str, int]()
+    for number, (least, places) in enumerate(jobs):
+        objs.append(pod_group(f"j{number}", min(least, len(places)), theirs, "Running", created=number))
+        for each, place in enumerate(places):
+            if full[place] < CPUS:
+                full[place] += 1
+                at[f"j{number}-{each}"] = place
+                objs.append(pod(f"j{number}-{each}", f"j{number}", node=f"n{place}", priority=1))
+    objs.append(pod_group("g", len(gang), "mine", created=99))
+    objs += [pod(f"g-{each}", "g", cpu=str(cpu), priority=9) for each, cpu in enumerate(gang)]
+    return ENGINES[action].decide(state(objs).snapshot(), now=NOON).decisions, at
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@settings(max_examples=200)
+@given(jobs=running, gang=gangs)
+def test_all_are_needed(action: str, jobs: list[tuple[int, list[int]]], gang: list[int]) -> None:
+    decisions, at = decided(action, jobs, gang)
+    gone = {each.name for each in decisions if isinstance(each, Evict)}
+    free = Counter(dict.fromkeys(range(3), CPUS))
+    free.subtract(place for name, place in at.items() if name not in gone)
+    for each in decisions:
+        if isinstance(each, Bind | Nominate) and each.name.startswith("g-"):
+            free[int(each.node[1:])] -= gang[int(each.name[2:])]
+    assert min(free.values()) >= 0
+    for job, held in Counter(name.partition("-")[0] for name in at).items():
+        least = min(jobs[int(job[1:])][0], len(jobs[int(job[1:])][1]))
+        lost = sorted(name for name in gone if name.startswith(f"{job}-"))
+        fitting = Counter(at[name] for name in lost) & free
+        back, left = fitting.total(), held - len(lost)
+        assert not back or left + back < least, f"{back} of {lost} could have stayed"
