@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stromboli.api.decisions import Bind, Evict, Nominate
 from stromboli.engine import DEFAULT_POLICY, Engine
 from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.expectations.world import CLASSES
 
 CPUS = 6
 ACTIONS = ("preempt", "gangpreempt", "reclaim", "gangreclaim")
@@ -27,7 +28,7 @@ gangs = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 def decided(action: str, jobs: Sequence[tuple[int, list[int]]], gang: Sequence[int]) -> tuple[Any, dict[str, int]]:
     """What is decided on nodes that are filled in order, and the nodes of the pods that run."""
-    objs: list[Any] = [node(f"n{number}", cpu=str(CPUS)) for number in range(3)]
+    objs: list[Any] = [*CLASSES, *(node(f"n{number}", cpu=str(CPUS)) for number in range(3))]
     objs += [queue("mine", deserved={"cpu": "18"}), queue("theirs", deserved={"cpu": "0"}), queue("default")]
     theirs = "theirs" if "reclaim" in action else "mine"
     full, at = Counter[int](), dict[str, int]()
@@ -38,7 +39,7 @@ def decided(action: str, jobs: Sequence[tuple[int, list[int]]], gang: Sequence[i
                 full[place] += 1
                 at[f"j{number}-{each}"] = place
                 objs.append(pod(f"j{number}-{each}", f"j{number}", node=f"n{place}", priority=1))
-    objs.append(pod_group("g", len(gang), "mine", created=99))
+    objs.append(pod_group("g", len(gang), "mine", created=99, priorityClassName="high"))
     objs += [pod(f"g-{each}", "g", cpu=str(cpu), priority=9) for each, cpu in enumerate(gang)]
     return ENGINES[action].decide(state(objs).snapshot(), now=NOON).decisions, at
 

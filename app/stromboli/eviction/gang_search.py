@@ -11,12 +11,13 @@ from typing import Any
 
 from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.first_places import FirstPlaces
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.trial import apply, reprieve
+from stromboli.eviction.trial import Trial, settle, take_back_all
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.plugin.operation import Operation
@@ -109,55 +110,62 @@ class GangSearch:
     def _plans(self) -> Iterator[_Plan]:
         """The plans to choose from; none is better than one without victims."""
         for domain in search_domains(self._session, self._job, self._arguments):
-            plan = self._plan(domain)
-            if plan is not None:
-                yield plan
-                if plan.cost == Cost.of(()):
-                    return
+            places = FirstPlaces(self._session)
+            while True:
+                plan = self._plan(domain, places)
+                if plan is not None:
+                    yield plan
+                    if plan.cost == Cost.of(()):
+                        return
+                if not places.another():
+                    break
 
-    def _plan(self, domain: int) -> _Plan | None:
-        """The evictions of the lowest cost in a HyperNode; None if none suffice. Leaves the session as it was."""
-        searches: list[MinCostSearch] = []
+    def _plan(self, domain: int, places: FirstPlaces) -> _Plan | None:
+        """The evictions of the lowest cost in a HyperNode; None if none suffice. Leaves the session as it was.
 
-        def place(group: PendingGroup, hyper_node: int) -> bool:
-            found = self._search_group(group, hyper_node)
-            searches.extend(found or ())
-            return found is not None
-
+        The first pod goes where `places` says.
+        """
+        trials: list[Trial] = []
         of_groups = place_gang(
-            self._session, self._job, self._pods, domain, place, closer=False, only_first=self._ready
+            self._session,
+            self._job,
+            self._pods,
+            domain,
+            lambda group, hyper_node: self._place_group(trials, group, hyper_node, places),
+            closer=False,
+            only_first=self._ready,
         )
         if of_groups is None:
-            _take_back(searches)
+            take_back_all(trials)
             return None
-        trials, statement = [search.trial for search in searches], self._session.statement()
-        reprieve(self._session, trials)
-        cost = Cost.of(unit for trial in trials for unit, _ in trial.evicted)
-        apply(trials, statement)
+        places.end(trials, None)
+        statement, cost = settle(self._session, trials)
         plan = _Plan(statement.save(), cost, of_groups)
         statement.discard()
         return plan
 
-    def _search_group(self, group: PendingGroup, hyper_node: int) -> list[MinCostSearch] | None:
-        """The searches that found places for the pods of a group in a HyperNode; None, undone, if one has none."""
-        session, left, searches = self._session, group.left(), list[MinCostSearch]()
-        within = session.view.topology.masks[hyper_node]
-        while left:
+    def _place_group(self, trials: list[Trial], group: PendingGroup, hyper_node: int, places: FirstPlaces) -> bool:
+        """Find places for all pods of a group in a HyperNode, beside those of `trials`; False, undone, if one fails."""
+        session, left, at = self._session, group.left(), len(trials)
+        within, failed = session.view.topology.masks[hyper_node], None
+        while left and failed is None:
             run = identical(session, left)
             search = MinCostSearch(
-                self._context, self._job, run, self._candidates, within, whole=self._arguments.allow_whole_bundle
+                self._context,
+                self._job,
+                run,
+                self._candidates,
+                within if trials else places.within(within),
+                whole=self._arguments.allow_whole_bundle,
             )
-            searches.append(search)
-            if search.run() < len(run):
-                _take_back(searches)
-                return None
+            found = search.run()
+            trials.append(search.trial)
+            failed = run[found] if found < len(run) else None
             left = left[len(run) :]
-        if session.ask.sub_job_missing(group.sub_job) > 0 and not session.ask.sub_job_pipelined(group.sub_job):
-            _take_back(searches)
-            return None
-        return searches
-
-
-def _take_back(searches: Sequence[MinCostSearch]) -> None:
-    for search in reversed(searches):
-        search.take_back()
+        places.end(trials, failed)
+        missing = session.ask.sub_job_missing(group.sub_job) > 0 and not session.ask.sub_job_pipelined(group.sub_job)
+        if failed is not None or missing:
+            take_back_all(trials[at:])
+            del trials[at:]
+            return False
+        return True

@@ -111,10 +111,6 @@ class MinCostSearch:
             self._reprieve(rows)
         return len(self.trial.placed)
 
-    def take_back(self) -> None:
-        """Leave everything as it was."""
-        self.trial.take_back()
-
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     def _rows(self) -> Rows:

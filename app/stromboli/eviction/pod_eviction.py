@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.first_places import FirstPlaces
 from stromboli.eviction.min_cost import MinCostSearch
+from stromboli.eviction.ordering import Cost
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.trial import apply, reprieve
+from stromboli.eviction.trial import Trial, settle, take_back_all
 from stromboli.framework.cluster.job import Job
 from stromboli.placement.pending import needed_first
 from stromboli.state.pods import PodRecord
@@ -18,10 +21,34 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
 
     Where the queue's share says how much it may take back, a job that runs goes on, pod by pod.
     """
-    session, left = context.session, needed_first(context.session, job, pods)
+    session, pods = context.session, needed_first(context.session, job, pods)
+    places, best = FirstPlaces(session), None
+    more = True
+    while more:
+        trials = _try(context, job, pods, places)
+        if trials and session.ask.job_pipelined(job):
+            statement, cost = settle(session, trials)
+            more = cost > Cost.of(()) and places.another()
+            if best is None and not more:
+                context.promise(job, [statement])
+                return
+            best = min(filter(None, (best, (cost, statement.save()))), key=itemgetter(0))
+            statement.discard()
+        else:
+            take_back_all(trials)
+            more = places.another()
+    if best is not None:
+        statement = session.statement()
+        statement.recover(best[1])
+        context.promise(job, [statement])
+
+
+def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> list[Trial]:
+    """Places for a job's pods, the first of them where `places` says, as far as there are any."""
+    session, left, trials = context.session, pods, list[Trial]()
     by_share = context.reclaiming and session.ask.takes_back_by_share
     one_by_one = context.reclaiming and session.ask.gives_back_in_order
-    searches: list[MinCostSearch] = []
+    failed: PodRecord | None = None
     while left and (by_share or session.ask.job_starving(job)):
         # 1. The next pods that are alike, as many as the job needs to start; one where each eviction changes the order.
         alike = identical(session, left)
@@ -29,25 +56,21 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
         run = alike[: max(1, needed)]
         # 2. Places for them, unless that was in vain before or the queue may not take them back.
         equivalence, found = context.kind(job, run[0]), 0
-        in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and searches)
+        in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and trials)
         if not in_vain and _may_take(context, job, run):
-            search = MinCostSearch(context, job, run, context.candidates(job, run[0]))
+            within = None if trials else places.within(None)
+            search = MinCostSearch(context, job, run, context.candidates(job, run[0]), within)
             found = search.run()
             if found:
-                searches.append(search)
-            if found < len(run) and len(left) == len(pods):
+                trials.append(search.trial)
+            if found < len(run) and len(left) == len(pods) and places.all:
                 context.in_vain(equivalence, found)
         # 3. If there are none, pods that are alike would fare no better.
+        if found < len(run) and failed is None:
+            failed = run[found]
         left = left[len(run if found == len(run) else alike) :]
-    # 4. What was evicted for some of the pods may be needless once others have their places.
-    if searches and session.ask.job_pipelined(job):
-        trials, statement = [search.trial for search in searches], session.statement()
-        reprieve(session, trials)
-        apply(trials, statement)
-        context.promise(job, [statement])
-    else:
-        for search in reversed(searches):
-            search.take_back()
+    places.end(trials, failed)
+    return trials
 
 
 def _may_take(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
@@ -65,6 +88,5 @@ def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]
         search = MinCostSearch(context, job, [pod], own, whole=False)
         if not search.run():
             return
-        statement = context.session.statement()
-        apply([search.trial], statement)
+        statement, _ = settle(context.session, [search.trial])
         context.promise(job, [statement])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stromboli.api.resources import Vector, fits
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.ordering import unit_cost
+from stromboli.eviction.ordering import Cost, unit_cost
 from stromboli.eviction.units import Unit, may_go_in_part
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Operation
@@ -115,17 +115,21 @@ class Trial:
         undo(self.evicted)
 
 
-def apply(trials: Sequence[Trial], statement: Statement) -> None:
-    """Add the evictions and the promises of trials to a statement: all evictions first."""
+def settle(session: Session, trials: Sequence[Trial]) -> tuple[Statement, Cost]:
+    """The evictions and promises of trials on one statement, all evictions first, and what the evictions cost.
+
+    What all pods together can do without is given back before.
+    """
+    _reprieve(session, trials)
+    evicted = [each for trial in trials for each in trial.evicted]
+    statement = session.statement()
+    statement.merge(*(unit for _, unit in evicted))
     for trial in trials:
-        for _, unit in trial.evicted:
-            statement.merge(unit)
-    evicting = bool(statement)
-    for trial in trials:
-        trial.hand_over(statement, after_eviction=evicting)
+        trial.hand_over(statement, after_eviction=bool(evicted))
+    return statement, Cost.of(unit for unit, _ in evicted)
 
 
-def reprieve(session: Session, trials: Sequence[Trial]) -> None:
+def _reprieve(session: Session, trials: Sequence[Trial]) -> None:
     """Give back, the most expensive first, what the pods of all trials can do without where they are.
 
     What was evicted for the first of them may be needless once more was evicted for the others.
@@ -223,3 +227,9 @@ def take_back(units: Iterable[Statement]) -> None:
     """Undo everything that was tried."""
     for unit in units:
         unit.discard()
+
+
+def take_back_all(trials: Sequence[Trial]) -> None:
+    """Undo all trials, the last first."""
+    for trial in reversed(trials):
+        trial.take_back()
