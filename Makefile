@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 # Tests start dozens of processes, and each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv lint docs test exhaustive e2e operators soak bench-e2e bench-live bench-growth image image-test image-requirements release demo references kustomize crds clean
+.PHONY: venv lint docs test exhaustive e2e operators suites soak bench-e2e bench-live bench-growth image image-test image-requirements release demo references kustomize crds clean
 
 venv: $(STAMP)
 
@@ -48,6 +48,11 @@ operators: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build
 	$(BIN)/python -m tests.operators.build
 	$(BIN)/python -m pytest -m operators $(ARGS)
+
+suites: $(STAMP)
+	$(BIN)/python -m tests.controlplane.build
+	$(BIN)/python -m tests.suites.volcano $(ARGS)
+	$(BIN)/python -m tests.suites.kubernetes
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build

@@ -321,13 +321,13 @@ class Cluster:
         """Stop kube-scheduler: from then on pods of other schedulers stay where they are."""
         self._programs["kube-scheduler"].stop()
 
-    def start_kwok(self) -> None:
-        """Let kwok play every node: it is Ready, and the pods bound to it run, complete and go."""
+    def start_kwok(self, stages: Path | None = None) -> None:
+        """Let kwok play every node: it is Ready, and the pods bound to it run, complete and go, or live by `stages`."""
         port = free_port()
         program = self._run(
             "kwok",
             f"--kubeconfig={self.kubeconfig('kwok')}",
-            f"--config={self.binaries.kwok_stages}",
+            f"--config={stages or self.binaries.kwok_stages}",
             "--manage-all-nodes",
             f"--server-address=127.0.0.1:{port}",
         )

@@ -1,0 +1,86 @@
+"""Lives of pods on simulated nodes, as their commands mean them: they sleep, then succeed, fail or go on for ever."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import Any
+
+import httpx
+
+_POLL = 0.5
+_SLEEP = re.compile(r"\bsleep +(\d+)")
+#: programs that serve until they are stopped
+_SERVERS = re.compile(r"sshd -D|\btail -f|\bnginx\b|\bray start\b")
+_PATCH = {"Content-Type": "application/strategic-merge-patch+json"}
+
+
+def ends(container: dict[str, Any]) -> tuple[float, int] | None:
+    """After how many seconds a container ends, and with which code; None for one that serves."""
+    words = [*container.get("command", ()), *container.get("args", ())]
+    text = " ".join(words)
+    if _SERVERS.search(text) or (not words and "busybox" not in container["image"]):
+        return None
+    seconds = sum(int(each) for each in _SLEEP.findall(text))
+    last = re.split(r"&&|;", text)[-1].strip()
+    if code := re.match(r"exit +(\d+)", last):
+        return seconds, int(code[1])
+    unknown = "&&" in text and not re.search(r"\bsleep\b|\bexit\b|\becho\b|\bmpiexec\b", last)
+    return seconds, 127 if unknown or re.search(r"\bfake\b", text) else 0
+
+
+class Kubelet(threading.Thread):
+    """Ends pods that run, when their containers would; begins them again where their policy says so."""
+
+    def __init__(self, api: httpx.Client) -> None:
+        super().__init__(daemon=True)
+        self._api = api
+        self._over = threading.Event()
+        self._since: dict[tuple[str, int], float] = {}
+        self._restarts: dict[str, int] = {}
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._over.wait(_POLL):
+            try:
+                found = self._api.get("/api/v1/pods", params={"fieldSelector": "status.phase=Running"})
+                for pod in found.raise_for_status().json()["items"]:
+                    self._live(pod)
+            except httpx.HTTPError:
+                continue
+
+    def _live(self, pod: dict[str, Any]) -> None:
+        metadata, spec = pod["metadata"], pod["spec"]
+        lives = [ends(each) for each in spec["containers"]]
+        if "deletionTimestamp" in metadata or None in lives:
+            return
+        after = max(life[0] for life in lives if life)
+        code = max(life[1] for life in lives if life)
+        uid = metadata["uid"]
+        restarts = self._restarts.get(uid, 0)
+        began = self._since.setdefault((uid, restarts), time.monotonic())
+        if time.monotonic() - began < after:
+            return
+        policy = spec.get("restartPolicy", "Always")
+        if policy == "Always" or (policy == "OnFailure" and code):
+            self._restarts[uid] = restarts + 1
+            return
+        self._end(pod, code)
+
+    def _end(self, pod: dict[str, Any], code: int) -> None:
+        metadata = pod["metadata"]
+        ended = {"exitCode": code, "reason": "Error" if code else "Completed"}
+        statuses = [
+            {**each, "ready": False, "started": False, "state": {"terminated": ended}}
+            for each in pod["status"].get("containerStatuses", ())
+        ]
+        conditions = [
+            {"type": kind, "status": "False", "reason": "PodCompleted"} for kind in ("Ready", "ContainersReady")
+        ]
+        status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": statuses, "conditions": conditions}
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
+        self._api.patch(path, json={"status": status}, headers=_PATCH)
