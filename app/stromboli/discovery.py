@@ -25,8 +25,11 @@ from stromboli.framework.action import Action
 from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.registry import Registry
 
-#: the base class of each group of entry points
-GROUPS: dict[str, type[Any]] = {"stromboli.actions": Action, "stromboli.plugins": Plugin}
+#: the group of entry points of plugins, and the base class of each group
+PLUGINS = "stromboli.plugins"
+GROUPS: dict[str, type[Any]] = {"stromboli.actions": Action, PLUGINS: Plugin}
+#: how modules of a folder are called
+_FOLDER = "stromboli_plugins_"
 _PACKAGES = {Action: stromboli.actions, Plugin: stromboli.plugins}
 
 
@@ -46,6 +49,15 @@ def discover(plugins_folder: Path | None = None) -> Registry:
                 raise PolicyError([f"{where}: the name {each.name!r} is taken by {taken}"])
             named[each.name] = each
     return Registry(found[Action], found[Plugin])
+
+
+def nameless(base: type[Any]) -> list[str]:
+    """The classes of a folder's modules that a policy cannot name."""
+    return [
+        each.__name__
+        for each in base.__subclasses__()
+        if each.__module__.startswith(_FOLDER) and not hasattr(each, "name")
+    ]
 
 
 def _in_package(package: ModuleType, base: type[Any]) -> Iterator[type[Any]]:
@@ -79,8 +91,8 @@ def _installed(group: str, base: type[Any]) -> Iterator[tuple[str, type[Any]]]:
 
 def _folder(folder: Path) -> Iterator[tuple[Path, ModuleType]]:
     """The modules of a folder, imported."""
-    for path in _python_files(folder):
-        name = f"stromboli_plugins_{path.stem}"
+    for path in python_files(folder):
+        name = f"{_FOLDER}{path.stem}"
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
@@ -94,7 +106,8 @@ def _folder(folder: Path) -> Iterator[tuple[Path, ModuleType]]:
         yield path, module
 
 
-def _python_files(folder: Path) -> list[Path]:
+def python_files(folder: Path) -> list[Path]:
+    """The files that are imported of a folder. Raises PolicyError when it cannot be read."""
     try:
         return sorted(path for path in folder.iterdir() if path.suffix == ".py")
     except (OSError, ValueError) as error:

@@ -232,7 +232,7 @@ HINT = "is not a Kubernetes quantity (such as 500m, 2, 1.5Gi or 1e3)"
         (
             "PodGroup",
             _group(minResources={"cpu": "1 Gi"}),
-            f"PodGroup team/g: spec.minResources.cpu: '1 Gi' {HINT}",
+            f"PodGroup team/g: spec.minResources.cpu: '1 Gi' {HINT}, did you mean 1Gi?",
         ),
         (
             "PodGroup",

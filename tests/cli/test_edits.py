@@ -138,6 +138,38 @@ def test_a_dry_run_says_what_a_change_would_do(world: World) -> None:
     assert "no difference" in world.run("queue", "set", "team", "--weight", "2", "--dry-run")[1]
 
 
+def test_a_dry_run_refuses_what_the_change_would_end_with(world: World) -> None:
+    job(world, "held", owned=False)
+    for words in (("set", "teem", "--weight", "2"), ("delete", "teem")):
+        code, said = world.run("queue", *words, "--dry-run")
+        assert (code, said.splitlines()[-1]) == (1, "there is no queue teem, did you mean 'team'?")
+    assert "queue team: it is there already" in world.run("queue", "create", "team", "--dry-run")[1]
+    assert "default/held would have no queue" in world.run("queue", "delete", "team", "--dry-run")[1]
+
+
+@pytest.mark.parametrize(
+    ("option", "amount", "says"),
+    [
+        ("--guarantee", "cpu=500", "promised 500 cpu by spec.guarantee, and the cluster has 4: lower them"),
+        ("--guarantee", "memory=10", "spec.guarantee has 10 bytes of memory: give it a unit"),
+        ("--capability", "memory=10", "spec.capability has 10 bytes of memory: give it a unit"),
+        ("--capability", "nvidia.com/gpus=2", "names nvidia.com/gpus, which no node offers"),
+        ("--parent", "teem", "there is no parent teem, did you mean 'team'?"),
+        (
+            "--capability",
+            "memory=10GB",
+            "'memory=10GB' is no amount such as cpu=8 or memory=32Gi, did you mean memory=10Gi?",
+        ),
+    ],
+)
+def test_a_dry_run_says_what_is_likely_to_be_wrong_with_a_queue(
+    world: World, option: str, amount: str, says: str
+) -> None:
+    assert says in world.run("queue", "create", "new", option, amount, "--dry-run")[1]
+    right = {"--guarantee": "memory=1Mi", "--capability": "cpu=2,memory=1Gi", "--parent": "root"}[option]
+    assert "!" not in world.run("queue", "create", "new", option, right, "--dry-run")[1]
+
+
 @pytest.mark.parametrize("owned", [True, False])
 def test_a_job_is_suspended_resumed_and_deleted_by_what_made_it(world: World, owned: bool) -> None:
     job(world, "train", owned=owned)

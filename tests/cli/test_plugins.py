@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,20 @@ def test_what_cannot_be_done_is_named(folder: Path, arguments: list[str], messag
     result = plugins(*(argument.format(folder=folder) for argument in arguments))
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.replace("│", "").split())
+
+
+def test_a_plugin_that_is_not_found_says_where_it_was_looked_for_and_what_to_do(folder: Path) -> None:
+    source = "from stromboli.framework import Plugin\n\n\nclass Forgotten(Plugin):\n    pass\n"
+    (folder / "nameless.py").write_text(source)
+    alone = plugins("check", "team").stderr
+    assert "no folder was looked at: --plugins-dir DIR names that of its Python file" in alone
+    assert f"{sys.prefix}: looked at the entry points stromboli.plugins of installed packages (" in alone
+    assert "`pip install -e .`" in alone
+    beside = plugins("check", "team", "--plugins-dir", str(folder)).stderr
+    assert f"{folder}: looked at its Python files (" in beside
+    assert "nameless.py" in beside
+    assert "class Forgotten has no name: give it `name = 'team'`" in beside
+    assert "'allocate' is an action" in plugins("check", "allocate").stderr
 
 
 def test_new_says_where_the_package_is(tmp_path: Path) -> None:

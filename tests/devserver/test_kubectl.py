@@ -32,6 +32,12 @@ MANIFESTS = yaml.safe_dump_all(
 BINDING = json.dumps({"metadata": {"name": "web"}, "target": {"name": "n1"}})
 
 
+def test_a_list_of_objects_is_validated_and_created(kubectl: Kubectl) -> None:
+    items = list(yaml.safe_load_all(MANIFESTS))
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    assert kubectl("apply", "-f", "-", stdin=listed).split()[:4] == ["node/n1", "created", "pod/web", "created"]
+
+
 def test_the_life_of_a_pod(kubectl: Kubectl) -> None:
     assert "pod/web created" in kubectl("apply", "-f", "-", stdin=MANIFESTS)
     assert "pod/web unchanged" in kubectl("apply", "-f", "-", stdin=MANIFESTS)

@@ -6,14 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests import pages
 from tests.controlplane.cluster import eventually
+from tests.disks import mounts, small_disk
 from tests.e2e.conftest import Start
 from tests.e2e.service import STROMBOLI, Service
 from tests.e2e.world import CORE, SCHEDULING, World
@@ -46,7 +45,7 @@ def test_a_lease_that_is_deleted_is_made_anew_by_the_one_who_leads(world: World,
     assert leader.metric("stromboli_leading") == 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+@mounts
 def test_a_journal_whose_disk_is_full_costs_no_session(world: World, start: Start, tmp_path: Path) -> None:
     world.nodes(2, cpu="10")
     with small_disk(tmp_path / "kept") as kept:
@@ -127,14 +126,3 @@ def shell(words: str, folder: Path, config: Path) -> None:
     command = ["bash", "-ec", f"set -o pipefail; {words}"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{words}: {done.stderr}"
-
-
-@contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of half a megabyte."""
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)

@@ -111,6 +111,21 @@ CASES = {
         "admin",
         ("uncordon node n",),
     ),
+    "fewer rooms than pods on the nodes that are left": Case(
+        lambda: state(
+            *(
+                queue("default"),
+                node("n", cpu="4"),
+                node("m", cpu="4"),
+                node("x", taints=[{"key": "gpu", "effect": "NoSchedule"}]),
+            ),
+            *(pod_group("train", 3), gang("train", 3, cpu="3")),
+        ),
+        "CannotBePlacedTogether",
+        "user",
+        ("set minMember: 2",),
+        says=("cpu: 3 pods request 3 each, and nodes that take one have room for 2",),
+    ),
     "several cordons": Case(
         lambda: two(*(node(f"n{i}", cpu="1", unschedulable=True) for i in range(2))),
         "NoMatchingNode",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from dataclasses import fields
 from pathlib import Path
@@ -34,6 +35,7 @@ from stromboli.simulation.scripted_extender import ScriptedExtender
 from stromboli.state.refusals import Refusal
 from tests.builders import NOON, node, pod, pod_group, queue
 from tests.cli.conftest import stromboli
+from tests.disks import mounts, small_disk
 from tests.journal.recording import Recording
 from tests.kube import test_volumes as volumes
 from tests.kube.test_dra import claim, device, device_class, resource_slice
@@ -317,6 +319,47 @@ def test_old_segments_go_and_the_rest_is_replayed(recording: Recording, tmp_path
     assert stromboli("record", "-f", tmp_path, "-o", tmp_path / "one").exit_code == 0
     assert {stat.S_IMODE(path.stat().st_mode) for path in (*files, tmp_path / "one")} == {0o600}
     assert stromboli("replay", tmp_path / "one").stdout == stromboli("replay", tmp_path).stdout
+
+
+@mounts
+def test_a_full_disk_costs_the_oldest_segments_and_nothing_else(tmp_path: Path) -> None:
+    problems: list[Exception] = []
+    dropped: list[OSError] = []
+    with small_disk(tmp_path / "kept", 256) as kept:
+        recording = Recording(Engine(), folder=Folder(kept, 1 << 30, dropped.append), report=problems.append)
+        recording.follow([node("a"), queue("default"), *(pod_group(f"group-{number}") for number in range(200))])
+        recording.session()
+        recording.journal.flush()
+        (kept / "others.txt").write_bytes(bytes(200 << 10))
+        for number in range(1, 20):
+            recording.tape.wants_whole = True
+            recording.session(NOON + number)
+            recording.journal.flush()
+        assert problems == []
+        assert {error.errno for error in dropped} == {errno.ENOSPC}
+        files = sorted(each for each in kept.iterdir() if each.suffix == ".journal")
+        assert (kept / "others.txt").stat().st_size == 200 << 10
+        assert 0 < len(files) < 20
+        assert files[-1].name.endswith("-000020.journal")
+        assert "all as recorded" in stromboli("replay", kept).stdout
+
+
+@mounts
+def test_what_a_full_disk_does_not_take_as_a_whole_is_no_part_of_a_segment(tmp_path: Path) -> None:
+    began = wire.Began("run", 1, NOON, "0", ["stromboli"], [], "strict")
+    with small_disk(tmp_path / "kept", 64) as kept:
+        folder = Folder(kept, 1 << 30)
+        folder.begin(began)
+        folder.add(bytes(40 << 10))
+        with pytest.raises(OSError, match="No space left"):
+            folder.add(bytes(40 << 10))
+        assert [each.stat().st_size for each in kept.iterdir()] == [40 << 10]
+        (kept / "others.txt").write_bytes(bytes(20 << 10))
+        folder.begin(msgspec.structs.replace(began, number=2))
+        # The only other segment is dropped, and that is not enough.
+        with pytest.raises(OSError, match="No space left"):
+            folder.add(bytes(60 << 10))
+        assert [each.name for each in kept.iterdir()] == ["others.txt"]
 
 
 def test_a_folder_that_cannot_be_written_stops_no_session(tmp_path: Path) -> None:

@@ -52,6 +52,18 @@ def test_a_misspelt_scheduler_is_told_once_with_what_was_meant() -> None:
     assert world.unserved.why("default/a").endswith("did you mean 'stromboli'?")
 
 
+def test_the_pods_of_a_gang_are_told_by_their_schedulers() -> None:
+    world = World()
+    world.see("a", group="train", scheduler="stromboly")
+    world.see("b", group="train", scheduler="stromboly")
+    world.see("c", group="other", scheduler="stromboly")
+    said = "2 pods of it wait for another scheduler: spec.schedulerName is stromboly; stromboli is served here"
+    assert world.unserved.of_gang("default/train") == f"{said}, did you mean 'stromboli'?"
+    world.see("a", "DELETED", group="train", scheduler="stromboly")
+    assert world.unserved.of_gang("default/train").startswith("1 pod of it waits for")
+    assert world.unserved.of_gang("default/none") == ""
+
+
 def test_of_schedulers_that_are_heard_of_nothing_is_said() -> None:
     world = World()
     refused = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}

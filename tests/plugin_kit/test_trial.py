@@ -28,6 +28,13 @@ class WrongLength(Plugin):
         return np.zeros(len(nodes) + 1)
 
 
+class Keyless(Plugin):
+    name = "tried"
+
+    def job_order(self, job: Job) -> object:  # type: ignore[override]
+        return object()
+
+
 class Raising(Plugin):
     name = "tried"
 
@@ -106,6 +113,7 @@ class Partial(Plugin):
     ("plugin", "check", "problem"),
     [
         (WrongLength, "answers have the right type and shape", "node_order() should return scores of shape ("),
+        (Keyless, "keys compare with each other", "but returned object <object> (cluster 0 and"),
         (Raising, "answers have the right type and shape", "ZeroDivisionError: division by zero in job_order(), line"),
         (Mixed, "keys compare with each other", "job_order() should return keys that compare with each other"),
         (Undeclared, "only declared keys are read", "add `reads = Reads(labels=('team',))` to class Undeclared"),

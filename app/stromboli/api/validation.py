@@ -60,6 +60,10 @@ class _Quoting(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
         return repr(x) if x.bit_length() < 4 * _SHOWN else f"a number of {x.bit_length()} bits"
 
+    def repr_instance(self, x: object, level: int) -> str:
+        # The address in memory that the repr of objects has tells nobody anything, and is another each time.
+        return super().repr_instance(x, level) if type(x).__repr__ is not object.__repr__ else "<object>"
+
 
 _QUOTING = _Quoting()
 

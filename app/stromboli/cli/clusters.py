@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from stromboli.api.documents import read_yaml
-from stromboli.api.errors import StromboliError
+from stromboli.api.errors import StromboliError, in_words
 from stromboli.cli.located import Located, locate
 from stromboli.cli.options import DEFAULT_URL
 from stromboli.cli.policies import engine_by
@@ -225,7 +225,7 @@ async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterat
     try:
         yield kube
     except CONNECTION_ERRORS as error:
-        raise RemoteError(f"{kube.server}: {str(error) or type(error).__name__}") from error
+        raise RemoteError(f"{kube.server}: {in_words(error)}") from error
     finally:
         await kube.close()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stromboli.api.errors import StromboliError
+from stromboli.api.errors import StromboliError, in_words
 
 if TYPE_CHECKING:
     from stromboli.cli.located import Located
@@ -73,7 +73,7 @@ class Forward:
             finally:
                 await kube.close()
         except (StromboliError, *CONNECTION_ERRORS) as error:
-            self._problem = self._problem or str(error) or type(error).__name__
+            self._problem = self._problem or in_words(error)
         finally:
             self._ready.set()
 

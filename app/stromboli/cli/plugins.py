@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -16,7 +18,8 @@ from stromboli.api.errors import PolicyError
 from stromboli.api.validation import did_you_mean
 from stromboli.cli.options import PluginsDir, policy_option
 from stromboli.cli.references.tables import code, table
-from stromboli.discovery import discover
+from stromboli.discovery import PLUGINS as GROUP
+from stromboli.discovery import discover, nameless, python_files
 from stromboli.engine import Engine
 from stromboli.framework.action import Action
 from stromboli.framework.plugin.base import DECLARED, HINTS, Plugin, extension_points
@@ -62,7 +65,7 @@ def showing(name: str) -> Callable[[PluginsDir], None]:
         if name in registry.actions and name not in registry.plugins:
             print("\n".join(_section(registry.actions[name])))
         else:
-            print("\n".join(_plugin(_named(name, registry))))
+            print("\n".join(_plugin(_named(name, registry, plugins_dir))))
 
     return show
 
@@ -97,7 +100,7 @@ def check(
     Example: stromboli plugins check team-nodes --plugins-dir . --nodes 500
     """
     registry = discover(plugins_dir)
-    plugin = _named(name, registry)
+    plugin = _named(name, registry, plugins_dir)
     document = _document(policy, name, registry) if policy else None
     findings = try_plugin(plugin, document, registry=registry, clusters=clusters, seed=seed, nodes=nodes)
     for finding in findings:
@@ -136,11 +139,27 @@ def _hints() -> str:
     return table(("hint", "about methods", "how answers become one"), (*methods, *flags))
 
 
-def _named(name: str, registry: Registry) -> type[Plugin]:
-    """Raises PolicyError for a plugin that there is not."""
+def _named(name: str, registry: Registry, folder: Path | None) -> type[Plugin]:
+    """Raises PolicyError for a plugin that there is not, with where it was looked for and what to do."""
     if name in registry.plugins:
         return registry.plugins[name]
-    raise PolicyError([f"unknown plugin {name!r}{did_you_mean(name, registry.plugins)}"])
+    if name in registry.actions:
+        raise PolicyError([f"{name!r} is an action, and only plugins are checked"])
+    problems = [f"unknown plugin {name!r}{did_you_mean(name, registry.plugins)}"]
+    if folder is None:
+        problems.append("no folder was looked at: --plugins-dir DIR names that of its Python file")
+    else:
+        files = ", ".join(path.name for path in python_files(folder)) or "none"
+        problems.append(f"{folder}: looked at its Python files ({files}), for classes derived from Plugin with a name")
+        problems += [f"class {each} has no name: give it `name = {name!r}`" for each in nameless(Plugin)]
+    packages = ", ".join(
+        sorted({f"{entry.name} of {entry.dist.name}" for entry in entry_points(group=GROUP) if entry.dist})
+    )
+    problems.append(
+        f"{sys.prefix}: looked at the entry points {GROUP} of installed packages ({packages or 'none'}): "
+        "`pip install -e .` in a package's folder adds its own"
+    )
+    raise PolicyError(problems)
 
 
 def _document(path: Path, plugin: str, registry: Registry) -> dict[str, Any]:

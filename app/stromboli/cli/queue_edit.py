@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,18 +14,22 @@ import typer
 from stromboli.api import quantity
 from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.api.errors import InvalidQuantityError, StromboliError
+from stromboli.api.resources import in_bytes
+from stromboli.api.validation import did_you_mean
 from stromboli.cli.clusters import connected
 from stromboli.cli.completion import queue_names
 from stromboli.cli.options import URL, DryRun
 from stromboli.cli.problems import NotFoundError
-from stromboli.cli.sources import opened
+from stromboli.cli.sources import Source, opened
 from stromboli.cli.which import Which, about_a_cluster
+from stromboli.dashboard.filters import JobFilter
 from stromboli.explain.whatif import lines
 
 if TYPE_CHECKING:
     from stromboli.live.client import Kube
 
 _PATH = f"/apis/{SCHEDULING}/queues"
+_COMPLETED = "Completed"
 
 New = Annotated[str, typer.Argument(help="Name of the queue.")]
 Name = Annotated[str, typer.Argument(help="Name of the queue.", autocompletion=queue_names)]
@@ -58,7 +63,12 @@ def create(
     """
     spec = _spec(weight, parent, capability, deserved, guarantee, reclaimable, priority)
     manifest = _manifest(name, {"weight": 1, **spec})
-    _do(which, dry_run, manifest, lambda kube: kube.create(_PATH, manifest), f"queue {name} is created")
+
+    def refuse(source: Source) -> None:
+        if name in _names(source):
+            raise StromboliError(f"queue {name}: it is there already (stromboli queue set {name} changes it)")
+
+    _do(which, refuse if dry_run else None, manifest, lambda kube: kube.create(_PATH, manifest), "created")
 
 
 @about_a_cluster
@@ -82,9 +92,8 @@ def set_(
     if not spec:
         raise StromboliError(f"queue {name}: nothing to change (see stromboli queue set --help)")
     manifest = _manifest(name, spec)
-    _do(
-        which, dry_run, manifest, lambda kube: kube.patch(f"{_PATH}/{name}", {"spec": spec}), f"queue {name} is changed"
-    )
+    refuse = partial(_demand, name=name) if dry_run else None
+    _do(which, refuse, manifest, lambda kube: kube.patch(f"{_PATH}/{name}", {"spec": spec}), "changed")
 
 
 @about_a_cluster
@@ -94,21 +103,43 @@ def delete(name: Name, which: Which, dry_run: DryRun = False) -> None:
     Example: stromboli queue delete research --dry-run
     """
     manifest = {**_manifest(name, {}), "$patch": "delete"}
-    _do(which, dry_run, manifest, lambda kube: _delete(kube, name), f"queue {name} is deleted")
+
+    def refuse(source: Source) -> None:
+        _demand(source, name)
+        rows = source.jobs(JobFilter(queue=name))
+        _spare(name, [f"{row.namespace}/{row.name}" for row in rows if row.queue == name and row.phase != _COMPLETED])
+
+    _do(which, refuse if dry_run else None, manifest, lambda kube: _delete(kube, name), "deleted")
+
+
+def _names(source: Source) -> set[str]:
+    return {row.name for row in source.queues()}
+
+
+def _demand(source: Source, name: str) -> None:
+    """Raises NotFoundError for a queue that is not there."""
+    names = _names(source)
+    if name not in names:
+        raise NotFoundError(f"there is no queue {name}{did_you_mean(name, names)}")
 
 
 async def _delete(kube: Kube, name: str) -> None:
-    """Raises StromboliError while jobs are in the queue: without it they could not go on."""
+    """Raises StromboliError while jobs are in the queue."""
     left: list[str] = []
     async for page in kube.pages(f"/apis/{SCHEDULING}/podgroups", {}):
         groups = (PodGroup.parse(json.loads(bytes(item))) for item in page.items or ())
-        left += [each.key for each in groups if each.spec.queue == name and each.status.phase != "Completed"]
+        left += [each.key for each in groups if each.spec.queue == name and each.status.phase != _COMPLETED]
+    _spare(name, left)
+    await kube.delete(f"{_PATH}/{name}")
+
+
+def _spare(name: str, left: list[str]) -> None:
+    """Raises StromboliError for jobs that are in a queue: without it they could not go on."""
     if left:
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         raise StromboliError(
             f"queue {name}: {', '.join(left[:3])}{more} would have no queue: move or delete them first"
         )
-    await kube.delete(f"{_PATH}/{name}")
 
 
 def _manifest(name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -147,22 +178,30 @@ def _amounts(option: str, written: str | None) -> dict[str, str] | None:
         name, _, value = part.strip().partition("=")
         try:
             quantity.parse(value)
-        except InvalidQuantityError:
-            raise StromboliError(f"{option}: {part!r} is no amount such as cpu=8 or memory=32Gi") from None
+        except InvalidQuantityError as error:
+            meant = f", did you mean {name}={error.meant}?" if error.meant and in_bytes(name) else ""
+            raise StromboliError(f"{option}: {part!r} is no amount such as cpu=8 or memory=32Gi{meant}") from None
         out[name] = value
     return out
 
 
 def _do(
-    which: Which, dry_run: bool, manifest: dict[str, Any], change: Callable[[Kube], Awaitable[object]], done: str
+    which: Which,
+    refuse: Callable[[Source], None] | None,
+    manifest: dict[str, Any],
+    change: Callable[[Kube], Awaitable[object]],
+    done: str,
 ) -> None:
-    """Make a change, or tell what it would do."""
-    if dry_run:
-        for line in lines(opened(which).whatif({"the change": json.dumps(manifest)})):
-            print(line)
+    """Make a change; or tell what it would do, unless `refuse` raises what it would end with."""
+    what = f"queue {manifest['metadata']['name']}"
+    if refuse is None:
+        asyncio.run(written(which, change, what))
+        print(f"{what} is {done}")
         return
-    asyncio.run(written(which, change, f"queue {manifest['metadata']['name']}"))
-    print(done)
+    source = opened(which)
+    refuse(source)
+    for line in lines(source.whatif({"the change": json.dumps(manifest)})):
+        print(line)
 
 
 async def written(which: Which, change: Callable[[Kube], Awaitable[object]], what: str) -> None:

@@ -305,11 +305,11 @@ def _recorded(
     """Sessions, the state that they are to be on, and their journal, if one is kept. Raises OSError."""
     if not settings.journal_memory and settings.journal_dir is None:
         return None, None, Successive(engine, environment, time.perf_counter)
-    folder = Folder(settings.journal_dir, settings.journal_disk) if settings.journal_dir else None
+    dropped = partial(log.recurring, "oldest segments of the journal dropped")
+    folder = Folder(settings.journal_dir, settings.journal_disk, dropped) if settings.journal_dir else None
     state = ClusterState(settings.scheduler_names, settings.extender_scheduler_names, engine.registry.reads)
     tape = Tape(state)
-    told = partial(log.recurring, "journal not written", traced=True)
-    journal = Journal(tape, settings.journal_memory, folder, told)
+    journal = Journal(tape, settings.journal_memory, folder, partial(log.recurring, "journal not written", traced=True))
     return journal, state, RecordedSessions(journal, tape, engine, environment)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
@@ -27,6 +27,7 @@ from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.report import SessionReport
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
+from stromboli.explain.foreign import elsewhere, with_foreign
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
 from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, PodPage, PodRow, QueuePage, QueueRow
@@ -37,6 +38,7 @@ from stromboli.explain.whatif import WhatIf
 from stromboli.lab.forecast import with_start
 from stromboli.lab.sizes import Gangs, starts_of
 from stromboli.simulation.changes import Texts, try_changes
+from stromboli.state.pods import group_of
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Page)
@@ -265,6 +267,8 @@ class Here:
         found = explained(self.session, kind, key, self._rehearsal if question.tries else None)
         if found is None:
             raise NotFoundError(self._missing(question, key))
+        if kind == "job":
+            found = with_foreign(found, elsewhere(self._foreign_of(key), self.known.state.scheduler_names))
         if question.tries:
             found = with_start(found, self._rehearsal, self.known.past())
         if question.nodes is not None:
@@ -287,6 +291,17 @@ class Here:
         """The scheduler that a pod names which is there and not ours."""
         pods = (obj for kind, obj in self.known.loaded.objects if kind == "Pod" and obj.metadata.key == key)
         return next((pod.spec.scheduler_name or "" for pod in pods), None)
+
+    def _foreign_of(self, key: str) -> Iterator[str]:
+        """The schedulers of the pods of a PodGroup that are not ours."""
+        for kind, obj in self.known.loaded.objects:
+            if (
+                kind == "Pod"
+                and not obj.spec.node_name
+                and group_of(obj.metadata) == key
+                and not self.known.state.is_ours(obj)
+            ):
+                yield obj.spec.scheduler_name or ""
 
     def starts(self, gangs: Gangs) -> Starts:
         return starts_of(gangs, self._rehearsal, self.known.past())

@@ -19,6 +19,9 @@ VERSION = {
     "platform": "",
 }
 AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+#: OpenAPI's second version as a message of Protobuf with no kinds in it (`swagger: "2.0"`): kubectl checks the objects
+#: of a List by it, and leaves alone kinds that it does not find
+OPENAPI_V2, OPENAPI_V2_TYPE = b"\n\x032.0", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 _STATUS_VERBS = ["get", "patch", "update"]
 _SUBRESOURCE_VERBS = ["create"]

@@ -303,6 +303,8 @@ class Handler:
                 document = discovery.resource_list(resources, "", version)
             case ["apis", group, version]:
                 document = discovery.resource_list(resources, group, version)
+            case ["openapi", "v2"]:
+                return _answer(discovery.OPENAPI_V2, headers={"Content-Type": discovery.OPENAPI_V2_TYPE})
             case ["openapi", "v3"]:
                 document = discovery.openapi_index(resources)
             case ["openapi", "v3", *path]:

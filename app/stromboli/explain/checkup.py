@@ -121,15 +121,16 @@ def amount_findings(session: Session) -> Iterator[Finding]:
                 problem = f"queues are promised {told(name, promised)} {name} by spec.{word}, and the cluster has"
                 yield Finding("queues", f"{problem} {told(name, has)}", "lower them, or add nodes")
     for queue in view.queues.values():
-        named = {name for of in (*_PROMISES.values(), _capability) for name in amounts(of(queue))}
+        named = {name for of in _AMOUNTS.values() for name in amounts(of(queue))}
+        for field, amounts_of in _AMOUNTS.items():
+            for name, value in amounts(amounts_of(queue)).items():
+                if name in _BYTES and 0 < value < 2**20:
+                    problem = f"queue {queue.name}: spec.{field} has {value:g} bytes of {name}"
+                    yield Finding("queues", problem, "give it a unit, such as Mi or Gi")
         for name in sorted(each for each in named if "/" in each and each not in offered):
             near = did_you_mean(name, offered)
             problem = f"queue {queue.name} names {name}, which no node offers{near}"
             yield Finding("queues", problem, "correct the name, or add nodes that have it")
-
-
-def _capability(queue: Queue) -> ResourceAmounts | None:
-    return queue.spec.capability
 
 
 #: amounts in a queue's spec that are for it
@@ -137,6 +138,12 @@ _PROMISES: dict[str, Callable[[Queue], ResourceAmounts | None]] = {
     "deserved": lambda queue: queue.spec.deserved,
     "guarantee": lambda queue: queue.spec.guarantee.resource,
 }
+#: all amounts in a queue's spec
+_AMOUNTS: dict[str, Callable[[Queue], ResourceAmounts | None]] = {
+    **_PROMISES,
+    "capability": lambda queue: queue.spec.capability,
+}
+_BYTES = ("memory", "ephemeral-storage")
 
 
 def topology_findings(session: Session) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from stromboli.api.objects import PodStatus
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import MEMORY, UNKNOWN, Vector, exact, told_quantity
 from stromboli.engine import Engine
+from stromboli.explain.checkup import OF_SESSIONS, Finding
 from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, Future, Rehearsal, pod_of
 from stromboli.framework.diagnosis.explain import pending_reasons
@@ -95,6 +96,8 @@ class WhatIf(Struct, frozen=True, kw_only=True, rename="camel"):
     queues: list[Shift] = field(default_factory=list)
     #: pods of the change that wait, and others that wait with it only
     waiting: list[Waiting] = field(default_factory=list)
+    #: what `doctor` would find after the change and does not find without it
+    findings: list[Finding] = field(default_factory=list)
     #: how many wait in all after the change, by reason
     pending: dict[str, int] = field(default_factory=dict)
     #: whether sessions would still decide something when they were no longer followed
@@ -134,6 +137,7 @@ def what_if(
             for pod, reason in sorted(waits.items())
             if pod in mine or pod not in waited
         ],
+        findings=list(_findings(before.session, after.session)),
         pending=dict(Counter(reason.reason for reason in waits.values()).most_common()),
         unsettled=after.unsettled,
         problems=problems,
@@ -205,6 +209,12 @@ def _shifts(before: Session, after: Session) -> Iterator[Shift]:
                     yield Shift(queue, resource, amount, was.get(resource, "0"), now.get(resource, "0"))
 
 
+def _findings(before: Session, after: Session) -> Iterator[Finding]:
+    """What is likely to be wrong after the change only."""
+    known = {finding for check in OF_SESSIONS for finding in check(before)}
+    return (finding for check in OF_SESSIONS for finding in check(after) if finding not in known)
+
+
 def _amounts(session: Session) -> dict[str, dict[str, dict[str, str]]]:
     """What queues hold, deserve and ask for, by resource."""
     view = session.view
@@ -259,6 +269,7 @@ def lines(answer: WhatIf) -> Iterator[str]:
     for shift in answer.queues:
         before, after = (told_quantity(shift.resource, amount) for amount in (shift.before, shift.after))
         yield f"  queue {shift.queue} {shift.amount} {shift.resource}: {before} -> {after}"
+    yield from (f"! {each.area}: {each.problem}: {each.advice}" for each in answer.findings)
     if not (parts or answer.queues):
         yield "no difference"
     total = sum(answer.pending.values())

@@ -19,6 +19,7 @@ from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
+from stromboli.explain.foreign import with_foreign
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
 from stromboli.explain.past_runs import PastRuns
@@ -278,6 +279,7 @@ async def _explain(
         if found is None:
             known = names_in(session, kind, namespace)
             return missing or f"there is no {kind} {key}{did_you_mean(name, known)}"
+        found = with_foreign(found, missing)
         if rehearsal is None:
             return found
         found = with_start(found, rehearsal, questions.past) if remedies else found

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from stromboli.journal.wire import Began
 
+#: errors of a disk, or of a quota, that has no room
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: how files of segments end
 SUFFIX = ".journal"
 
@@ -55,12 +58,13 @@ class Ring:
 
 
 class Folder:
-    """A file for each segment; the oldest files go when all are larger than they may be."""
+    """A file for each segment; the oldest files go when all are larger than they may be, or when the disk is full."""
 
-    def __init__(self, path: Path, largest: int) -> None:
-        """Raises OSError when the folder cannot be made."""
+    def __init__(self, path: Path, largest: int, dropped: Callable[[OSError], None] = lambda error: None) -> None:
+        """`dropped` is told of a full disk for which files went. Raises OSError when the folder cannot be made."""
         self._path = path
         self._largest = largest
+        self._dropped = dropped
         self._file: Path | None = None
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -70,11 +74,40 @@ class Folder:
         self._file = self._path / f"{at}-{began.run}-{began.number:06}{SUFFIX}"
 
     def add(self, frame: bytes) -> None:
-        """More of the segment. Raises OSError."""
-        assert self._file is not None
-        with open(self._file, "ab", opener=private) as file:
-            file.write(frame)
+        """More of the segment. Raises OSError, and then nothing of the frame is there."""
+        full: OSError | None = None
+        while True:
+            try:
+                self._append(frame)
+                break
+            except OSError as error:
+                if error.errno not in _FULL or not self._drop_oldest():
+                    raise
+                full = error
+        if full is not None:
+            self._dropped(full)
         self._drop()
+
+    def _append(self, frame: bytes) -> None:
+        assert self._file is not None
+        before = self._file.stat().st_size if self._file.exists() else 0
+        try:
+            with open(self._file, "ab", opener=private) as file:
+                file.write(frame)
+        except OSError:
+            # A full disk takes a part.
+            if before:
+                os.truncate(self._file, before)
+            else:
+                self._file.unlink(missing_ok=True)
+            raise
+
+    def _drop_oldest(self) -> bool:
+        """Delete the oldest segment but the one that is written; False when there is none."""
+        oldest = next((each for each in segments(self._path) if each != self._file), None)
+        if oldest is not None:
+            oldest.unlink(missing_ok=True)
+        return oldest is not None
 
     def _drop(self) -> None:
         found = [(each, each.stat().st_size) for each in segments(self._path)]

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from stromboli.api.errors import in_words
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube
 from stromboli.live.logs import Logger
 
@@ -47,5 +48,5 @@ class Contact:
         return "" if silent < patience else f"API server: no answer for {silent:.0f} s: {self._problem}"
 
     def _failed(self, error: Exception) -> None:
-        self._problem = str(error) or repr(error)
+        self._problem = in_words(error)
         log.recurring("the API server is not ready", self._problem)

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from stromboli.api.crds import SCHEDULING, PodGroup
+from stromboli.api.errors import in_words
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, timestamp
 from stromboli.live.fair_queue import FairQueue
 from stromboli.live.limits import TokenBucket
@@ -125,7 +126,7 @@ class Events:
                 await self._kube.persist("POST", path, msgspec.json.encode(self._manifest(event, namespace)))
             except (ApiError, *CONNECTION_ERRORS) as error:
                 self._observer.event_result("failed")
-                log.debug("event not posted", about=event.about.name, error=str(error) or repr(error))
+                log.debug("event not posted", about=event.about.name, error=in_words(error))
             else:
                 self._observer.event_result("posted")
 

@@ -19,6 +19,7 @@ from msgspec.json import encode
 
 from stromboli.api import objects
 from stromboli.api.decisions import FOREIGN_POD_GROUP, Evict, Nominate
+from stromboli.api.errors import in_words
 from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, timestamp
 from stromboli.live.events import Events, about_pod, about_pod_group
@@ -225,7 +226,7 @@ class Evictor:
         try:
             await write_condition(self._kube, path, victim.uid, condition)
         except (ApiError, *CONNECTION_ERRORS) as error:
-            log.debug("condition of victim not written", pod=victim.key, error=str(error) or repr(error))
+            log.debug("condition of victim not written", pod=victim.key, error=in_words(error))
 
     def _announce(self, together: _Round) -> None:
         """Emit Events on the victims' PodGroup and on the beneficiary; across namespaces neither names the other."""

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from stromboli.api.errors import in_words
 from stromboli.framework.cluster.environment import ExtenderError
 
 #: limit on the size of an answer in bytes
@@ -41,7 +42,7 @@ class HttpExtenderTransport:
         try:
             status, body = self._exchange(target, msgspec.json.encode(payload), timeout)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ExtenderError(f"{url}: {str(error) or type(error).__name__}") from error
+            raise ExtenderError(f"{url}: {in_words(error)}") from error
         if status != _OK:
             raise ExtenderError(f"{url}: HTTP status {status}")
         if len(body) > _LONGEST_ANSWER:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from stromboli.api.errors import in_words
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
@@ -126,7 +127,7 @@ class LeaderLease:
                 spec = {**_spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._kube.replace(self._path, {**lease, "spec": spec})
         except (ApiError, *CONNECTION_ERRORS) as error:
-            log.info("lease not released", lease=self._name, error=str(error) or repr(error))
+            log.info("lease not released", lease=self._name, error=in_words(error))
 
     async def _try(self, may: Callable[[Object | None], bool]) -> bool:
         """Acquire or renew the lease if possible; returns whether that succeeded."""

@@ -19,6 +19,8 @@ from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
 
+from stromboli.api.errors import in_words
+
 _PLAIN = re.compile(r"[^\s\"=]+")
 #: seconds between two lines of one cause: at first, and at most
 _INTERVALS = (10.0, 640.0)
@@ -90,7 +92,7 @@ class Logger:
 
         `traced` adds the traceback of an unexpected error.
         """
-        cause = str(error) or repr(error)
+        cause = in_words(error)
         count = self._recurrences.due((event, cause))
         if count:
             repeated = {"repeated": count} if count > 1 else {}

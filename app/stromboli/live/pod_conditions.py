@@ -9,6 +9,7 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.decisions import SetPodUnscheduled
+from stromboli.api.errors import in_words
 from stromboli.api.keys import namespace_of
 from stromboli.api.pod_state import PodState
 from stromboli.live.client import CONNECTION_ERRORS, STRATEGIC_PATCH, ApiError, Kube, timestamp
@@ -95,7 +96,7 @@ class PodConditions:
             try:
                 await self._write(refusal, record)
             except (ApiError, *CONNECTION_ERRORS) as error:
-                log.debug("condition not written", pod=key, error=str(error) or repr(error))
+                log.debug("condition not written", pod=key, error=in_words(error))
 
     def _applies(self, refusal: SetPodUnscheduled, record: PodRecord) -> bool:
         """Whether a pod still waits and has another condition; kube-scheduler writes those of its own pods."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from stromboli.api import keys, objects
 from stromboli.api.crds import SCHEDULING, PodGroup
-from stromboli.api.errors import StromboliError
+from stromboli.api.errors import StromboliError, in_words
 from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
 from stromboli.live.events import Events, Reference
@@ -206,7 +206,7 @@ class PodGroupMaker:
                 if uid in self._bare:
                     await self._make(uid)
             except (ApiError, StromboliError, *CONNECTION_ERRORS) as error:
-                self._later(uid, str(error) or repr(error))
+                self._later(uid, in_words(error))
             else:
                 self._backoffs.pop(uid, None)
             self._queued.discard(uid)

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from stromboli.api import objects
+from stromboli.api.errors import in_words
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, refusal, status_error
 from stromboli.live.json import Decoder
 from stromboli.live.limits import Backoff
@@ -229,7 +230,7 @@ class Reflector:
         return why, error.retry_after or 0.0
 
     def _failed(self, event: str, why: str, error: object) -> str:
-        self._problem = str(error) or repr(error)
+        self._problem = in_words(error)
         log.recurring(event, self._problem, kind=self.source.kind)
         return why
 
@@ -252,7 +253,7 @@ class Reflector:
                     raise
                 least, problem = error.retry_after, str(error)
             except CONNECTION_ERRORS as error:
-                problem = str(error) or repr(error)
+                problem = in_words(error)
             finally:
                 lasted = self._closed()
             # A watch ends by itself after minutes; one that ends at once is resumed with a delay. After events the

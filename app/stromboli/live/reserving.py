@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from stromboli.api.decisions import Bind
-from stromboli.api.errors import StromboliError
+from stromboli.api.errors import StromboliError, in_words
 from stromboli.kube.dra.reservation import StaleClaimError
 from stromboli.kube.volume_reservation import StaleVolumeError, VolumeRefusedError
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, already_exists
@@ -305,7 +305,7 @@ class Releases(Generic[R]):
             try:
                 await self._give_back(item)
             except FAILURES as error:
-                log.recurring(f"{self._what} not released", str(error) or repr(error), claim=item.object, pod=item.pod)
+                log.recurring(f"{self._what} not released", in_words(error), claim=item.object, pod=item.pod)
                 self.schedule(item, _AGAIN)
         leaving = self._leaving[item.pod]
         leaving.discard(item)

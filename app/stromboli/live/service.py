@@ -356,8 +356,10 @@ class Service:
         return self._service_events.failing
 
     def absent(self, kind: str, key: str) -> str:
-        """Why sessions know no pod or job of a key: its scheduler is not served here, it is suspended; else empty."""
-        return self._writers.unserved.why(key) if kind == "pod" else self._writers.suspended.why(key)
+        """Why sessions know no pod or job of a key, or too few pods of it: their scheduler is not served here, or it is
+        suspended; else empty."""
+        unserved = self._writers.unserved
+        return unserved.why(key) if kind == "pod" else self._writers.suspended.why(key) or unserved.of_gang(key)
 
     def report_plugins(self, failing: Mapping[tuple[str, str], str]) -> None:
         """`failing` are the plugins that failed in the last session; what changed is told by Events."""

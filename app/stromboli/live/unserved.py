@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from stromboli.api import objects
 from stromboli.api.validation import did_you_mean
+from stromboli.explain.foreign import elsewhere
 from stromboli.live.events import Events, Reference
 from stromboli.live.mirror import Mirror
+from stromboli.state.pods import group_of
 
 REASON = "SchedulerNotServed"
 #: seconds that another scheduler has to say something of a pod, and between two looks
@@ -24,6 +26,8 @@ _FINISHED = ("Succeeded", "Failed")
 class _Waiting:
     about: Reference
     scheduler: str
+    #: the key of the PodGroup that it names, empty for none
+    group: str
     since: float
     told: bool = False
 
@@ -61,6 +65,10 @@ class Unserved:
         pod = self._pods.get(key)
         return "" if pod is None else f"pod {key} waits for another scheduler: {self._words(pod.scheduler)}"
 
+    def of_gang(self, key: str) -> str:
+        """Which pods of a PodGroup wait for schedulers that are not served here; empty for none."""
+        return elsewhere((pod.scheduler for pod in self._pods.values() if pod.group == key), self._served)
+
     def _words(self, scheduler: str) -> str:
         served = ", ".join(sorted(self._served))
         near = did_you_mean(scheduler, self._served)
@@ -79,6 +87,6 @@ class Unserved:
         elif pod.metadata.key not in self._pods:
             meta = pod.metadata
             about = Reference("v1", "Pod", meta.namespace or "", meta.name, meta.uid or "")
-            self._pods[meta.key] = _Waiting(about, name, self._clock())
+            self._pods[meta.key] = _Waiting(about, name, group_of(meta), self._clock())
         if type != "DELETED" and (pod.spec.node_name or objects.refusal(pod.status.conditions or ()) is not None):
             self._heard_of.add(name)

@@ -213,7 +213,7 @@ class _Problems:
 
     def lines(self) -> list[str]:
         told = [
-            f"{problem} (cluster {self._first[problem]}" + (f" and {count - 1} times more)" if count > 1 else ")")
+            f"{problem} (cluster {self._first[problem]}{_again(count - 1)})"
             for problem, count in self._count.most_common(_TOLD)
         ]
         more = len(self._count) - len(told)
@@ -236,6 +236,10 @@ def _without(policy: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A policy document without a plugin."""
     tiers = [[option for option in tier["plugins"] if option["name"] != name] for tier in policy["tiers"]]
     return {**policy, "tiers": [{"plugins": tier} for tier in tiers if tier]}
+
+
+def _again(more: int) -> str:
+    return f" and {more} time{'s'[: more > 1]} more" if more else ""
 
 
 def _sessions(by: Engine, objects: list[tuple[str, Any]]) -> list[SessionResult]:

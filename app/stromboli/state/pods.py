@@ -118,6 +118,12 @@ def observed_state(pod: objects.Pod) -> PodState:
     return PodState[phase] if phase in ("Running", "Succeeded", "Failed") else PodState.Unknown
 
 
+def group_of(meta: objects.Metadata) -> str:
+    """The key of the PodGroup that a pod names, empty for none."""
+    group = (meta.annotations or _NO_STRINGS).get(GROUP_ANNOTATION)
+    return keys.key(meta.namespace or "default", group) if group else ""
+
+
 def make_record(
     row: int, key: str, pod: objects.Pod, pod_class: PodClass, keeper: AnnotationKeeper, before: PodRecord | None
 ) -> PodRecord:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import combinations
+from operator import or_
 
+from stromboli.api.resources import TOLERANCE, told
 from stromboli.placement.exact.problem import Problem, bits
 from stromboli.placement.exact.search import search
 
@@ -46,7 +49,17 @@ def numbered(problem: Problem, name: str) -> str:
         if within.words == name:
             return f"{name}: {sum(problem.kinds[at].count for at in bits(within.kinds))} pods in one HyperNode"
     if name in problem.dimensions:
-        at = problem.dimensions.index(name)
-        pods = sum(kind.count for kind in problem.kinds if kind.request[at] > 0)
-        return f"{name}: {pods} pods request it"
+        return _amount(problem, problem.dimensions.index(name))
     return ""
+
+
+def _amount(problem: Problem, at: int) -> str:
+    """`cpu: 4 pods request 3 each, and nodes that take one have room for 3`; of unlike pods how many they are."""
+    name, asking = problem.dimensions[at], [kind for kind in problem.kinds if kind.request[at] > 0]
+    pods, requests = sum(kind.count for kind in asking), {kind.request[at] for kind in asking}
+    if len(requests) > 1:
+        return f"{name}: {pods} pods request it"
+    (each,) = requests
+    nodes = reduce(or_, (kind.nodes for kind in asking))
+    room = sum(int((problem.free[node][at] + TOLERANCE) // each) for node in bits(nodes))
+    return f"{name}: {pods} pods request {told(name, each)} each, and nodes that take one have room for {room}"
