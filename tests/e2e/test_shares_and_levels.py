@@ -10,7 +10,8 @@ import pytest
 
 from tests.controlplane.cluster import eventually
 from tests.e2e.conftest import Start
-from tests.e2e.world import CORE, World, pod
+from tests.e2e.service import Service
+from tests.e2e.world import CORE, World, pod, volcano
 
 pytestmark = pytest.mark.e2e
 
@@ -42,16 +43,16 @@ def label(world: World, node: str, **labels: str) -> None:
     world.api.patch(f"{CORE}/nodes/{node}", json=patch, headers=PATCH).raise_for_status()
 
 
-def serve(start: Start, folder: Path, policy: str) -> None:
+def serve(start: Start, folder: Path, policy: str) -> Service:
     (folder / "policy.yaml").write_text(policy)
-    start("--policy", str(folder / "policy.yaml"))
+    return start("--policy", str(folder / "policy.yaml"))
 
 
 def job(world: World, name: str, pods: int, pools: str, **group: Any) -> None:
     """A job that starts with one pod and may use some pools."""
-    world.group(name, 1, **group)
-    notes = {"metadata": {"annotations": {"stromboli.io/pools": pools}}}
-    world.api.patch(f"{world._groups}/{name}", json=notes, headers=PATCH).raise_for_status()
+    made = volcano("PodGroup", name, {"minMember": 1, "queue": group.pop("queue"), **group})
+    made["metadata"]["annotations"] = {"stromboli.io/pools": pools}
+    world.create(world._groups, made)
     world.pods([pod(f"{name}-{number}", name) for number in range(pods)])
 
 
@@ -66,14 +67,29 @@ def test_queues_share_node_pools(world: World, start: Start, tmp_path: Path) -> 
     label(world, "node-0", pool="gold")
     label(world, "node-1", pool="spot")
     world.queue("board", pools=[{"name": "gold", "deserved": {"cpu": "2"}}])
+    world.queue("ops", pools=[{"name": "spot", "capability": {"cpu": "1"}}])
     world.queue("labs", pools=[{"name": "gold", "capability": {"cpu": "3"}}])
-    serve(start, tmp_path, POOLS)
+    service = serve(start, tmp_path, POOLS)
     job(world, "sim", 4, "gold,spot", queue="labs")
     eventually(lambda: in_pools(world, "sim") == ["gold", "gold", "gold", "spot"])
     job(world, "more", 1, "gold", queue="labs")
     eventually(lambda: "node pool gold" in world.condition("more", "Unschedulable").get("message", ""))
     job(world, "lost", 1, "silver", queue="labs")
     eventually(lambda: "node pool silver" in world.condition("lost", "Unschedulable").get("message", ""))
+    job(world, "first", 1, "spot", queue="ops", minResources={"cpu": "1"})
+    eventually(lambda: in_pools(world, "first") == ["spot"])
+    job(world, "later", 1, "spot", queue="ops", minResources={"cpu": "1"})
+    eventually(lambda: "node pool spot" in world.condition("later", "Unschedulable").get("message", ""))
+    assert world.group_status("later")["phase"] == "Pending"
+    told = service.http.get(f"/api/v1/explain/job/{world.namespace}/later", timeout=60).raise_for_status().json()
+    assert (told["stage"], told["reason"]) == ("Admission", "NodePoolLimitReached")
+    raised = "raise capability of queue ops in node pool spot to 2 cpu"
+    assert raised in [remedy["change"] for remedy in told["remedies"]]
+    levels = service.http.get("/api/v1/explain/queue/labs", timeout=60).raise_for_status().json()["levels"]
+    assert {each["pool"]: each["held"] for each in levels if each["resource"] == "cpu" and each.get("pool")} == {
+        "gold": "3",
+        "spot": "1",
+    }
     job(world, "plan", 2, "gold", queue="board")
     eventually(lambda: in_pools(world, "plan") == ["gold", "gold"], 60)
     assert in_pools(world, "sim") == ["gold", "gold", "spot"]

@@ -73,14 +73,14 @@ class World:
         )
 
     def queue(self, name: str, **spec: Any) -> None:
-        self.create(f"{SCHEDULING}/queues", _volcano("Queue", name, {"reclaimable": True, **spec}))
+        self.create(f"{SCHEDULING}/queues", volcano("Queue", name, {"reclaimable": True, **spec}))
 
     def queues(self) -> set[str]:
         """The names of all queues."""
         return {queue["metadata"]["name"] for queue in self.items(f"{SCHEDULING}/queues")}
 
     def group(self, name: str, min_member: int, queue: str = "default", **spec: Any) -> None:
-        self.create(self._groups, _volcano("PodGroup", name, {"minMember": min_member, "queue": queue, **spec}))
+        self.create(self._groups, volcano("PodGroup", name, {"minMember": min_member, "queue": queue, **spec}))
 
     def delete_group(self, name: str) -> None:
         self.api.delete(f"{self._groups}/{name}")
@@ -207,7 +207,7 @@ def pod(
     }
 
 
-def _volcano(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
+def volcano(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": kind,

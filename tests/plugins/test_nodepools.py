@@ -10,56 +10,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.api.crds import NODE_POOLS
 from stromboli.api.errors import PolicyError
-from stromboli.api.objects import Metadata, PriorityClass
-from stromboli.api.reasons import Actionable
+from stromboli.api.reasons import Actionable, Stage
 from stromboli.engine import Engine, SessionResult
 from stromboli.explain.evictions import why_no_evictions
-from tests.builders import gang, node, pod, pod_group, queue, state
+from tests.builders import node, pod, queue, state
 from tests.fuzz import tried
-
-CLASSES = [PriorityClass(metadata=Metadata(name=name), value=value) for name, value in (("low", 1), ("high", 10))]
-
-
-def policy(*pools: str, actions: str = "allocate", **switches: bool) -> str:
-    """A policy in which pools are named by the label `pool`, in front of capacity."""
-    named = [{"name": name, "nodeSelector": {"pool": name}} for name in pools or ("a", "b")]
-    above = [{"name": name} for name in ("priority", "gang", "conformance")]
-    below = [{"name": "predicates"}, {"name": "capacity", **switches}]
-    by_pool = {"name": "nodepools", "arguments": {"pools": named}, **switches}
-    tiers = [{"plugins": plugins} for plugins in (above, [by_pool], below)]
-    return yaml.safe_dump({"actions": actions, "tiers": tiers})
-
-
-def in_pool(name: str, cpu: str = "4"):
-    """A node that is named like its pool, up to the first digit."""
-    return node(name, cpu=cpu, labels={"pool": name.rstrip("0123456789")})
-
-
-def shares(name: str, *, parent: str = "", **pools: dict[str, Any]):
-    """A queue with amounts of cpu by pool; a guarantee is written like the others."""
-    listed = []
-    for pool, said in pools.items():
-        of = {word: {"cpu": amount} for word, amount in said.items()}
-        if "guarantee" in of:
-            of["guarantee"] = {"resource": of["guarantee"]}
-        listed.append({"name": pool, **of})
-    return queue(name, pools=listed, **({"parent": parent} if parent else {}))
-
-
-def job(name: str, count: int, pools: str = "", *, least: int | None = None, owner: str = "team", **spec: Any):
-    """A job with pods of one cpu, which may use some pools."""
-    group = pod_group(name, count if least is None else least, queue=owner, **spec)
-    if pools:
-        group.metadata.annotations[NODE_POOLS] = pools
-    return [group, *gang(name, count)]
-
-
-def running(name: str, *nodes: str, owner: str = "team", least: int = 1, **spec: Any):
-    """A job whose pods run."""
-    group = pod_group(name, least, queue=owner, phase="Running", **spec)
-    return [group, *(pod(f"{name}-{at}", name, node=where) for at, where in enumerate(nodes))]
+from tests.plugins.pools import CLASSES, in_pool, job, policy, running, shares
 
 
 def session(*objects: Any, by: str = "") -> SessionResult:
@@ -267,6 +224,74 @@ def test_a_job_preempts_its_queue_in_a_pool_that_is_used_up() -> None:
     low = running("low", "a", "a", priorityClassName="low")
     objects = [in_pool("a"), team, low, job("job", 2, "a", priorityClassName="high")]
     assert evicted(*objects, actions="allocate, preempt") == {"low-0", "low-1"}
+
+
+# -- admission ---------------------------------------------------------------------------------------------------------
+
+
+def admitted(*objects: Any, **switches: bool) -> set[str]:
+    """The waiting jobs that may compete for places."""
+    return admissions(session(*objects, by=policy(actions="enqueue, allocate", **switches)))
+
+
+def admissions(result: SessionResult) -> set[str]:
+    jobs = result.session.view.jobs.values()
+    return {job.key.partition("/")[2] for job in jobs if job.pod_group.status.phase == "Pending" != job.phase}
+
+
+def asking(name: str, cpu: int, pools: str = "", **spec: Any):
+    """A job that says what it starts with, and has no pods yet."""
+    return job(name, cpu, pools, minResources={"cpu": str(cpu)}, phase="Pending", **spec)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "pools", "starts"),
+    [(2, "a", True), (3, "a", False), (5, "a,b", True), (6, "a,b", False), (9, "", True), (9, "b,c", True)],
+)
+def test_a_job_is_admitted_by_what_its_pools_leave(cpu: int, pools: str, starts: bool) -> None:
+    team = shares("team", a={"capability": "3"}, b={"capability": "3"})
+    nodes = [in_pool("a"), in_pool("b"), in_pool("c"), node("else", cpu="9")]
+    wants = running("has", "a", minResources={"cpu": "1"}), asking("job", cpu, pools)
+    by = policy("a", "b", "c", actions="enqueue")
+    assert bool(admissions(session(*nodes, team, *wants, by=by))) is starts
+
+
+def test_jobs_that_were_admitted_claim_their_pools() -> None:
+    team = shares("team", a={"capability": "4"}, b={"capability": "4"})
+    nodes = [in_pool("a"), in_pool("b")]
+    one, two, both = asking("one", 3, "a"), asking("two", 2, "a"), asking("zone", 5, "a,b")
+    assert admitted(*nodes, team, one, two) == {"one"}
+    assert admitted(*nodes, team, one, both) == {"one", "zone"}
+    claiming = job("one", 3, "a", minResources={"cpu": "3"}, phase="Inqueue")
+    live = state(CLASSES, *nodes, team, claiming[0], *two)
+    reason = why(Engine(policy(actions="enqueue")).decide(live.snapshot(), now=0.0), "two")
+    assert (reason.stage, reason.reason) == (Stage.Admission, "NodePoolLimitReached")
+    assert reason.detail == (
+        "a: cpu: queue team holds 0, 3 more claimed by admitted jobs, may have 4, 2 more requested"
+    )
+
+
+def test_what_jobs_hold_beyond_their_minimum_keeps_none_from_being_admitted() -> None:
+    team = shares("team", a={"capability": "4"})
+    elastic = running("elastic", *"aaaa", minResources={"cpu": "1"})
+    assert admitted(in_pool("a"), team, elastic, asking("job", 3, "a")) == {"job"}
+    assert admitted(in_pool("a"), team, elastic, asking("job", 4, "a")) == set()
+
+
+def test_a_job_that_may_reclaim_is_admitted_up_to_what_guarantees_leave() -> None:
+    mine, team = shares("mine", a={"deserved": "4"}), shares("team", a={"guarantee": "1"})
+    full = running("full", "a", "a", "a", "a")
+    assert admitted(in_pool("a"), mine, team, full, asking("job", 3, "a", owner="mine")) == {"job"}
+    assert admitted(in_pool("a"), mine, team, full, asking("job", 4, "a", owner="mine")) == set()
+
+
+def test_queues_above_limit_admissions() -> None:
+    parent = shares("parent", a={"capability": "2"})
+    children = [shares("one", parent="parent"), shares("two", parent="parent")]
+    jobs = [asking("first", 2, "a", owner="one"), asking("second", 1, "a", owner="two")]
+    objects = [in_pool("a"), queue("root"), parent, *children, *jobs]
+    assert admitted(*objects, enableHierarchy=True) == {"first"}
+    assert admitted(*objects) == {"first", "second"}
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.framework.session.session import Session
 from stromboli.http.api import api_routes
 from stromboli.http.server import listen
+from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 from stromboli.ui import Service, make_ui
 from tests.builders import NOON, node, pod, pod_group, queue, state
@@ -70,12 +71,13 @@ class Ran:
     history: History = field(default_factory=History)
     session: Session | None = None
     engine: type[Engine] = Engine
+    policy: str = DEFAULT_POLICY
     #: why the service does not know the cluster as it is
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for number, second in enumerate((0, 3, 6), 1):
-            result = Engine().decide(self.known.snapshot(), now=NOON + second)
+            result = Engine(self.policy).decide(self.known.snapshot(), now=NOON + second)
             self.session = result.session
             self.history.began(number)
             self.history.snapshot(0.001)
@@ -96,7 +98,7 @@ class Ran:
         return ""
 
     def rehearsal(self) -> Rehearsal:
-        return Rehearsal(Engine(), self.known.fork(), OFFLINE, NOON)
+        return Rehearsal(Engine(self.policy), self.known.fork(), OFFLINE, NOON)
 
     def app(self) -> FastAPI:
         """Its API."""

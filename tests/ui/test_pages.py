@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from stromboli.dashboard.routes import dashboard_routes
 from stromboli.http.api import api_routes
 from stromboli.live.access import User
 from stromboli.ui import Service, make_ui
+from tests.builders import state
+from tests.plugins import pools
 from tests.ui.cluster import HOSTILE, Ran, cluster, page, served
 
 PAGES = ["/", "/queues/a", "/jobs", "/jobs/default/grow", "/pods", "/pods/default/grow-3", "/nodes", "/shares"]
@@ -71,6 +74,17 @@ def test_from_the_overview_to_a_cause_are_two_steps(http: httpx.Client) -> None:
     assert "Waits at Admission: QueueNotOpen" in job
     assert "queue old takes no new work" in job
     assert "open queue old" in job
+
+
+def test_a_queue_shows_how_it_stands_in_each_node_pool(http: httpx.Client) -> None:
+    team = pools.shares("team", a={"deserved": "2", "capability": "3"})
+    objects = [pools.in_pool("a"), pools.in_pool("b"), team, pools.running("old", "a", "b")]
+    with page(Ran(state(*objects), policy=pools.policy())) as address:
+        text = httpx.get(f"{address}/queues/team").raise_for_status().text
+    shown = text.partition("In node pools")[2].partition("</section>")[0]
+    row = shown.partition('<th scope="row">a</th>')[2].partition("</tr>")[0]
+    assert re.findall(r">([^<>]+)</td>", row) == ["cpu", "1", "0", "2", "–", "3"]
+    assert "In node pools" not in http.get("/queues/a").text
 
 
 def test_a_job_says_what_would_help_and_where_its_pods_are(http: httpx.Client) -> None:

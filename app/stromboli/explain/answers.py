@@ -218,7 +218,9 @@ class Level(Part, frozen=True, kw_only=True):
 
     queue: str
     resource: str
-    #: what its pods hold and ask for
+    #: the node pool of which the amounts are; empty for all of the cluster
+    pool: str = ""
+    #: what its pods hold and ask for; not known of a node pool
     requested: str
     #: what its pods hold, those aside that terminate
     held: str

@@ -82,7 +82,7 @@ def holders_of(
         return in_jobs(session, others, columns, claimed=True)
     if reason.reason == "ResourceQuotaExceeded":
         return in_jobs(session, (other for other in others if other.namespace == job.namespace), columns)
-    if reason.stage is Stage.QueueShare or reason.reason == "QueueCapabilityExceeded":
+    if reason.stage is Stage.QueueShare or reason.reason in ("QueueCapabilityExceeded", "NodePoolLimitReached"):
         below = jobs_below(session, _limiting_queue(session, job, reason))
         return in_jobs(session, (other for other in below if other is not job), columns, claimed=True)
     return holders(session, found.willing, found.lacking, job) if reason.stage is Stage.Gang else []

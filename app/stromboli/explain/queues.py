@@ -10,7 +10,7 @@ import numpy as np
 from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Vector, exact, listed, told, told_quantity
 from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.competitors import in_jobs, jobs_below
-from stromboli.explain.places import amounts, limited, share
+from stromboli.explain.places import UNLIMITED, amounts, limited, share
 from stromboli.explain.shares import kept_of
 from stromboli.explain.warnings import of_queue
 from stromboli.fairness import shares
@@ -46,7 +46,11 @@ def explain_queue(session: Session, name: str) -> QueueAnswer | None:
         share=gauges.share,
         overused=gauges.gets_nothing_more,
         words=list(_words(session, queue, gauges)),
-        levels=[level for each in lineage(queue, session.view.queues) for level in _levels(session, each)],
+        levels=[
+            level
+            for each in lineage(queue, session.view.queues)
+            for level in (*_levels(session, each), *_levels_in_pools(session, each))
+        ],
         rounds=_rounds(session, gauges),
         ignored=ignored_of_queue(session, queue),
         jobs=dict(sorted(Counter(job.phase or "Pending" for job in jobs).items())),
@@ -84,6 +88,29 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
             guarantee=exact(resource, guarantee[column]) if guarantee[column] else "",
             limit="" if (limit := limited(gauges, column)) is None else share(resource, limit),
         )
+
+
+def _levels_in_pools(session: Session, queue: Queue) -> Iterator[Level]:
+    """What a queue holds and may have of each node pool, by resource, where it says or holds anything."""
+    view = session.view
+    for name, pool in (session.report.pools(queue) if session.report.pools is not None else {}).items():
+        some = np.any([pool.held, pool.terminating, pool.claimed, pool.deserved, pool.guarantee], axis=0)
+        for column, resource in enumerate(view.dimensions):
+            counts = (column != PODS or view.counts_pods) and resource != UNKNOWN
+            if not counts or not (some[column] or pool.limit[column] < UNLIMITED):
+                continue
+            yield Level(
+                queue=queue.name,
+                resource=resource,
+                pool=name,
+                requested="",
+                held=exact(resource, pool.held[column]),
+                terminating=exact(resource, pool.terminating[column]) if pool.terminating[column] else "",
+                inqueue=exact(resource, pool.claimed[column]),
+                deserved=exact(resource, pool.deserved[column]) if pool.deserved[column] else "",
+                guarantee=exact(resource, pool.guarantee[column]) if pool.guarantee[column] else "",
+                limit=share(resource, pool.limit[column]) if pool.limit[column] < UNLIMITED else "",
+            )
 
 
 def _share(resource: str, column: int, vector: Vector | None) -> str:

@@ -208,7 +208,8 @@ def _queue(answer: QueueAnswer) -> Iterator[str]:
             told = ", ".join(f"{name} {told_quantity(level.resource, each)}" for name, each in parts.items() if each)
             if level.terminating:
                 told += f", and {told_quantity(level.resource, level.terminating)} more until terminating pods are gone"
-            yield f"  {level.queue} {level.resource}: {told}"
+            of_pool = f" in node pool {level.pool}" if level.pool else ""
+            yield f"  {level.queue} {level.resource}{of_pool}: {told}"
     yield from _ignored(answer.ignored)
     if answer.jobs:
         yield "Jobs: " + ", ".join(f"{number} {phase}" for phase, number in answer.jobs.items())

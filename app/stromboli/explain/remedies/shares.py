@@ -28,7 +28,7 @@ _LIMITING = ("QueueCapabilityExceeded", "QueueShareExceeded", "QueueOverused", "
 _OVERWHELMING = 20
 
 
-def _needs(case: Case) -> Vector:
+def needs(case: Case) -> Vector:
     """What those ask for that have to be bound together."""
     view, job = case.session.view, case.job
     together = case.needed if case.answer.kind == "Job" or job is None else job.min_available - job.ready_count
@@ -42,7 +42,7 @@ def limits(case: Case) -> Iterator[Candidate]:
     """A limit that is raised to what is held and asked for together, in the queue and those above it."""
     if case.reason not in _LIMITING or case.job is None:
         return
-    view, report, needs = case.session.view, case.session.report, _needs(case)
+    view, report, asked = case.session.view, case.session.report, needs(case)
     raised: list[tuple[str, str, dict[str, str]]] = []
     for queue in lineage(case.job.queue, view.queues):
         gauges = report.gauges.get(queue.name)
@@ -50,8 +50,8 @@ def limits(case: Case) -> Iterator[Candidate]:
             continue
         # An admitted job is among those that claim, and others' claims keep no pod of it from a place.
         claimed = gauges.amounts.get("inqueue", 0.0) if case.job.pending_phase else 0.0
-        wanted = gauges.amounts["allocated"] + claimed + needs
-        over = (wanted > gauges.limit) & (needs > 0)
+        wanted = gauges.amounts["allocated"] + claimed + asked
+        over = (wanted > gauges.limit) & (asked > 0)
         over[PODS] &= view.counts_pods
         beyond = wanted - view.vector(queue.spec.deserved)
         for field, said, most in (
@@ -90,10 +90,10 @@ def weights(case: Case) -> Iterator[Candidate]:
             words = f"raise the weight of queue {queue.name} from {queue.spec.weight} to {weight}"
             yield Candidate(words, "admin", set_queue(queue.name, weight=weight))
     elif gauges.plugin:
-        held = gauges.amounts["allocated"] + _needs(case)
-        needs = np.flatnonzero(_needs(case) > 0).tolist()
-        deserved = {**(queue.spec.deserved or {}), **amounts(case.session, held, needs)}
-        words = f"raise what queue {queue.name} deserves to {listed(amounts(case.session, held, needs))}"
+        held = gauges.amounts["allocated"] + needs(case)
+        columns = np.flatnonzero(needs(case) > 0).tolist()
+        deserved = {**(queue.spec.deserved or {}), **amounts(case.session, held, columns)}
+        words = f"raise what queue {queue.name} deserves to {listed(amounts(case.session, held, columns))}"
         yield Candidate(words, "admin", set_queue(queue.name, deserved=deserved))
 
 
@@ -101,27 +101,27 @@ def kept_by_others(case: Case) -> Iterator[Candidate]:
     """What another queue keeps and does not use, by its guarantee or its limit on lending, as far as is needed."""
     if case.job is None or case.reason not in _LIMITING:
         return
-    view, needs = case.session.view, _needs(case)
+    view, asked = case.session.view, needs(case)
     line = {queue.name for queue in lineage(case.job.queue, view.queues)}
     held = view.by_queue(view.membership.allocated_now())
     for queue in [queue for queue in view.queues.values() if queue.name not in line]:
         guaranteed, spec = view.vector(queue.spec.guarantee.resource), queue.spec
-        idle = np.flatnonzero((needs > 0) & (guaranteed > held[queue.name])).tolist()
+        idle = np.flatnonzero((asked > 0) & (guaranteed > held[queue.name])).tolist()
         if idle:
-            less = np.maximum(guaranteed - needs, held[queue.name])
-            resource = {**(spec.guarantee.resource or {}), **_exact(case, less, idle)}
+            less = np.maximum(guaranteed - asked, held[queue.name])
+            resource = {**(spec.guarantee.resource or {}), **exact_amounts(case, less, idle)}
             guarantee = spec.guarantee.model_copy(update={"resource": resource})
-            words = f"lower the guarantee of queue {queue.name} to {listed(_exact(case, less, idle))}"
+            words = f"lower the guarantee of queue {queue.name} to {listed(exact_amounts(case, less, idle))}"
             yield Candidate(words, "admin", set_queue(queue.name, guarantee=guarantee))
         lent = view.vector(spec.lending_limit, np.inf)
-        unlent = np.flatnonzero((needs > 0) & (lent < view.vector(spec.deserved))).tolist()
+        unlent = np.flatnonzero((asked > 0) & (lent < view.vector(spec.deserved))).tolist()
         if unlent:
-            more = _exact(case, lent + needs, unlent)
+            more = exact_amounts(case, lent + asked, unlent)
             words = f"raise lendingLimit of queue {queue.name} to {listed(more)}"
             yield Candidate(words, "admin", set_queue(queue.name, lending_limit={**(spec.lending_limit or {}), **more}))
 
 
-def _exact(case: Case, vector: Vector, columns: list[int]) -> dict[str, str]:
+def exact_amounts(case: Case, vector: Vector, columns: list[int]) -> dict[str, str]:
     """Amounts of some resources, those of nothing with them."""
     names = case.session.view.dimensions
     return {names[c]: exact(names[c], vector[c]) for c in columns}

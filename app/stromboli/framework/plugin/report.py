@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from stromboli.api.crds import Condition, PodGroupCondition
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import PODS, TOLERANCE, Vector
-from stromboli.framework.cluster.job import Job
+from stromboli.api.resources import PODS, TOLERANCE, Mask, Vector
+from stromboli.framework.cluster.job import Job, Queue
 
 
 @dataclass(slots=True)
@@ -50,16 +50,35 @@ class QueueGauges:
         self.amounts[amount] = self.amounts.pop(amount)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolGauges:
+    """What a queue and those below it hold and may have of a node pool, shape (dimensions,); explained only."""
+
+    #: the nodes of the pool, shape (nodes,)
+    nodes: Mask
+    held: Vector
+    #: held besides until pods that terminate are gone
+    terminating: Vector
+    #: claimed by admitted jobs that may use no other pool
+    claimed: Vector
+    deserved: Vector
+    guarantee: Vector
+    #: the most that it may hold now; infinite without a limit
+    limit: Vector
+
+
 class Report:
     """What plugins report, and what they are told of the session for it."""
 
-    __slots__ = ("diagnose", "gauges", "queue_conditions")
+    __slots__ = ("diagnose", "gauges", "pools", "queue_conditions")
 
     def __init__(self) -> None:
         #: why a job does not run, as everything else tells it; None where no session is explained
         self.diagnose: Callable[[Job], Reason | None] | None = None
         #: by name of the queue
         self.gauges: dict[str, QueueGauges] = {}
+        #: how a queue stands in each node pool, by name; None where no queue says anything about pools
+        self.pools: Callable[[Queue], dict[str, PoolGauges]] | None = None
         #: by name of the queue and type of the condition; a condition that no plugin reports is over
         self.queue_conditions: dict[str, dict[str, Condition]] = {}
 

@@ -116,9 +116,8 @@ def extended(account: Account) -> Mask:
 
 def part(held: Vector, deserved: Vector) -> float:
     """The largest part of what is deserved that is held; infinite where something is held and nothing deserved."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        parts = np.where(held > TOLERANCE, held / deserved, 0.0)
-    return float(parts.max(initial=0.0))
+    some = [(have, due) for have, due in zip(held.tolist(), deserved.tolist(), strict=True) if have > TOLERANCE]
+    return max((have / due if due else np.inf for have, due in some), default=0.0)
 
 
 def keeps_share(account: Account, held: Vector, request: Vector, wanted: Vector, counted: Mask) -> bool:

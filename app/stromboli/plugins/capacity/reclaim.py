@@ -36,14 +36,17 @@ class Reclaim:
         self._level = level
         #: `_dues`, once they were needed
         self._known_dues: tuple[Matrix, Matrix, Mask] | None = None
+        #: `_counted`, by the indices of both queues
+        self._known_counted: dict[tuple[int, int], Mask] = {}
 
     def for_pod(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The pods that one may take."""
         view = self._view
         wanted, own = view.request(pod), self._accounts[view.jobs[pod.job].queue.name]
+        asked = shares.asked(wanted, own.pods)
 
         def at_stake(account: Account, request: Vector) -> bool:
-            alike = (shares.asked(request, own.pods) & shares.asked(wanted, own.pods)).any()
+            alike = (asked & (request > 0)).any()
             return bool(alike) and not self._equally_undeserving(own, account, wanted, request)
 
         victims = self._surplus(own, candidates, at_stake, lambda account: self._ancestors_apart(account, own))
@@ -152,11 +155,18 @@ class Reclaim:
 
     def _counted(self, own: Account, account: Account) -> Mask:
         """The dimensions in which a queue may have more than it deserves, where another takes back."""
-        return named(account) | extended(own) if self._view.rules.served_next else named(account)
+        key = own.queue.index, account.queue.index
+        found = self._known_counted.get(key)
+        if found is None:
+            found = named(account) | extended(own) if self._view.rules.served_next else named(account)
+            self._known_counted[key] = found
+        return found
 
     def _ancestors_apart(self, account: Account, reclaimer: Account) -> list[Account]:
         """The ancestors, up to the level that counts, that a queue does not have in common with the reclaimer."""
         level = self._level
+        if not level:
+            return []
         others = reclaimer.ancestors(level)
         return [
             above
@@ -167,6 +177,8 @@ class Reclaim:
     def _equally_undeserving(self, own: Account, other: Account, wanted: Vector, request: Vector) -> bool:
         """Whether two relatives both deserve nothing of what is at stake: then neither takes from the other."""
         level = self._level
+        if not level:
+            return False
         related = {above.queue.name for above in own.ancestors(level)} & {
             above.queue.name for above in other.ancestors(level)
         }

@@ -33,6 +33,8 @@ class Account:
     #: where it is said what it deserves, shape (pools, dimensions)
     named: Mask
     held: Matrix = field(init=False)
+    #: the most that it may hold when others hold no more than what is guaranteed to them
+    most: Matrix = field(init=False)
     #: what its pods hold besides that terminate
     terminating: Matrix = field(init=False)
     #: what it may take besides, and when that was found, by the number of changes in each pool
@@ -55,14 +57,17 @@ class Account:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortage:
-    """What keeps a queue from holding more in a pool: it or one above it, its limit, and in which dimensions."""
+    """What keeps a queue from holding more in pools: it or one above it, what it holds, its limit, and dimensions."""
 
     account: Account
-    pool: int
+    pools: tuple[int, ...]
+    held: Vector
     bound: Vector
     columns: list[int]
     #: whether it is what others hold or are guaranteed
     for_others: bool
+    #: what admitted jobs claim besides
+    claimed: Vector | None = None
 
 
 class Accounts:
@@ -117,7 +122,7 @@ class Accounts:
             return [np.inf] * len(self.names)
         for pool, changes in enumerate(self._changes):
             if account.as_of[pool] != changes:
-                account.left[pool], account.as_of[pool] = self._left(account, pool), changes
+                account.left[pool], account.as_of[pool] = self.left(account, pool), changes
         copies: list[float] = np.floor(account.left[:, asked] / request[asked]).min(axis=1).tolist()
         return copies
 
@@ -128,7 +133,7 @@ class Accounts:
         left = reduce(np.minimum, limits)[asked]
         return float(np.floor(left / request[asked]).min(initial=np.inf))
 
-    def _left(self, account: Account, pool: int) -> Vector:
+    def left(self, account: Account, pool: int) -> Vector:
         """What a queue may take besides in a pool, by limits and guarantees."""
         limits = [each.capability[pool] - each.held[pool] for each in account.path]
         if pool in account.kept:
@@ -140,12 +145,13 @@ class Accounts:
         for each in account.path:
             columns = shares.exceeded(each.held[pool] + request, each.capability[pool], request, self.pods)
             if columns:
-                return Shortage(each, pool, each.capability[pool], columns, for_others=False)
+                return Shortage(each, (pool,), each.held[pool], each.capability[pool], columns, for_others=False)
         if pool in account.kept:
             kept = account.kept[pool]
             columns = shares.exceeded(kept.taken + request, kept.bound, request, self.pods)
             if columns:
-                return Shortage(account, pool, account.held[pool] + kept.left(), columns, for_others=True)
+                held = account.held[pool]
+                return Shortage(account, (pool,), held, held + kept.left(), columns, for_others=True)
         return None
 
     # -- opening ---------------------------------------------------------------------------------------------------
@@ -190,6 +196,9 @@ class Accounts:
                         each.kept[pool] = above.part(each.guarantee[pool])
                     above = each.kept[pool]
         for account in self.every.values():
+            for pool, kept in account.kept.items():
+                account.most[pool] = np.minimum(account.most[pool], kept.bound)
+        for account in self.every.values():
             below = [each for each in self.every.values() if each.path[1:2] == [account]]
             for pool, kept in account.kept.items():
                 kept.change(account.held[pool] - sum(each.held[pool] for each in below))
@@ -216,6 +225,7 @@ def _account(view: View, queue: Queue, number: dict[str, int]) -> Account:
             account.capability[pool] = view.vector(said.capability, np.inf)
             deserved = amounts(said.deserved)
             account.named[pool] = [name in deserved for name in view.dimensions]
+    account.most = account.capability.copy()
     return account
 
 

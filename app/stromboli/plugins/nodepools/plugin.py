@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -22,11 +23,13 @@ from stromboli.fairness import shares
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.plugin.base import Plugin, Verdict, Vote
 from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.plugin.report import PoolGauges, Report
 from stromboli.framework.reasons import column_name
 from stromboli.plugins.nodepools.accounts import Account, Accounts, Shortage
+from stromboli.plugins.nodepools.admission import Claims
 from stromboli.plugins.nodepools.arguments import NodePoolsArguments, listed, named_by
 from stromboli.state.pods import PodRecord
 
@@ -118,6 +121,31 @@ class NodePools(Plugin):
         found: Vector = scores[self._accounts.of_node[nodes.rows]]
         return found
 
+    # -- admission ---------------------------------------------------------------------------------------------------
+
+    def job_enqueueable(self, job: Job) -> Verdict:
+        """Whether a job's queue may hold in its pools what the job starts with."""
+        usable = self._only(job)
+        if not usable or job.min_resources is None:
+            return Vote.Abstain
+        short = self._claims.shortage(self._account(job.queue), usable, job)
+        if short is None:
+            return Vote.Abstain
+        return self._reached(job.queue, shares.admission_request(self._view, job), [short], Stage.Admission)
+
+    def job_enqueued(self, job: Job) -> None:
+        usable = self._only(job)
+        if usable and job.min_resources is not None:
+            claim = shares.reserved(self._view, job, beyond_allocated=False)
+            self._claims.claim(self._account(job.queue), usable, claim)
+
+    @cached_property
+    def _claims(self) -> Claims:
+        named = [self._choice_of(text).pools for text in self._said[:]]
+        every = None if self._accounts.leaves_nodes else frozenset(self._number.values())
+        usable = [every if pools is None else frozenset(pools) for pools in named]
+        return Claims(self._view, self._accounts, usable, self._of_job)
+
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
@@ -157,7 +185,10 @@ class NodePools(Plugin):
         if named.any() and (request <= left)[named].all():
             return None
         columns = np.flatnonzero(named & (request > left)).tolist()
-        short = [Shortage(account, pool, account.deserved[pool], columns, for_others=False) for pool in pools]
+        short = [
+            Shortage(account, (pool,), account.held[pool], account.deserved[pool], columns, for_others=False)
+            for pool in pools
+        ]
         message = f"queue {queue.name} takes back no more in {self._told(pools)} than it deserves there"
         return Reason(
             Stage.QueueShare,
@@ -198,6 +229,26 @@ class NodePools(Plugin):
         """A queue that gives, and those above it that are not above the one that takes."""
         return [each for each in self._account(queue).path if each not in own.path]
 
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    def close(self, report: Report) -> None:
+        if self._accounts.used:
+            report.pools = self._gauges
+
+    def _gauges(self, queue: Queue) -> dict[str, PoolGauges]:
+        account, found = self._account(queue), {}
+        for pool, name in enumerate(self._accounts.names):
+            found[name] = PoolGauges(
+                nodes=self._accounts.of_node == pool,
+                held=account.held[pool],
+                terminating=account.terminating[pool],
+                claimed=self._claims.claimed(account, frozenset((pool,))),
+                deserved=account.deserved[pool],
+                guarantee=account.guarantee[pool],
+                limit=account.held[pool] + np.maximum(self._accounts.left(account, pool), 0),
+            )
+        return found
+
     # -- accounts ----------------------------------------------------------------------------------------------------
 
     def on_allocate(self, operation: Operation) -> None:
@@ -220,7 +271,9 @@ class NodePools(Plugin):
 
     def _choice(self, job: Job) -> _Choice:
         """What a job says about pools."""
-        text = self._said[self._of_job[job.index]]
+        return self._choice_of(self._said[self._of_job[job.index]])
+
+    def _choice_of(self, text: str) -> _Choice:
         found = self._choices.get(text)
         if found is None:
             names = listed(text)
@@ -237,6 +290,10 @@ class NodePools(Plugin):
     def _may_leave(self, job: Job) -> bool:
         """Whether a job may use nodes that are in no pool, and there are any."""
         return self._accounts.leaves_nodes and self._choice(job).pools is None
+
+    def _only(self, job: Job) -> frozenset[int] | None:
+        """The pools that a job may not leave; None where it may, or where no queue says anything about pools."""
+        return None if not self._accounts.used or self._may_leave(job) else frozenset(self._usable(job))
 
     def _ordered(self, pod: PodRecord) -> tuple[int, ...]:
         """The pools that a pod may use, in order; none where all are as good."""
@@ -255,15 +312,18 @@ class NodePools(Plugin):
 
     # -- reasons -----------------------------------------------------------------------------------------------------
 
-    def _reached(self, queue: Queue, request: Vector, short: Sequence[Shortage]) -> Reason:
-        pools = [each.pool for each in short]
-        message = f"queue {queue.name} may not hold more in {self._told(pools)}"
+    def _reached(
+        self, queue: Queue, request: Vector, short: Sequence[Shortage], stage: Stage = Stage.QueueShare
+    ) -> Reason:
+        message = (
+            f"queue {queue.name} may not hold more in {self._told([pool for each in short for pool in each.pools])}"
+        )
         never = all(not each.for_others and (request > each.bound)[each.columns].any() for each in short)
         detail = self._numbers(request, short, "may have")
         if never:
             detail += "; it is more than the queue may have even when nothing runs"
         return Reason(
-            Stage.QueueShare,
+            stage,
             "NodePoolLimitReached",
             message,
             Actionable.User if never else Actionable.Wait,
@@ -276,13 +336,19 @@ class NodePools(Plugin):
         return f"node pool{'s' if len(pools) > 1 else ''} {names}"
 
     def _numbers(self, request: Vector, short: Iterable[Shortage], verb: str) -> str:
-        """`a: cpu: queue q holds 4, may have 4, 2 more requested`, for each pool."""
+        """`a: cpu: queue q holds 4, may have 4, 2 more requested`, for each pool, or for several together."""
         names = [column_name(self._view.dimensions, at) for at in range(len(self._view.dimensions))]
         rest = " as other queues hold the rest or are guaranteed it"
-        return "; ".join(
-            f"{self._accounts.names[each.pool]}: {names[at]}: queue {each.account.queue.name} holds "
-            f"{told(names[at], each.account.held[each.pool][at])}, {verb} {told(names[at], each.bound[at])}"
-            f"{rest if each.for_others else ''}, {told(names[at], request[at])} more requested"
-            for each in short
-            for at in each.columns
-        )
+        said = []
+        for each in short:
+            of = " and ".join(self._accounts.names[pool] for pool in each.pools)
+            for at in each.columns:
+                claimed = 0.0 if each.claimed is None else float(each.claimed[at])
+                said.append(
+                    f"{of}{' together' if each.pools[1:] else ''}: {names[at]}: queue {each.account.queue.name} holds "
+                    f"{told(names[at], each.held[at])}, "
+                    f"{f'{told(names[at], claimed)} more claimed by admitted jobs, ' if claimed else ''}"
+                    f"{verb} {told(names[at], each.bound[at])}"
+                    f"{rest if each.for_others else ''}, {told(names[at], request[at])} more requested"
+                )
+        return "; ".join(said)
