@@ -88,18 +88,21 @@ def check_starts(world: World, before: Holdings, result: SessionResult) -> None:
 
 def check_guarantees(world: World, before: Holdings) -> None:
     """No queue came to hold what is guaranteed to others; too much together is clipped, and not checked here."""
-    tops = _tops(world)
-    for resource in filter(lambda each: _can_be_kept(world, each), RESOURCES):
-        now = {name: world.held(name) for name in world.queues}
-        used, was = (sum(_held_or_kept(world, top, resource, held) for top in tops) for held in (now, before))
-        assert used <= max(_total(world, resource), was), f"{resource} that is guaranteed to others was taken"
+    for at, resource in enumerate(RESOURCES):
+        total = sum(Size(*size)[at] for size in world.nodes.values())
+        possible = all(_guaranteed(world, name, resource) <= _limit(world, name, resource) for name in world.queues)
+        tops = _children(world, "root" if "root" in world.queues else "")
+        if possible and sum(_guaranteed(world, name, resource) for name in tops) <= total:
+            now = {name: world.held(name) for name in world.queues}
+            used, was = (sum(_held_or_kept(world, top, resource, held) for top in tops) for held in (now, before))
+            assert used <= max(total, was), f"{resource} that is guaranteed to others was taken"
 
 
 def check_given(world: World, before: Holdings, result: SessionResult) -> None:
     """No queue lost what it is guaranteed to pods of other queues.
 
     Who is moved has another place, and a pod larger than the guarantee had one that was borrowed. Promised pods hold
-    what they will. Too much together is clipped here as well, and a pod may be larger than what is left of it.
+    what they will.
     """
     jobs = {job.name: job for job in world.jobs}
     promised = [each.name for each in result.decisions if isinstance(each, Nominate)]
@@ -118,31 +121,12 @@ def check_given(world: World, before: Holdings, result: SessionResult) -> None:
                 continue
             if taker is None or taker.queue in within or victim.action == "consolidation":
                 left.update(giver.asked(victim.name))
-            elif all(_guarantees(world, name, resource, amount) for resource, amount in asked(giver).items()):
+            elif all(amount <= _guaranteed(world, name, resource) for resource, amount in asked(giver).items()):
                 lost.update(giver.asked(victim.name))
         left = Counter(world.held(name)) + (left | coming)
         for resource in lost:
             kept = min(_guaranteed(world, name, resource), _limit(world, name, resource), before[name][resource])
             assert left[resource] >= kept, f"{name} lost {resource} it is guaranteed"
-
-
-def _can_be_kept(world: World, resource: str) -> bool:
-    """All that is guaranteed exists, and no queue is guaranteed more than it may hold."""
-    possible = all(_guaranteed(world, name, resource) <= _limit(world, name, resource) for name in world.queues)
-    return possible and sum(_guaranteed(world, name, resource) for name in _tops(world)) <= _total(world, resource)
-
-
-def _guarantees(world: World, name: str, resource: str, amount: int) -> bool:
-    """A pod's amount lies within what a queue is guaranteed."""
-    return amount <= _guaranteed(world, name, resource) and _can_be_kept(world, resource)
-
-
-def _total(world: World, resource: str) -> int:
-    return sum(Size(*size)[RESOURCES.index(resource)] for size in world.nodes.values())
-
-
-def _tops(world: World) -> list[str]:
-    return _children(world, "root" if "root" in world.queues else "")
 
 
 def _children(world: World, of: str) -> list[str]:

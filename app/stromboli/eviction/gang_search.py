@@ -16,10 +16,11 @@ from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.trial import apply, reprieve
+from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
-from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.plugin.operation import Kind, Operation
+from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains
 from stromboli.placement.pending import PendingGroup, in_turn, needed_first
 from stromboli.state.pods import PodRecord
@@ -117,47 +118,43 @@ class GangSearch:
 
     def _plan(self, domain: int) -> _Plan | None:
         """The evictions of the lowest cost in a HyperNode; None if none suffice. Leaves the session as it was."""
-        searches: list[MinCostSearch] = []
+        statement, units = self._session.statement(), list[Unit]()
 
         def place(group: PendingGroup, hyper_node: int) -> bool:
-            found = self._search_group(group, hyper_node)
-            searches.extend(found or ())
+            found = self._place_group(statement, group, hyper_node)
+            units.extend(found or ())
             return found is not None
 
         of_groups = place_gang(
             self._session, self._job, self._pods, domain, place, closer=False, only_first=self._ready
         )
-        if of_groups is None:
-            _take_back(searches)
-            return None
-        trials, statement = [search.trial for search in searches], self._session.statement()
-        reprieve(self._session, trials)
-        cost = Cost.of(unit for trial in trials for unit, _ in trial.evicted)
-        apply(trials, statement)
-        plan = _Plan(statement.save(), cost, of_groups)
+        plan = None
+        if of_groups is not None:
+            evictions = [each for each in statement.operations if each.kind is Kind.Evict]
+            places = [each for each in statement.operations if each.kind is not Kind.Evict]
+            plan = _Plan(evictions + places, Cost.of(units), of_groups)
         statement.discard()
         return plan
 
-    def _search_group(self, group: PendingGroup, hyper_node: int) -> list[MinCostSearch] | None:
-        """The searches that found places for the pods of a group in a HyperNode; None, undone, if one has none."""
-        session, left, searches = self._session, group.left(), list[MinCostSearch]()
+    def _place_group(self, statement: Statement, group: PendingGroup, hyper_node: int) -> list[Unit] | None:
+        """The units evicted for the places of a group in a HyperNode, on a statement; None, undone, if one fails."""
+        session, left = self._session, group.left()
+        trial, units = session.statement(), list[Unit]()
         within = session.view.topology.masks[hyper_node]
         while left:
             run = identical(session, left)
             search = MinCostSearch(
                 self._context, self._job, run, self._candidates, within, whole=self._arguments.allow_whole_bundle
             )
-            searches.append(search)
             if search.run() < len(run):
-                _take_back(searches)
+                search.take_back()
+                trial.discard()
                 return None
+            search.apply(trial)
+            units += search.units
             left = left[len(run) :]
         if session.ask.sub_job_missing(group.sub_job) > 0 and not session.ask.sub_job_pipelined(group.sub_job):
-            _take_back(searches)
+            trial.discard()
             return None
-        return searches
-
-
-def _take_back(searches: Sequence[MinCostSearch]) -> None:
-    for search in reversed(searches):
-        search.take_back()
+        statement.merge(trial)
+        return units

@@ -31,6 +31,7 @@ from stromboli.eviction.trial import Evicted, Trial, give_back, undo
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import Changes
+from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
 #: what any place costs at least
@@ -80,10 +81,10 @@ class MinCostSearch:
         self._cheapest_first: CheapestFirst | None = None
         #: whether the queue may take no more, whatever is evicted
         self._exhausted = False
-        self.trial = Trial(context, job, pods[0])
+        self._trial = Trial(context, job, pods[0])
 
     def run(self) -> int:
-        """Find as many places as there are pods, or as can be had; how many. `trial` has them."""
+        """Find as many places as there are pods, or as can be had; how many. Keep them with `apply`."""
         # 1. The nodes on which the pods would fit if all candidates were evicted.
         context = self._context
         held_amounts = context.held_amounts(self._job, self._candidates)
@@ -107,13 +108,22 @@ class MinCostSearch:
             if not self._find_place(pod) and not (self._varies and self._clear(pod, rows)):
                 break
         # 4. Units that the pods can do without are given back.
-        if len(self.trial.evicted) > 1 and not self._varies:
+        if len(self._trial.evicted) > 1 and not self._varies:
             self._reprieve(rows)
-        return len(self.trial.placed)
+        return len(self._trial.placed)
+
+    def apply(self, statement: Statement) -> None:
+        """Add the evictions and the places that were found to a statement."""
+        self._trial.apply(statement)
+
+    @property
+    def units(self) -> list[Unit]:
+        """The units that are evicted."""
+        return [unit for unit, _ in self._trial.evicted]
 
     def take_back(self) -> None:
         """Leave everything as it was."""
-        self.trial.take_back()
+        self._trial.take_back()
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
@@ -195,7 +205,7 @@ class MinCostSearch:
 
     def _candidate(self, node: int) -> Candidate | None:
         """The candidate of a node for the next places."""
-        found, jobs = self._node_candidates.candidate(node, len(self._pods) - len(self.trial.placed), self._possible)
+        found, jobs = self._node_candidates.candidate(node, len(self._pods) - len(self._trial.placed), self._possible)
         for key in jobs:
             self._nodes_of.setdefault(key, set()).add(node)
         return found
@@ -228,7 +238,7 @@ class MinCostSearch:
         if best is None:
             return False
         _, _, node, units = best
-        self.trial.keep([self.trial.evict(unit) for unit in units], pod, node)
+        self._trial.keep([self._trial.evict(unit) for unit in units], pod, node)
         self._reduced_jobs |= self._node_candidates.evicted(units)
         return True
 
@@ -236,22 +246,22 @@ class MinCostSearch:
         """Promise a pod the best of the nodes that it fits on when pods that terminate have gone; False without one."""
         session, nodes = self._session, self._session.view.nodes
         at = rows[fits(self._request, nodes.future_idle(rows), nodes.always) & session.passing_later(pod)[rows]]
-        if not len(at) or not self.trial.has_share(pod):
+        if not len(at) or not self._trial.has_share(pod):
             return False
         node = int(at[np.argmin(self._place[at])])
         if session.ask.refusal(pod, node) is not None:
             return False
-        self.trial.keep([], pod, node)
+        self._trial.keep([], pod, node)
         return True
 
     def _cleared(self, pod: PodRecord, node: int) -> list[Evicted] | None:
         """Evict all that may be evicted on a node but what a pod fits beside; None, undone, if it never fits."""
-        gone = [self.trial.evict(item.unit) for item in self._node_candidates.on(node)]
-        if not gone or not self.trial.fits(pod, node):
+        gone = [self._trial.evict(item.unit) for item in self._node_candidates.on(node)]
+        if not gone or not self._trial.fits(pod, node):
             undo(gone)
             return None
         costliest = sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)
-        give_back((statement for _, statement in costliest), lambda: self.trial.fits(pod, node))
+        give_back((statement for _, statement in costliest), lambda: self._trial.fits(pod, node))
         return [entry for entry in gone if entry[1]]
 
     # -- trying ----------------------------------------------------------------------------------------------------
@@ -260,11 +270,11 @@ class MinCostSearch:
         """Evict the units of a candidate and promise a pod the place; False, and nothing done, when that fails."""
         if not self._node_candidates.allowed_together(candidate.units):
             return False
-        gone = [self.trial.evict(unit) for unit in candidate.units]
-        if not self._context.reclaiming and not self.trial.has_share(pod):
+        gone = [self._trial.evict(unit) for unit in candidate.units]
+        if not self._context.reclaiming and not self._trial.has_share(pod):
             gone += self._free_share(pod)
-        if self.trial.fits(pod, candidate.node):
-            self.trial.keep(gone, pod, candidate.node)
+        if self._trial.fits(pod, candidate.node):
+            self._trial.keep(gone, pod, candidate.node)
             self._reduced_jobs |= self._node_candidates.evicted([unit for unit, _ in gone])
             return True
         undo(gone)
@@ -277,8 +287,8 @@ class MinCostSearch:
         """
         gone = list[Evicted]()
         for item in self._victims_in_order():
-            gone.append(self.trial.evict(item.unit))
-            if self.trial.has_share(pod):
+            gone.append(self._trial.evict(item.unit))
+            if self._trial.has_share(pod):
                 return gone
         undo(gone)
         self._exhausted = True
@@ -299,7 +309,7 @@ class MinCostSearch:
 
     def _reprieve(self, rows: Rows) -> None:
         """Give back what the pods can do without, the most expensive first, and place them again."""
-        before, gone, nodes = self.trial.placed, self.trial.evicted, self._session.view.nodes
+        before, gone, nodes = self._trial.placed, self._trial.evicted, self._session.view.nodes
         place = np.full(len(self._possible), -1)
         place[rows] = np.arange(len(rows))
         free = nodes.future_idle(rows)
@@ -311,20 +321,20 @@ class MinCostSearch:
         first = next(spare, None)
         if first is None:
             return
-        self.trial.withdraw()
-        given = give_back(chain((first,), spare), self.trial.within_share)
-        self.trial.evicted = [entry for entry in gone if entry[1]]
+        self._trial.withdraw()
+        given = give_back(chain((first,), spare), self._trial.within_share)
+        self._trial.evicted = [entry for entry in gone if entry[1]]
         if not self._place_anew(rows, reprieve.copies):
             for statement, evictions in reversed(given):
                 statement.recover(evictions)
-            self.trial.evicted = gone
-            self.trial.promise(before)
+            self._trial.evicted = gone
+            self._trial.promise(before)
 
     def _most_places(self) -> Vector:
         """How many of the pods each node takes at most, shape (nodes,): one that refused some, those that it took."""
-        most = np.full(len(self._possible), float(len(self.trial.placed)))
+        most = np.full(len(self._possible), float(len(self._trial.placed)))
         for refused in self._refused:
-            most[refused] = sum(node == refused for _, node in self.trial.placed)
+            most[refused] = sum(node == refused for _, node in self._trial.placed)
         return most
 
     def _place_anew(self, rows: Rows, copies: Vector) -> bool:
@@ -332,7 +342,7 @@ class MinCostSearch:
 
         `copies` says how many of them fit on each of the nodes.
         """
-        before = [node for _, node in self.trial.placed]
+        before = [node for _, node in self._trial.placed]
         places = np.zeros(len(self._possible), np.intp)
         places[rows] = copies
         nodes = [node for node in dict.fromkeys(before) for _ in range(places[node])]
@@ -342,5 +352,5 @@ class MinCostSearch:
                 nodes += [node] * int(places[node])
                 if len(nodes) >= len(before):
                     break
-        pods = [pod for pod, _ in self.trial.placed]
-        return self.trial.promise(list(zip(pods, nodes[: len(pods)], strict=True)))
+        pods = [pod for pod, _ in self._trial.placed]
+        return self._trial.promise(list(zip(pods, nodes[: len(pods)], strict=True)))

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.trial import apply, reprieve
+from stromboli.eviction.trial import take_back
 from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.statement import Statement
 from stromboli.placement.pending import needed_first
 from stromboli.state.pods import PodRecord
 
@@ -21,7 +22,7 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
     session, left = context.session, needed_first(context.session, job, pods)
     by_share = context.reclaiming and session.ask.takes_back_by_share
     one_by_one = context.reclaiming and session.ask.gives_back_in_order
-    searches: list[MinCostSearch] = []
+    statements: list[Statement] = []
     while left and (by_share or session.ask.job_starving(job)):
         # 1. The next pods that are alike, as many as the job needs to start; one where each eviction changes the order.
         alike = identical(session, left)
@@ -29,25 +30,21 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
         run = alike[: max(1, needed)]
         # 2. Places for them, unless that was in vain before or the queue may not take them back.
         equivalence, found = context.kind(job, run[0]), 0
-        in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and searches)
+        in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and statements)
         if not in_vain and _may_take(context, job, run):
             search = MinCostSearch(context, job, run, context.candidates(job, run[0]))
             found = search.run()
             if found:
-                searches.append(search)
+                statements.append(session.statement())
+                search.apply(statements[-1])
             if found < len(run) and len(left) == len(pods):
                 context.in_vain(equivalence, found)
         # 3. If there are none, pods that are alike would fare no better.
         left = left[len(run if found == len(run) else alike) :]
-    # 4. What was evicted for some of the pods may be needless once others have their places.
-    if searches and session.ask.job_pipelined(job):
-        trials, statement = [search.trial for search in searches], session.statement()
-        reprieve(session, trials)
-        apply(trials, statement)
-        context.promise(job, [statement])
+    if statements and session.ask.job_pipelined(job):
+        context.promise(job, statements)
     else:
-        for search in reversed(searches):
-            search.take_back()
+        take_back(reversed(statements))
 
 
 def _may_take(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
@@ -66,5 +63,5 @@ def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]
         if not search.run():
             return
         statement = context.session.statement()
-        apply([search.trial], statement)
+        search.apply(statement)
         context.promise(job, [statement])

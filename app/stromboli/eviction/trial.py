@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stromboli.api.resources import Vector, fits
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.ordering import unit_cost
-from stromboli.eviction.units import Unit, may_go_in_part
+from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Operation
-from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
@@ -63,12 +61,12 @@ class Trial:
             if unit.whole:
                 join(statement, unit.job, [other for _, other in self.evicted])
         self.evicted = [each for each in self.evicted if each[1]]
-        self._promise_place(pod, node, after_eviction=bool(self.evicted))
+        self._promise_place(pod, node)
         self.placed.append((pod, node))
 
-    def _promise_place(self, pod: PodRecord, node: int, *, after_eviction: bool) -> None:
+    def _promise_place(self, pod: PodRecord, node: int) -> None:
         sub_job = self._session.view.sub_job_of(self._job, pod)
-        self._promises.pipeline(sub_job, pod, node, after_eviction=after_eviction)
+        self._promises.pipeline(sub_job, pod, node, after_eviction=bool(self.evicted))
 
     # -- all places ----------------------------------------------------------------------------------------------------
 
@@ -86,13 +84,13 @@ class Trial:
         return not left
 
     def promise(self, places: list[tuple[PodRecord, int]]) -> bool:
-        """Promise pods places instead; False, and none is promised, if one does not fit."""
+        """Promise pods places instead; False, and none is promised, if a plugin refuses one."""
         self.placed, self._promises = places, self._session.statement()
         for pod, node in places:
-            if not self.fits(pod, node):
+            if self._session.ask.refusal(pod, node) is not None:
                 self._promises.discard()
                 return False
-            self._promise_place(pod, node, after_eviction=bool(self.evicted))
+            self._promise_place(pod, node)
         return True
 
     def withdraw(self) -> None:
@@ -101,96 +99,20 @@ class Trial:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def hand_over(self, statement: Statement, *, after_eviction: bool) -> None:
-        """Move the promises to a statement."""
-        if any(promise.after_eviction != after_eviction for promise in self._promises.operations):
+    def apply(self, statement: Statement) -> None:
+        """Add the evictions and the promises to a statement."""
+        for _, unit in self.evicted:
+            statement.merge(unit)
+        if any(promise.after_eviction != bool(self.evicted) for promise in self._promises.operations):
             self._promises.discard()
             for pod, node in self.placed:
-                self._promise_place(pod, node, after_eviction=after_eviction)
+                self._promise_place(pod, node)
         statement.merge(self._promises)
 
     def take_back(self) -> None:
         """Leave everything as it was."""
         self._promises.discard()
         undo(self.evicted)
-
-
-def apply(trials: Sequence[Trial], statement: Statement) -> None:
-    """Add the evictions and the promises of trials to a statement: all evictions first."""
-    for trial in trials:
-        for _, unit in trial.evicted:
-            statement.merge(unit)
-    evicting = bool(statement)
-    for trial in trials:
-        trial.hand_over(statement, after_eviction=evicting)
-
-
-def reprieve(session: Session, trials: Sequence[Trial]) -> None:
-    """Give back, the most expensive first, what the pods of all trials can do without where they are.
-
-    What was evicted for the first of them may be needless once more was evicted for the others.
-    """
-    evicting = [trial for trial in trials if trial.evicted]
-    if len(evicting) < 2 and not any(unit.whole for trial in evicting for unit, _ in trial.evicted):
-        return
-    _join_gangs(trials)
-    entries = [(trial, at) for trial in trials for at in range(len(trial.evicted))]
-    for trial, at in sorted(entries, key=lambda each: unit_cost(each[0].evicted[each[1]][0]), reverse=True):
-        unit, statement = trial.evicted[at]
-        operations = statement.save()
-        back = _with_room(session, unit, operations)
-        if back:
-            for each in reversed(trials):
-                each.withdraw()
-            statement.discard()
-            statement.recover([each for each in operations if each not in back])
-            if _promise_again(trials):
-                trial.evicted[at] = unit.without([each.pods[0] for each in back]), statement
-            else:
-                statement.discard()
-                statement.recover(operations)
-                for each in trials:
-                    each.promise(each.placed)
-    for trial in trials:
-        trial.evicted = [each for each in trial.evicted if each[1]]
-
-
-def _join_gangs(trials: Sequence[Trial]) -> None:
-    """Have a gang that is broken for one of the trials go back as a whole, with what it gave for the others."""
-    statements = [statement for trial in trials for _, statement in trial.evicted]
-    for trial in trials:
-        for unit, statement in trial.evicted:
-            if unit.whole:
-                join(statement, unit.job, statements)
-    for trial in trials:
-        trial.evicted = [each for each in trial.evicted if each[1]]
-
-
-def _with_room(session: Session, unit: Unit, operations: Sequence[Operation]) -> list[Operation]:
-    """The evictions that free what is promised to nobody: all of a unit, or as many of a gang as it needs to run."""
-    nodes, free, found = session.view.nodes, dict[int, Vector](), list[Operation]()
-    for each in operations:
-        node = each.nodes[0]
-        if node not in free:
-            free[node] = nodes.future_idle(node)
-        if fits(each.request, free[node], nodes.always):
-            free[node] = free[node] - each.request
-            found.append(each)
-    if len(found) < len(operations):
-        runs = unit.job.ready_count + len(found) >= unit.job.min_available
-        if not (unit.whole and runs and may_go_in_part(unit.job)):
-            return []
-    return found
-
-
-def _promise_again(trials: Sequence[Trial]) -> bool:
-    """Promise all pods their places again; False, and none is promised, if one does not fit."""
-    for at, trial in enumerate(trials):
-        if not trial.promise(trial.placed):
-            for other in reversed(trials[:at]):
-                other.withdraw()
-            return False
-    return True
 
 
 def undo(evicted: Sequence[Evicted]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,10 +30,6 @@ class Unit:
     #: when the first of them started, infinite where that is not known
     began: float
 
-    def without(self, pods: Collection[PodRecord]) -> Unit:
-        """What is left of it once pods stay by which a gang is not broken."""
-        return replace(self, pods=[pod for pod in self.pods if pod not in pods], whole=False)
-
 
 class Surplus:
     """What a gang has above its minimum: in all, by role, and in ready groups by policy."""
@@ -42,7 +38,8 @@ class Surplus:
         self._session = session
         #: the gang's job
         self.job = job
-        self._pods = 0 if _goes_together(job) else job.ready_count - job.min_available
+        together = job.pod_group.metadata.annotations.get(EVICTED_TOGETHER) == "true"
+        self._pods = 0 if together else job.ready_count - job.min_available
         self._roles: dict[str, int] = {}
         #: uids of the groups that are ready, and how many of each policy are beyond its minimum
         self._ready: set[str] = set()
@@ -83,15 +80,6 @@ class Surplus:
         if pod.role in self._roles:
             self._roles[pod.role] -= 1
         return True
-
-
-def may_go_in_part(job: Job) -> bool:
-    """Whether a gang can do without any of its pods as long as it has its minimum."""
-    return not (job.divided or job.min_by_role or _goes_together(job))
-
-
-def _goes_together(job: Job) -> bool:
-    return job.pod_group.metadata.annotations.get(EVICTED_TOGETHER) == "true"
 
 
 def whole_gang(session: Session, job: Job) -> list[PodRecord]:
