@@ -26,11 +26,11 @@ from stromboli.live.logs import LogFormat, Logger, configure
 from stromboli.live.loop import still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.policy import PolicyFile
-from stromboli.live.queue_states import next_state
 from stromboli.live.queues import count_phases, queue_fields
 from stromboli.live.reflector import lines
 from stromboli.live.status import comparable, pod_group_fields
 from stromboli.state.cluster import ClusterState
+from stromboli.state.queue_states import next_state
 from stromboli.workloads import is_bare, pod_group_for
 from stromboli.workloads.amounts import min_resources
 from tests.live.conftest import Recorder

@@ -45,3 +45,12 @@ def test_others_are_not(seen: tuple[dict[str, Any], ...], gone: tuple[dict[str, 
 
 def test_one_of_two_that_is_left_is_told() -> None:
     assert told(job("1"), job("2"), gone=(job("1"),))
+
+
+def test_those_that_are_not_in_a_new_list_are_forgotten() -> None:
+    known = Suspended(known_kinds())
+    known.seen(job())
+    kind = known_kinds().get("batch/v1", "Job")
+    assert kind is not None
+    known.listed(kind)
+    assert known.why("team/train") == ""

@@ -48,8 +48,8 @@ async def _change(name: str, state: str, kubeconfig: Kubeconfig, context: Contex
 
 
 async def _write(kube: Kube, name: str, state: str) -> str:
-    from stromboli.live.queue_states import is_as, refusal
     from stromboli.live.state_field import write_state
+    from stromboli.state.queue_states import is_as, refusal
 
     queues: dict[str, Queue] = {}
     async for page in kube.pages(f"/apis/{SCHEDULING}/queues", {}):

@@ -1,24 +1,29 @@
 """The kopf operator, isolated so that its failures do no harm.
 
-It watches what changes at a low rate, one object at a time: Queues, and workloads of many kinds. Its handlers hand
-objects over; the rules are functions elsewhere. Pods and nodes, at thousands of changes a second, come through
-reflectors, which cost a hundredth and tolerate any server: kopf terminates on an error event or a truncated line,
-retries without delay when a watch ends immediately, and misses deletions while it was away.
+It watches what changes at a low rate, one object at a time: Queues, Commands, and workloads of many kinds. Its handlers
+hand objects over; the rules are functions elsewhere. Pods and nodes, at thousands of changes a second, come through
+reflectors, which cost a fraction and tolerate any server: kopf terminates on an error event or a truncated line,
+retries without delay when a watch ends immediately, and tells nothing of what was deleted while it was away. So those
+who follow a kind are told when all of it is listed, and forget what they know.
 
 It has a thread, an event loop and a rate limit of its own. When it terminates it is restarted with growing delays;
-meanwhile new queues are opened after a session, and PodGroups stay as they are. Which kinds of workloads are served and
-may be read is found out before it begins, and now and then: kopf would end at the first that may not.
+meanwhile new queues are opened after a session, a default queue that was deleted is made a minute later, and PodGroups
+stay as they are. Which kinds are served and may be read is found out before it begins, and now and then: kopf would end
+at the first that may not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import aiohttp
 import kopf
@@ -29,15 +34,49 @@ from stromboli.live.limits import Backoff, TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.owners import Owners
 from stromboli.live.versions import versions_of
+from stromboli.state.queue_states import BUS
 from stromboli.workloads import Kind, Starts
 from stromboli.workloads.paths import text
 
 log = Logger(__name__)
 
 Seen: TypeAlias = Callable[[Object], None]
-"""Called with an object that was listed, added or modified, in the loop of `Operator.run`."""
-Watched: TypeAlias = tuple[tuple[str, str, str], Seen, Seen | None]
-"""Group, version and plural of a kind, its handler, and that of what is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """What is called about the objects of a kind, in the loop of `Operator.run`."""
+
+    #: with each object that was listed, added or modified, and with each that was deleted
+    seen: Seen
+    gone: Seen
+    #: when a list begins: each object that is there will be seen
+    listed: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A kind that is served and may be read, and what follows it."""
+
+    group: str
+    version: str
+    plural: str
+    follower: Follower
+
+    @property
+    def resource(self) -> tuple[str, str, str]:
+        """The kind as API paths name it."""
+        return self.group, self.version, self.plural
+
+
+@dataclass(frozen=True, slots=True)
+class Followers:
+    """What follows queues, Commands, and each kind of workload."""
+
+    queues: Follower
+    commands: Follower
+    workloads: Callable[[Kind], Follower]
+
 
 #: requests per second, and burst
 _REQUESTS = (2.0, 20.0)
@@ -52,21 +91,13 @@ _LOOK = 60.0
 
 
 class Operator:
-    """Keeps a kopf operator running, with handlers for queues and for the kinds of workloads that there are."""
+    """Keeps a kopf operator running, with handlers for queues, Commands and the kinds of workloads that there are."""
 
-    def __init__(
-        self, credentials: Credentials, kube: Kube, owners: Owners, queue: Seen, workload: Seen, gone: Seen
-    ) -> None:
-        """Calls `queue` with each Queue, `workload` with each workload whose pods start together, and `gone` with each
-        of these that was deleted.
-        """
+    def __init__(self, credentials: Credentials, kube: Kube, owners: Owners, followers: Followers) -> None:
         self._credentials = credentials
         self._kube = kube
         self._owners = owners
-        self._workload = workload
-        self._gone = gone
-        group, _, version = SCHEDULING.partition("/")
-        self._queues: Watched = (group, version, KINDS["Queue"].plural), queue, None
+        self._followers = followers
 
     async def run(self) -> None:
         """Keep an operator running until cancelled."""
@@ -74,7 +105,7 @@ class Operator:
         while True:
             began = loop.time()
             served = await self._served()
-            problem = await self._live([self._queues, *served], {each for each, *_ in served})
+            problem = "its kinds are not known" if served is None else await self._live(served)
             if problem is None:
                 continue
             if loop.time() - began > _LASTING:
@@ -82,15 +113,17 @@ class Operator:
             log.recurring("operator ended", problem)
             await asyncio.sleep(backoff.delay())
 
-    async def _live(self, watched: Sequence[Watched], served: set[tuple[str, str, str]]) -> str | None:
+    async def _live(self, served: Sequence[Watched]) -> str | None:
         """Run until kopf ends, and return why; None if other kinds are served by now."""
-        life = asyncio.create_task(_Life(self._credentials, watched).run(), name="operator life")
+        resources = {each.resource for each in served}
+        life = asyncio.create_task(Life(self._credentials, served).run(), name="operator life")
         try:
             while True:
                 done, _ = await asyncio.wait((life,), timeout=_LOOK)
                 if done:
                     return life.result()
-                if {each for each, *_ in await self._served()} != served:
+                now = await self._served()
+                if now is not None and {each.resource for each in now} != resources:
                     return None
         finally:
             life.cancel()
@@ -99,54 +132,48 @@ class Operator:
 
     # -- kinds -------------------------------------------------------------------------------------------------------
 
-    async def _served(self) -> list[Watched]:
-        """The kinds of workloads that the API server has and that may be watched."""
+    async def _served(self) -> list[Watched] | None:
+        """The kinds that the API server has and that may be watched; None where it does not say."""
         try:
             groups = (await self._kube.get("/apis")).get("groups") or []
+            versions = {text(group, "name"): versions_of(group) for group in groups}
+            found: list[Watched] = []
+            for group, plural, follower, forbidden in self._wanted():
+                for version in versions.get(group, []):
+                    # The version that its group prefers may have other kinds only.
+                    if await self._may_be_read(f"/apis/{group}/{version}/{plural}", forbidden):
+                        found.append(Watched(group, version, plural, follower))
+                        break
         except (ApiError, *CONNECTION_ERRORS) as error:
-            log.recurring("kinds of workloads not looked up", error)
-            return []
-        versions = {text(group, "name"): versions_of(group) for group in groups}
-        found: list[Watched] = []
-        for kind in self._owners.kinds:
-            group = kind.row.group
-            # Volcano's controller makes groups itself.
-            if kind.row.starts is Starts.together and group != "batch.volcano.sh":
-                version = await self._version(kind, versions.get(group, []))
-                if version:
-                    name = {"apiVersion": f"{group}/{version}", "kind": kind.row.kind}
-                    seen, gone = (partial(self._named, name, call) for call in (self._workload, self._gone))
-                    found.append(((group, version, kind.row.plural), seen, gone))
+            log.recurring("kinds of the operator not looked up", error)
+            return None
         return found
 
-    async def _version(self, kind: Kind, versions: Sequence[str]) -> str:
-        """The first version in which a kind is served and may be read, empty for none.
+    def _wanted(self) -> Iterator[tuple[str, str, Follower, Callable[[], None]]]:
+        """Group, plural and follower of all kinds, and what is called about one that may not be read."""
+        group, plural = SCHEDULING.partition("/")[0], KINDS["Queue"].plural
+        yield group, plural, self._followers.queues, lambda: None
+        yield BUS, "commands", self._followers.commands, partial(log.recurring, "commands not watched", "forbidden")
+        for kind in self._owners.kinds:
+            # Volcano's controller makes groups itself.
+            if kind.row.starts is Starts.together and kind.row.group not in ("", "batch.volcano.sh"):
+                forbidden = partial(self._owners.forbidden, kind, "get, list, watch")
+                yield kind.row.group, kind.row.plural, self._followers.workloads(kind), forbidden
 
-        The version that its group prefers may have other kinds only.
-        """
-        for version in versions:
-            if await self._may_be_read(kind, f"/apis/{kind.row.group}/{version}/{kind.row.plural}"):
-                return version
-        return ""
-
-    def _named(self, name: Object, seen: Seen, owner: Object) -> None:
-        seen({**name, **owner})
-
-    async def _may_be_read(self, kind: Kind, path: str) -> bool:
-        """Whether a kind is served and may be listed."""
+    async def _may_be_read(self, path: str, forbidden: Callable[[], None]) -> bool:
+        """Whether a kind is served and may be listed. Raises ApiError and CONNECTION_ERRORS where that is not known."""
         try:
             await self._kube.request("GET", path, params={"limit": "1"})
         except ApiError as error:
+            if error.retriable:
+                raise
             if error.status == 403:
-                self._owners.forbidden(kind, "get, list, watch")
-            return False
-        except CONNECTION_ERRORS as error:
-            log.recurring("kinds of workloads not looked up", error)
+                forbidden()
             return False
         return True
 
 
-class _Life:
+class Life:
     """One run of the operator."""
 
     def __init__(self, credentials: Credentials, watched: Sequence[Watched]) -> None:
@@ -226,27 +253,34 @@ class _Life:
         async def log_in(**_: Any) -> kopf.AiohttpSession:
             return kopf.AiohttpSession(server=self._credentials.server, aiohttp_session=self._session())
 
-        for number, (resource, seen, gone) in enumerate(self._watched):
-            kopf.on.event(*resource, registry=registry, id=f"seen-{number}")(self._handler(seen, gone))
+        for number, watched in enumerate(self._watched):
+            kopf.on.event(*watched.resource, registry=registry, id=f"seen-{number}")(self._handler(watched.follower))
         return registry
 
-    def _handler(self, seen: Seen, gone: Seen | None) -> Callable[..., Any]:
+    def _handler(self, follower: Follower) -> Callable[..., Any]:
         async def handle(event: kopf.RawEvent, **_: Any) -> None:
-            heeding = gone if event["type"] == "DELETED" else seen
-            if heeding is not None:
-                self._in(self._outer, partial(heeding, dict(event["object"])))
+            heeding = follower.gone if event["type"] == "DELETED" else follower.seen
+            self._in(self._outer, partial(heeding, dict(event["object"])))
 
         return handle
 
     def _session(self) -> aiohttp.ClientSession:
         """A session that kopf closes when its token is refused, and whose requests are rate-limited."""
+        root = f"{urlsplit(self._credentials.server).path}/apis/"
+        listed = {f"{root}{'/'.join(each.resource)}": each.follower.listed for each in self._watched}
 
         async def wait(_: aiohttp.ClientSession, __: SimpleNamespace, ___: aiohttp.TraceRequestStartParams) -> None:
             await self._bucket.wait()
 
+        async def ended(_: aiohttp.ClientSession, __: SimpleNamespace, seen: aiohttp.TraceRequestEndParams) -> None:
+            call = None if "watch" in seen.url.query else listed.get(seen.url.path)
+            if call is not None and seen.response.status == HTTPStatus.OK:
+                self._in(self._outer, call)
+
         session = self._credentials.session()
         trace = aiohttp.TraceConfig()
         trace.on_request_start.append(wait)
+        trace.on_request_end.append(ended)
         trace.freeze()
         session.trace_configs.append(trace)
         return session

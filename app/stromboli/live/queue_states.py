@@ -1,75 +1,91 @@
 """Opens and closes queues, as Volcano's Command objects ask for, together with their children.
 
-A queue that is closed with its parent gets the annotation of Volcano's controller and reopens with the parent; a queue
-that was closed itself stays closed. All rules on the state of queues are in this module; that a new queue is opened and
-an empty closing queue closed is written by `live/queues.py`.
+The operator tells of Commands and queues; the rules are functions of `state/queue_states.py`. That a new queue is
+opened and an empty closing queue closed is written by `live/queues.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import msgspec
 
+from stromboli.api import keys
 from stromboli.api.crds import CLOSED_BY_PARENT, SCHEDULING, Queue, QueueState
 from stromboli.api.errors import InvalidObjectError
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, is_name
 from stromboli.live.events import Events, Reference
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
-from stromboli.live.mirror import Mirror
 from stromboli.live.state_field import write_state
 from stromboli.live.status import object_path
 from stromboli.live.workers import run_workers
+from stromboli.state.cluster import object_key
+from stromboli.state.queue_states import BUS, commanded, is_as, refusal, with_parents
 
 log = Logger(__name__)
 
-BUS = "bus.volcano.sh/v1alpha1"
-#: the target state of each action of a Command
-ACTIONS = {"OpenQueue": QueueState.Open, "CloseQueue": QueueState.Closing}
-_CLOSED = frozenset((QueueState.Closed, QueueState.Closing))
-_ROOT = "root"
+VERSION = "v1alpha1"
+_QUEUES = f"/apis/{SCHEDULING}/queues"
 
 
 class QueueStates:
-    """Carries out Commands, and keeps the states of children in line with their parents."""
+    """Carries out Commands, and keeps the states of children in line with their parents.
 
-    def __init__(self, kube: Kube, mirror: Mirror, events: Events) -> None:
+    What it decides on is read from the API server, since watches may be late.
+    """
+
+    def __init__(self, kube: Kube, events: Events) -> None:
         self._kube = kube
-        self._state = mirror.state
         self._events = events
         self._work: asyncio.Queue[str] = asyncio.Queue()
-        self._active = False
         #: whether queues are to be compared
         self._to_compare = False
         self._backoffs: dict[str, Backoff] = {}
         #: Commands by key
         self._commands: dict[str, Object] = {}
-        mirror.listen("Queue", lambda type, queue: self._look())
-        mirror.listen("Command", self._command_changed)
+        #: what of each queue says something of its state, and of those below
+        self._seen: dict[str, tuple[object, ...]] = {}
 
     async def run(self) -> None:
         """Open and close queues until cancelled."""
-        self._active = True
-        self._look()
-        for key in self._commands:
-            self._work.put_nowait(key)
         await run_workers("queue-states", 1, self._serve)
 
-    def _look(self) -> None:
-        """Have the states compared; an empty key means all queues."""
-        if self._active and not self._to_compare:
+    def queue_seen(self, queue: Object) -> None:
+        """Have the states compared if a queue has another state or parent than before; an empty key means all."""
+        name, metadata = object_key(queue), queue["metadata"]
+        spec, status = (queue.get(part) or {} for part in ("spec", "status"))
+        marked = (metadata.get("annotations") or {}).get(CLOSED_BY_PARENT)
+        said = metadata.get("uid"), status.get("state"), spec.get("parent"), marked
+        if self._seen.get(name) != said:
+            self._seen[name] = said
+            self._compare()
+
+    def queue_gone(self, queue: Object) -> None:
+        """Forget a queue that was deleted; those below it may open."""
+        if self._seen.pop(object_key(queue), None) is not None:
+            self._compare()
+
+    def command_seen(self, command: Object) -> None:
+        """Have a Command carried out."""
+        key = object_key(command)
+        self._commands[key] = command
+        self._work.put_nowait(key)
+
+    def command_gone(self, command: Object) -> None:
+        """Forget a Command that was deleted."""
+        self._commands.pop(object_key(command), None)
+
+    def commands_listed(self) -> None:
+        """All Commands are told of anew."""
+        self._commands.clear()
+
+    def _compare(self) -> None:
+        if not self._to_compare:
             self._to_compare = True
             self._work.put_nowait("")
-
-    def _command_changed(self, type: str, command: Object | str) -> None:
-        if isinstance(command, str) or type == "DELETED":
-            self._commands.pop(command if isinstance(command, str) else _key(command), None)
-            return
-        self._commands[_key(command)] = command
-        if self._active:
-            self._work.put_nowait(_key(command))
 
     async def _serve(self) -> None:
         while True:
@@ -87,52 +103,40 @@ class QueueStates:
             else:
                 self._backoffs.pop(key, None)
 
-    # -- commands ----------------------------------------------------------------------------------------------------
-
     async def _obey(self, key: str) -> None:
         """Carry out a Command and delete it; repeated Commands have no further effect."""
         command = self._commands.get(key)
-        if command is None:
+        wanted = commanded(command) if command is not None else None
+        if command is None or wanted is None:
             return
-        target = command.get("target")
-        if not isinstance(target, Mapping):
-            return
-        if (target.get("apiVersion"), target.get("kind")) != (SCHEDULING, "Queue"):
-            return
-        action, name = str(command.get("action")), str(target.get("name"))
-        queue = await self._read(name) if action in ACTIONS and is_name(name) else None
+        name, state = wanted
+        queues = await self._queues() if state and is_name(name) else {}
+        queue = queues.get(name)
         if queue is not None:
-            why = refusal(self._state.queues, queue, ACTIONS[action])
+            why = refusal(queues, queue, state)
             if why:
                 about = Reference(SCHEDULING, "Queue", "", name, queue.metadata.uid)
-                self._events.emit(about, "Warning", "CommandRefused", f"{action}: {why}", "Commanding")
+                self._events.emit(about, "Warning", "CommandRefused", f"{command['action']}: {why}", "Commanding")
             else:
-                await self._set(queue, ACTIONS[action], by_parent=False)
-        namespace, _, own = key.rpartition("/")
+                await self._set(queue, state, by_parent=False)
+        namespace, own = keys.namespace_of(key), key.rpartition("/")[2]
         try:
-            await self._kube.delete(f"/apis/{BUS}/namespaces/{namespace}/commands/{own}")
+            await self._kube.delete(f"/apis/{BUS}/{VERSION}/namespaces/{namespace}/commands/{own}")
         except ApiError as error:
             if error.status != 404:
                 raise
-
-    async def _read(self, name: str) -> Queue | None:
-        """The current queue from the API server, since watches may be late; None if it is absent or invalid."""
-        try:
-            return Queue.parse(msgspec.json.decode(await self._kube.request("GET", object_path("Queue", name))))
-        except InvalidObjectError:
-            return None
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return None
-
-    # -- children ----------------------------------------------------------------------------------------------------
 
     async def _cascade(self) -> None:
-        for queue in list(self._state.queues.values()):
-            state = with_parents(self._state.queues, queue)
+        queues = await self._queues()
+        for queue in queues.values():
+            state = with_parents(queues, queue)
             if state:
                 await self._set(queue, state, by_parent=state == QueueState.Closing)
+
+    async def _queues(self) -> dict[str, Queue]:
+        """All queues that can be read, by name."""
+        pages = self._kube.pages(_QUEUES, {})
+        return {queue.key: queue async for page in pages for queue in _readable(page.items or ())}
 
     async def _set(self, queue: Queue, state: str, *, by_parent: bool) -> None:
         """Have a queue opened or closed unless it is in the wanted state already."""
@@ -145,58 +149,7 @@ class QueueStates:
             log.info("queue opened" if state == QueueState.Open else "queue closed", queue=queue.key)
 
 
-def is_closed(queue: Queue) -> bool:
-    """Whether a queue was closed by a user, rather than with its parent."""
-    return queue.status.state in _CLOSED
-
-
-def is_as(queue: Queue, state: str) -> bool:
-    """Whether a queue has the wanted state already."""
-    return bool(queue.status.state) and is_closed(queue) == (state == QueueState.Closing)
-
-
-def next_state(state: str, pod_groups: int) -> str:
-    """The state that follows: a new queue is Open, and a Closing queue without PodGroups is Closed."""
-    if not state:
-        return QueueState.Open
-    if state == QueueState.Closing and pod_groups == 0:
-        return QueueState.Closed
-    return state
-
-
-def with_parents(queues: Mapping[str, Queue], queue: Queue) -> str:
-    """The state that a queue gets from its ancestors; empty if it needs no change."""
-    above = closed_above(queues, queue)
-    closed = is_closed(queue)
-    if above and not closed:
-        return QueueState.Closing
-    if not above and closed and queue.closed_by_parent:
-        return QueueState.Open
-    return ""
-
-
-def closed_above(queues: Mapping[str, Queue], queue: Queue) -> str:
-    """The name of the nearest closed ancestor, empty if there is none."""
-    seen, name = {queue.key}, queue.spec.parent
-    while name and name != _ROOT and name not in seen:
-        seen.add(name)
-        above = queues.get(name)
-        if above is None:
-            return ""
-        if is_closed(above):
-            return name
-        name = above.spec.parent
-    return ""
-
-
-def refusal(queues: Mapping[str, Queue], queue: Queue, state: str) -> str:
-    """Why a queue cannot be opened or closed; empty if it can."""
-    if state == QueueState.Closing:
-        return "the root queue cannot be closed" if queue.key == _ROOT else ""
-    above = closed_above(queues, queue)
-    return f"its ancestor, queue {above}, is closed" if above else ""
-
-
-def _key(command: Object) -> str:
-    metadata = command["metadata"]
-    return f"{metadata.get('namespace', '')}/{metadata['name']}"
+def _readable(items: Iterable[bytes]) -> Iterator[Queue]:
+    for item in items:
+        with suppress(InvalidObjectError):
+            yield Queue.parse(msgspec.json.decode(item))

@@ -13,10 +13,10 @@ from stromboli.api.errors import InvalidObjectError
 from stromboli.live.client import ApiError, Kube, Object, already_exists
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
-from stromboli.live.queue_states import next_state
 from stromboli.live.state_field import write_state
 from stromboli.live.status import StatusWriter, condition_fields
 from stromboli.state.cluster import ClusterState, object_key
+from stromboli.state.queue_states import next_state
 
 log = Logger(__name__)
 
@@ -31,10 +31,10 @@ class QueueController:
         mirror: Mirror,
         writer: StatusWriter,
         patience: float,
-        gone: Callable[[str, bool], None] = lambda name, seen: None,
+        gone: Callable[[str], None] = lambda name: None,
     ) -> None:
-        """Changes of counts and amounts may be written `patience` seconds late. `gone` is called with each deleted
-        queue, and whether its deletion was watched or inferred from a list."""
+        """Changes of counts and amounts may be written `patience` seconds late. `gone` is called with the name of each
+        deleted queue."""
         self._gone = gone
         self._state = mirror.state
         self._writer = writer
@@ -95,7 +95,7 @@ class QueueController:
         if type == "DELETED":
             name = queue if isinstance(queue, str) else object_key(queue)
             self._decided.pop(name, None)
-            self._gone(name, not isinstance(queue, str))
+            self._gone(name)
 
     def _open(self, queue: Queue) -> None:
         if not queue.status.state:

@@ -22,18 +22,20 @@ class RequiredQueues:
     def __init__(self, kube: Kube, default_queue: str) -> None:
         self._kube = kube
         self._default_queue = default_queue
+        self._required = frozenset(("root", default_queue))
         #: the parents of queues that are to be made, empty for the root, by name
         self._wanted: dict[str, str] = {}
         self._missing = asyncio.Event()
         self._missing.set()
 
-    def deleted(self, name: str, seen: bool) -> None:
-        """A queue was deleted. `seen` is false when the deletion was inferred from a list, not watched."""
-        if name not in ("root", self._default_queue):
-            return
-        if seen:
+    def deleted(self, name: str) -> None:
+        """The operator saw that a queue was deleted."""
+        if name in self._required:
             self._missing.set()
-        else:
+
+    def deleted_unseen(self, name: str) -> None:
+        """A queue is not there any longer, whether the operator saw it or not."""
+        if name in self._required:
             asyncio.get_running_loop().call_later(_RESTORED, self._missing.set)
 
     def want(self, name: str, parent: str) -> None:

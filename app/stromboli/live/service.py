@@ -31,7 +31,7 @@ from stromboli.live.reflector import Reflector
 from stromboli.live.run_recorder import RunRecorder
 from stromboli.live.service_events import ServiceEvents
 from stromboli.live.settings import Settings
-from stromboli.live.sources import COMMANDS, SOURCES
+from stromboli.live.sources import SOURCES
 from stromboli.live.takeover import Takeover
 from stromboli.live.usage_store import UsageMemory, UsageStore
 from stromboli.live.writers import Part, Writers
@@ -312,9 +312,7 @@ class Service:
     def _make_parts(self) -> tuple[list[Reflector], Writers]:
         """What reads the cluster, and what writes."""
         kube, mirror, observer = self._kube, self.mirror, self.observer
-        reflectors = {
-            source.kind: Reflector(kube, source, mirror, observer) for source in (*SOURCES, COMMANDS, PROVISIONING)
-        }
+        reflectors = {source.kind: Reflector(kube, source, mirror, observer) for source in (*SOURCES, PROVISIONING)}
         claims = reflectors["ResourceClaim"]
         writers = Writers(
             self.settings, mirror, observer, self._writer_kube, self._binder_kube, claims_path=lambda: claims.path

@@ -61,5 +61,3 @@ SOURCES = (
     Source("Numatopology", "/apis/nodeinfo.volcano.sh/v1alpha1/numatopologies"),
     Source("NodeShard", "/apis/shard.volcano.sh/v1alpha1/nodeshards"),
 )
-#: requests of users to open or close a queue, which no session reads
-COMMANDS = Source("Command", "/apis/bus.volcano.sh/v1alpha1/commands")

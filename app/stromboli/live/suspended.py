@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from stromboli.api import keys
+from collections import defaultdict
+
 from stromboli.live.client import Object
-from stromboli.workloads import Kinds
+from stromboli.state.cluster import object_key
+from stromboli.workloads import Kind, Kinds
 from stromboli.workloads.gangs import suspended
 from stromboli.workloads.paths import text
 
@@ -14,29 +16,28 @@ class Suspended:
 
     def __init__(self, kinds: Kinds) -> None:
         self._kinds = kinds
-        #: what is said of each, by uid within each key
-        self._told: dict[str, dict[str, str]] = {}
+        #: the key of each and what is said of it, by uid within its kind
+        self._told: defaultdict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
 
     def seen(self, owner: Object) -> None:
         """Take a workload that is there."""
         kind = self._kinds.of(owner)
         told = suspended(owner, kind.row) if kind is not None else ""
-        if told:
-            self._told.setdefault(_key(owner), {})[text(owner, "metadata.uid")] = told
+        if kind is not None and told:
+            self._told[kind.name][text(owner, "metadata.uid")] = object_key(owner), told
         else:
             self.gone(owner)
 
     def gone(self, owner: Object) -> None:
         """Forget a workload that was deleted."""
-        of_name = self._told.get(_key(owner), {})
-        of_name.pop(text(owner, "metadata.uid"), None)
-        if not of_name:
-            self._told.pop(_key(owner), None)
+        kind = self._kinds.of(owner)
+        if kind is not None:
+            self._told[kind.name].pop(text(owner, "metadata.uid"), None)
+
+    def listed(self, kind: Kind) -> None:
+        """All workloads of a kind are told of anew: some may have been deleted unseen."""
+        self._told.pop(kind.name, None)
 
     def why(self, key: str) -> str:
         """That the workload of a key is suspended; empty if none is."""
-        return next(iter(self._told.get(key, {}).values()), "")
-
-
-def _key(owner: Object) -> str:
-    return keys.key(text(owner, "metadata.namespace"), text(owner, "metadata.name"))
+        return next((told for of in self._told.values() for known, told in of.values() if known == key), "")

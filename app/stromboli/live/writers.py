@@ -33,7 +33,7 @@ from stromboli.live.limits import Reluctance
 from stromboli.live.mirror import Mirror
 from stromboli.live.native_groups import NativeGroups
 from stromboli.live.observer import Observer
-from stromboli.live.operator import Operator
+from stromboli.live.operator import Follower, Followers, Operator
 from stromboli.live.owners import Owners
 from stromboli.live.pod_conditions import PodConditions
 from stromboli.live.podgroups import PodGroupMaker
@@ -49,6 +49,7 @@ from stromboli.live.suspended import Suspended
 from stromboli.live.unserved import Unserved
 from stromboli.live.volumes import Volumes
 from stromboli.policy.queue_rules import QueueRule
+from stromboli.state.cluster import object_key
 from stromboli.state.snapshot import Snapshot
 from stromboli.workloads.native import native_key
 
@@ -100,9 +101,9 @@ class Writers:
         self._set_aside = SetAside(kube, mirror, rate)
         self.unserved = Unserved(mirror, self.events, (*settings.scheduler_names, *settings.extender_scheduler_names))
         self._required_queues = RequiredQueues(kube, settings.default_queue)
-        self.queues = QueueController(mirror, self._status, patience, self._required_queues.deleted)
+        self.queues = QueueController(mirror, self._status, patience, self._required_queues.deleted_unseen)
         self._provisioning = Provisioning(kube, mirror, self.events)
-        self._queue_states = QueueStates(kube, mirror, self.events)
+        self._queue_states = QueueStates(kube, self.events)
         inherit = settings.inherit_owner_annotations
         self.native_groups = NativeGroups(kube, mirror)
         self.events.translate = self.native_groups.reference
@@ -113,8 +114,26 @@ class Writers:
         )
 
     def operator(self, credentials: Credentials, kube: Kube) -> Operator:
-        """The operator, which hands over queues and workloads as they change; it reads with connections of its own."""
-        return Operator(credentials, kube, self._owners, self.queues.seen, self._workload_changed, self.suspended.gone)
+        """The operator, which hands over what changes seldom; it reads with connections of its own."""
+        states, suspended = self._queue_states, self.suspended
+        return Operator(
+            credentials,
+            kube,
+            self._owners,
+            Followers(
+                Follower(self._queue_changed, self._queue_gone),
+                Follower(states.command_seen, states.command_gone, states.commands_listed),
+                lambda kind: Follower(self._workload_changed, suspended.gone, partial(suspended.listed, kind)),
+            ),
+        )
+
+    def _queue_changed(self, queue: Object) -> None:
+        self.queues.seen(queue)
+        self._queue_states.queue_seen(queue)
+
+    def _queue_gone(self, queue: Object) -> None:
+        self._queue_states.queue_gone(queue)
+        self._required_queues.deleted(object_key(queue))
 
     def _workload_changed(self, owner: Object) -> None:
         self.suspended.seen(owner)

@@ -20,6 +20,7 @@ from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable, with_defaults
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
+from stromboli.state.queue_states import obeyed
 from stromboli.workloads import Family, family_of, is_bare
 from stromboli.workloads.groups import controller, owners_of
 from stromboli.workloads.names import workload_of
@@ -70,7 +71,8 @@ def admit(
     admitted = [(kind, natives.completed(obj) if kind == "PodGroup" else obj) for kind, obj in admitted]
     admitted += [("PodGroup", group) for key, group in groups.made.items() if key not in there]
     loaded.problems += _without_class(loaded, {*priorities.names, *missed})
-    return [*admitted, *_missing_queues(loaded, groups.wanted), *_missing_classes(loaded)]
+    found = [*admitted, *_missing_queues(loaded, groups.wanted), *_missing_classes(loaded)]
+    return _commanded(found, loaded.commands) if loaded.commands else found
 
 
 def astray(loaded: Loaded) -> Iterator[str]:
@@ -224,6 +226,12 @@ def _open(queue: crds.Queue) -> crds.Queue:
     if not queue.status.state:
         queue = queue.model_copy(update={"status": queue.status.model_copy(update={"state": QueueState.Open})})
     return queue
+
+
+def _commanded(found: list[tuple[str, Any]], commands: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
+    """Objects with their kinds, with the queues as Commands have them."""
+    queues = obeyed({obj.key: obj for kind, obj in found if kind == "Queue"}, commands)
+    return [(kind, queues[obj.key] if kind == "Queue" else obj) for kind, obj in found]
 
 
 def _missing_queues(loaded: Loaded, wanted: Mapping[str, str]) -> Iterator[tuple[str, crds.Queue]]:

@@ -241,7 +241,8 @@ def _decode(
     given = {(kind, object_key(obj)) for kind, obj in loaded.objects}
     classes = (("PriorityClass", known) for known in state.priority_classes.values())
     namespaces = (("Namespace", known) for known in state.objects["Namespace"].values())
-    known = [*classes, *namespaces]
+    queues = (("Queue", known) for known in state.queues.values() if loaded.commands)
+    known = [*classes, *namespaces, *queues]
     loaded.objects += [each for each in known if (each[0], object_key(each[1])) not in given]
     before = ((each.before or {}).get("spec") or {} for each in proposals)
     missed = {spec.get("priorityClassName", "") for spec in before}
@@ -250,8 +251,10 @@ def _decode(
     out.problems += loaded.problems
     for kind, obj in in_order(admitted):
         # Priority classes, namespaces and queues that are there stay as they are; pods may get a PodGroup, it a queue.
-        new = kind == "PodGroup" or (kind == "Queue" and by and obj.key not in state.queues)
-        if new or (kind, object_key(obj)) in given:
+        known_queue = state.queues.get(obj.key) if kind == "Queue" else None
+        made = kind == "Queue" and bool(by) and known_queue is None
+        commanded = bool(loaded.commands) and kind == "Queue" and obj != known_queue
+        if kind == "PodGroup" or made or commanded or (kind, object_key(obj)) in given:
             out.objects.append((kind, obj))
     for each in out.standing:
         out.objects, removed = each.continued(out.objects)

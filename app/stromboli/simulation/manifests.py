@@ -22,11 +22,13 @@ from stromboli.framework.runtime.node_questions import CALL, Watch
 from stromboli.simulation import refusals, schema, workloads
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
 from stromboli.state.cluster import object_key
+from stromboli.state.queue_states import BUS
 from stromboli.workloads import Kind, Kinds, known_kinds
 from stromboli.workloads.gangs import suspended
 from stromboli.workloads.makers import RUNTIMES
 from stromboli.workloads.model import is_workload_kind, parse
 from stromboli.workloads.native import as_pod_group, is_native
+from stromboli.workloads.paths import text
 
 #: kinds that are decoded for the core; plugins read the others as plain data
 _TYPED: Mapping[str, type[msgspec.Struct]] = {
@@ -81,6 +83,8 @@ class Loaded:
     places: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
     #: what the pods of files are made by, as it was written, by uid
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Volcano's Commands, in order
+    commands: list[dict[str, Any]] = field(default_factory=list)
     #: the kinds of workloads, with those that files add
     kinds: Kinds = field(default_factory=known_kinds, compare=False)
 
@@ -270,6 +274,9 @@ class _Reader:
             self._expand(workload, manifest, where)
         elif kind in RUNTIMES:
             self._runtime(kind, manifest, where)
+        elif kind == "Command" and text(manifest, "apiVersion").startswith(f"{BUS}/"):
+            schema.check("Command", manifest, f"{where}: {describe(kind, manifest)}", lenient=self._lenient)
+            self.loaded.commands.append(manifest)
         elif is_workload_kind(manifest):
             self.loaded.kinds.add(Kind.of(parse(manifest, f"{where}: {describe(kind, manifest)}")))
         elif schema.type_of(kind) is None and kind not in schema.OTHER_KINDS and not self._finished:

@@ -72,7 +72,7 @@ def run(
     """
     out: Run | None = None
     successive = Successive(engine.unbounded(), environment)
-    cycle, last = 0, cycles
+    cycle, last, without = 0, cycles, set[str]()
     while cycle < last:
         moment = time.time() if now is None else now
         result = _decide(successive, state.snapshot(), moment)
@@ -99,12 +99,20 @@ def run(
         pipelined = int((result.session.view.pods.state == PodState.Pipelined).sum())
         out.cycles.append({"bound": bound, "evicted": evicted, "pipelined": pipelined})
         cycle += 1
-        # A pod whose gate was lifted gets its place from the session after.
-        last = max(last, cycle + bool(result.session.view.lifted_gates.now))
+        last = max(last, cycle + _asks_for_another(result.session, without))
         if cycle < last:
             advance(state, result.decisions, moment, nominating=nominating)
     assert out is not None
     return out
+
+
+def _asks_for_another(session: Session, without: set[str]) -> bool:
+    """Whether the session after gives places that this one prepared: to pods whose gate was lifted, and to jobs that
+    were not admitted for what others laid claim to that have no places. `without` are those others so far, by key.
+    """
+    gave_up = session.admissions.gave_up - without if session.admissions is not None else set()
+    without |= gave_up
+    return bool(gave_up or session.view.lifted_gates.now)
 
 
 def _decide(successive: Successive, snapshot: Snapshot, now: float) -> SessionResult:

@@ -12,37 +12,47 @@ from collections.abc import Mapping
 import numpy as np
 
 from stromboli.api.crds import PodGroup
+from stromboli.api.reasons import Actionable
 from stromboli.framework.cluster.environment import Admission, Admitted
 from stromboli.framework.cluster.view import View
 
 _ADMITTED = ("Inqueue", "Running", "Unknown")
 #: seconds for which an admitted job without pods lays claim to what they will need
 _PATIENCE = 60.0
+#: reasons of pods that no node takes, be it empty, where they are not to wait
+_NOWHERE = ("NoMatchingNode", "NeverFits")
+_WAIT = Actionable.Wait
 #: under which name it is left to the next session since when jobs have had no pods
 EMPTY = "jobs without pods"
-#: under which name it is left which gangs could not be placed, whatever finishes
-HOPELESS = "gangs that cannot be placed"
+#: under which name it is left which jobs could not be placed, whatever finishes
+HOPELESS = "jobs that cannot be placed"
 
 
 class Admissions:
     """The jobs of a session that were admitted; those without minResources lay claim to nothing anyway."""
 
-    def __init__(self, view: View, before: Admitted) -> None:
-        """Tells the jobs whether they lay claim to their minResources, by what earlier sessions admitted."""
+    def __init__(self, view: View, before: Admitted | None) -> None:
+        """Tells the jobs whether they lay claim to their minResources, by what earlier sessions admitted; for None the
+        phases of jobs are believed.
+        """
+        self._view = view
         self._jobs = jobs = view.jobs
-        self._as_they_are, self._numbers = jobs.said("admission", _as_it_is)
-        self._claims = before.among(self._as_they_are)[self._numbers] | ~jobs.has_min_resources
+        self._before = before
+        self._claims = np.ones(len(jobs), np.bool_)
+        if before is not None:
+            self._as_they_are, self._numbers = jobs.said("admission", _as_it_is)
+            self._claims = before.among(self._as_they_are)[self._numbers] | ~jobs.has_min_resources
         #: since when admitted jobs have had no pods, by key
         self.empty_since: dict[str, float] = {}
-        #: keys of gangs that were found to have no places, whatever finishes
+        #: keys of jobs that were found to have no places, whatever finishes
         self.hopeless: list[str] = []
-        self._give_up(view)
+        self._take_from_hopeless(view)
+        if before is not None:
+            self._take_from_empty(view)
         jobs.set_claims(self._claims)
 
-    def _give_up(self, view: View) -> None:
-        """Take their claims from admitted jobs that have had no pods for long, until pods come, and from gangs that
-        could not be placed, which are tried again all the same.
-        """
+    def _take_from_hopeless(self, view: View) -> None:
+        """Take their claims from jobs that could not be placed; they are tried again all the same."""
         jobs = self._jobs
         found = [jobs[key].index for key in view.environment.left.get(HOPELESS, ()) if key in jobs]
         hopeless = np.zeros(len(self._claims), np.bool_)
@@ -50,6 +60,10 @@ class Admissions:
         hopeless &= jobs.in_phase("Inqueue")
         self._claims &= ~hopeless
         jobs.given_up |= hopeless
+
+    def _take_from_empty(self, view: View) -> None:
+        """Take their claims from admitted jobs that have had no pods for long, until pods come."""
+        jobs = self._jobs
         before: Mapping[str, float] = view.environment.left.get(EMPTY, {})
         empty = jobs.has_min_resources & jobs.in_phase("Inqueue") & jobs.membership.empty
         for index in np.flatnonzero(empty).tolist():
@@ -60,9 +74,32 @@ class Admissions:
                     self._claims[index] = False
                     jobs.given_up[index] = True
 
-    def after_session(self) -> Admitted:
-        """What the next session has to know."""
+    def after_actions(self) -> None:
+        """Find the jobs none of whose places depends on others: those that no node takes, be it empty."""
+        view, jobs = self._view, self._jobs
+        lacking = [
+            row for row, why in view.trace.pods.items() if why.reason in _NOWHERE and why.actionable is not _WAIT
+        ]
+        known, indices = set(self.hopeless), dict.fromkeys(jobs.membership.index_of[view.pods.job[lacking]].tolist())
+        for job in (jobs.at(index) for index in indices if index >= 0):
+            if job.phase == "Inqueue" and not job.allocated_count and job.key not in known:
+                why = view.reason(job)
+                if why is not None and why.reason in _NOWHERE:
+                    self.hopeless.append(job.key)
+
+    @property
+    def gave_up(self) -> set[str]:
+        """The jobs, by key, that laid claim in this session to what the next one lets others have, if any wait."""
         jobs = self._jobs
+        if not (jobs.now_in_phase("", "Pending") & ~jobs.aside).any():
+            return set()
+        return {key for key in self.hopeless if jobs[key].claims and jobs[key].min_resources is not None}
+
+    def after_session(self) -> Admitted | None:
+        """What the next session has to know; None where it believes phases, too."""
+        jobs = self._jobs
+        if self._before is None:
+            return None
         admitted = self._claims & jobs.in_phase(*_ADMITTED)
         for job in jobs.made:
             admitted[job.index] = job.claims and job.phase in _ADMITTED

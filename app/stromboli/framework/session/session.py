@@ -93,7 +93,7 @@ class Session:
         self.kernel = Kernel(self.view.nodes, self.points, self.view.request, plain=plain)
         self.ledger = Ledger(snapshot.pods, nodes, self.points, self._leave_out)
         self.keeper = Keeper(self.view, nodes)
-        #: whose phase is believed; None where all are, and where no job is admitted
+        #: which jobs lay claim to what they start with; None where no job is admitted, or all that are do
         self.admissions = _admissions(self.view)
         self.report = Report()
         self.timings = Timings()
@@ -130,6 +130,8 @@ class Session:
             self.timings.actions[name] = self.timings.actions.get(name, 0.0) + clock() - started
         for operation in self.outcome.moved.values():
             self.ledger.settle(operation)
+        if self.admissions is not None:
+            self.admissions.after_actions()
         remarks.add_refusals(self.view)
         remarks.add_failures(self.view, self.failures)
         self.points.closed = True
@@ -360,8 +362,7 @@ def _take_from_jobs(snapshot: Snapshot) -> None:
 
 
 def _admissions(view: View) -> Admissions | None:
-    """What earlier sessions admitted; None where every phase is believed."""
-    admitted = view.environment.admitted
-    if admitted is None or not view.rules.admission or "enqueue" not in view.policy.actions:
+    """Which jobs lay claim to what they start with; None where no job is admitted, or all that are do."""
+    if not view.rules.admission or "enqueue" not in view.policy.actions:
         return None
-    return Admissions(view, admitted)
+    return Admissions(view, view.environment.admitted)
