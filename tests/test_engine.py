@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stromboli.api.decisions import EmitEvent, SetPodGroupStatus, SetPodUnscheduled
 from stromboli.engine import Engine, Successive
-from stromboli.framework.cluster.environment import Environment, NodeUsage
+from stromboli.explain.rehearsal import advance
+from stromboli.framework.cluster.environment import Admitted, Environment, NodeUsage
 from tests import builders
 
 
@@ -89,3 +90,22 @@ def test_a_silent_engine_decides_the_same_and_tells_no_pod_why_it_waits() -> Non
     told, silent = decided(Engine()), decided(Engine().silent())
     assert any(isinstance(each, SetPodUnscheduled) for each in told)
     assert silent == [each for each in told if not isinstance(each, SetPodUnscheduled)]
+
+
+def test_a_silent_engine_writes_no_condition_of_which_only_the_figures_changed() -> None:
+    def statuses(engine: Engine) -> list[int]:
+        cluster = builders.state(builders.node("n1", cpu="4"), builders.node("n2", cpu="4"), builders.queue("default"))
+        for each in (builders.pod_group("waits", 5), *builders.gang("waits", 5, cpu="2")):
+            cluster.upsert(type(each).__name__, each)
+        sessions, counts = Successive(engine, Environment(admitted=Admitted())), []
+        for step in range(4):
+            if step == 3:
+                cluster.delete("Node", "n2")
+            result = sessions.decide(cluster.snapshot(), now=builders.NOON + step)
+            counts.append(sum(isinstance(each, SetPodGroupStatus) for each in result.decisions))
+            advance(cluster, result.decisions, builders.NOON)
+        return counts
+
+    told, silent = statuses(Engine()), statuses(Engine().silent())
+    assert told[3] == 1
+    assert silent == [*told[:3], 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -58,11 +59,20 @@ class SessionResult:
 
     @property
     def conclusive(self) -> bool:
-        """Whether nothing was decided, and another session on the same snapshot would decide nothing."""
+        """Whether nothing was decided, and before `again_at` another session on the same snapshot would decide nothing.
+
+        It never is where that is at once.
+        """
         session = self.session
-        if self.decisions or session.failures or session.view.volatile or self.unfinished:
+        if self.decisions or session.failures or math.isinf(-self.again_at) or self.unfinished:
             return False
         return _alike(_without_turns(self.environment), _without_turns(session.view.environment))
+
+    @property
+    def again_at(self) -> float:
+        """When time alone may have another session decide differently, in seconds since the epoch: at once if it is
+        minus infinity, never if infinity."""
+        return self.session.view.again_at
 
     @property
     def unfinished(self) -> bool:
@@ -179,7 +189,8 @@ class Engine:
         return other
 
     def silent(self) -> Engine:
-        """An engine with the same policy that decides the same, but tells no pod why it waits."""
+        """An engine with the same policy that decides the same, but tells no pod why it waits, and of PodGroups only
+        that another reason keeps them."""
         other = copy(self)
         other._tells = False
         return other

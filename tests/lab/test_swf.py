@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stromboli.engine import Engine
+from stromboli.lab.cluster import equal_nodes
 from stromboli.lab.generator import Model, generate
 from stromboli.lab.readers.swf import read_swf, write_swf
+from stromboli.lab.simulation import simulate
 from tests.fuzz import tried
 
 LOG = """\
@@ -72,6 +75,57 @@ def test_of_many_wrong_lines_the_rest_are_counted() -> None:
     assert problems[-1] == "log.swf: 900 more lines cannot be read"
 
 
+#: as logs of the Parallel Workloads Archive begin, and what they have of unlike lines
+ARCHIVED = """\
+;       Version: 2.2
+;      Computer: IBM SP2
+;  Acknowledge: M\N{LATIN SMALL LETTER U WITH DIAERESIS}ller, who kept the log
+;     StartTime: Fri Apr 28 18:57:48 PDT 2000
+;         Note: the first of two
+;         Note: the second
+;
+; Queue: 1 = low
+    1    300     10   100   8  95.50 2048    8   600    -1  1   3   1   7   1   1  -1  -1
+    2    200     -1    -1   0     -1   -1    8   600    -1  5   3   1   7   1   1  -1  -1
+    3    250      5    40   8     -1   -1    8   600    -1  5   3   1   7   1   1  -1  -1
+    4    100      0   500   4     -1   -1    4    -1    -1  1  -1  -1  -1  -1  -1  -1  -1
+    4    100      0   200   4     -1   -1    4    -1    -1  2  -1  -1  -1  -1  -1  -1  -1
+    4    400    100   300   4     -1   -1    4    -1    -1  3  -1  -1  -1  -1  -1  -1  -1
+; a remark in between
+    5    450      0    60   0     -1   -1    0    -1    -1  1   2   1   7   1   1  -1  -1
+    6    460      0    60  -1     -1   -1   16    -1    -1  0   2   1   7   1   1   4  10
+    6    470      0    30   1     -1   -1   -1    30    -1  1   2   1   7   1   1  -1  -1
+"""
+
+
+def test_logs_of_the_archive_are_read_with_all_that_they_leave_open() -> None:
+    trace = read_swf(ARCHIVED.splitlines(), "archived.swf")
+    jobs = trace.workload
+    assert trace.header["Computer"] == "IBM SP2"
+    assert trace.header["Note"] == "the first of two\nthe second"
+    assert trace.header["StartTime"] == "Fri Apr 28 18:57:48 PDT 2000"
+    # Not the job that was cancelled while it waited, the parts of the fourth, and the one without processors.
+    names = [(jobs.name(job), jobs.arrival[job], jobs.run_time[job]) for job in range(len(jobs))]
+    assert names == [
+        ("job-4", 0, 500),
+        ("job-3", 150, 40),
+        ("job-1", 200, 100),
+        ("job-6", 360, 60),
+        ("job-6-2", 370, 30),
+    ]
+    assert jobs.requests("cpu").tolist() == [4_000, 8_000, 8_000, 16_000, 1_000]
+    assert [jobs.queues[queue] for queue in jobs.queue] == ["queue-0", "queue-1", "queue-1", "queue-1", "queue-1"]
+    assert trace.left_out == 4
+    told = "archived.swf: 4 lines of jobs that never ran, or of parts of runs, are left out"
+    assert list(jobs.problems) == [told]
+
+
+def test_jobs_of_one_number_all_run() -> None:
+    twice = ["1 0 5 60 4 -1 -1 4 60 -1 1 4 1 -1 1 -1 -1 -1"] * 2
+    done = simulate(read_swf(twice, "log.swf").workload, equal_nodes(1, {"cpu": "4", "memory": "64Gi"}), Engine())
+    assert done.jobs["ended"].tolist() == [60, 120]
+
+
 @tried(25)
 @given(
     st.lists(
@@ -83,7 +137,7 @@ def test_of_many_wrong_lines_the_rest_are_counted() -> None:
 )
 def test_whatever_is_in_a_file_is_read_or_named(lines: list[str]) -> None:
     jobs = read_swf(lines, "log.swf").workload
-    assert all(problem.startswith("log.swf: line ") for problem in jobs.problems[:100])
+    assert all(problem.startswith("log.swf: ") for problem in jobs.problems)
     assert (jobs.run_time > 0).all()
     assert (jobs.arrival >= 0).all()
 

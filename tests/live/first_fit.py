@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ class Decisions:
 
     decisions: list[Decision] = field(default_factory=list)
     conclusive: bool = False
+    again_at: float = math.inf
     unfinished: bool = False
     put_off: Sequence[str] = ()
 

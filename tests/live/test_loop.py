@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -26,9 +27,9 @@ class Slow:
 
     queue_rules: Sequence[QueueRule] = ()
 
-    def __init__(self, clock: Clock, unfinished: bool) -> None:
+    def __init__(self, clock: Clock, unfinished: bool, again_at: float) -> None:
         self._clock = clock
-        self._unfinished = unfinished
+        self._unfinished, self._again_at = unfinished, again_at
         self.then: Callable[[int], None] = lambda number: None
         #: when each began and ended
         self.sessions: list[tuple[float, float]] = []
@@ -38,7 +39,7 @@ class Slow:
         self._clock.now += TOOK
         self.sessions.append((began, self._clock.now))
         self.then(len(self.sessions))
-        return Decisions([], conclusive=not self._unfinished, unfinished=self._unfinished)
+        return Decisions([], not self._unfinished, self._again_at, self._unfinished)
 
     @property
     def pauses(self) -> list[float]:
@@ -46,11 +47,13 @@ class Slow:
         return [round(following[0] - session[1], 3) for session, following in pairwise(self.sessions)]
 
 
-def sessions(monkeypatch: pytest.MonkeyPatch, unfinished: bool, count: int, changes_in: set[int]) -> Slow:
+def sessions(
+    monkeypatch: pytest.MonkeyPatch, unfinished: bool, count: int, changes_in: set[int], again_at: float = math.inf
+) -> Slow:
     """Sessions that follow a change, with another change in some of them, by number."""
     clock = Clock()
     monkeypatch.setattr(loops.time, "perf_counter", clock)
-    slow = Slow(clock, unfinished)
+    slow = Slow(clock, unfinished, again_at)
 
     async def caught_up() -> None: ...
 
@@ -83,3 +86,8 @@ def test_a_change_does_not_wait_for_jobs_that_were_not_reached(monkeypatch: pyte
 
 def test_a_stream_of_changes_leaves_time_to_apply_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sessions(monkeypatch, False, 4, {1, 2, 3}).pauses == [TOOK / 4] * 3
+
+
+def test_a_session_that_time_alone_may_change_is_repeated_when_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = sessions(monkeypatch, False, 3, set(), again_at=0.0)
+    assert all(pause >= Settings().schedule_period - TOOK for pause in slow.pauses)

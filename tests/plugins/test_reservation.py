@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from stromboli.engine import Engine
 from stromboli.framework.session.session import Session
 from stromboli.lab.cluster import equal_nodes
+from stromboli.lab.generator import Model, generate
 from stromboli.lab.results import Results
 from stromboli.lab.simulation import Settings, simulate
+from stromboli.lab.timeline import Timeline
 from stromboli.lab.workload import Gang, Job, Task, in_order
 from tests.fuzz import tried
 
@@ -147,3 +149,41 @@ def test_no_gang_starts_later_than_it_was_promised(small: list[tuple[int, int, i
     started = of(done, "gang", "started")
     begin = 1_704_067_200.0
     assert all(started <= promise - begin + 11 for promise in promises)
+
+
+class _Repeating(Timeline):
+    """Has sessions each period, and knows which of them `again_at` would have left out and bound pods all the same."""
+
+    wrong = left_out = 0
+
+    @property
+    def _due(self) -> float:
+        return max(self.now, self._last + self.period) if self.waiting else math.inf
+
+    def _session(self) -> None:
+        expected = self._changed or self.now >= self._again
+        super()._session()
+        _Repeating.left_out += not expected
+        _Repeating.wrong += not expected and self._in_vain == 0
+
+
+@pytest.mark.parametrize("after", [0.0, 3600.0])
+def test_sessions_that_it_needs_no_time_for_decide_nothing(after: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stromboli.lab.simulation.Timeline", _Repeating)
+    _Repeating.wrong = _Repeating.left_out = 0
+    jobs = generate(Model(jobs=40, processors=64, load=0.9, users=2), 3)
+    simulate(jobs, equal_nodes(2, {"cpu": "32", "memory": "256Gi"}), Engine(with_reservation(after)), Settings(60.0))
+    assert _Repeating.left_out > 100
+    assert _Repeating.wrong == 0
+
+
+def test_a_gang_that_waits_long_gets_its_reservation_though_nothing_happens() -> None:
+    # From 10 s on the gang waits; what runs ends at 1,000 s, and what would run until then is placed at 200 s no more.
+    jobs = [
+        Job(0, 1_000, pods(12), 1_000, name="runs"),
+        Job(10, 100, pods(16), 100, name="gang"),
+    ]
+    done = run(jobs, with_reservation())
+    assert of(done, "gang", "started") == 1_000
+    # One when each job came, one as the gang had waited for long, one that kept places first, and one at the end.
+    assert done.total["sessions"] <= 8

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -18,7 +19,7 @@ from stromboli.framework.cluster.environment import Admitted, Environment
 from stromboli.lab.cluster import Cluster, open_queue, queue_names
 from stromboli.lab.recorder import Recorder
 from stromboli.lab.results import Results
-from stromboli.lab.timeline import Arrival, NodeChange, Timeline
+from stromboli.lab.timeline import Arrival, Log, NodeChange, Timeline
 from stromboli.lab.workload import Gang, Workload
 from stromboli.simulation.run import feed
 from stromboli.state.cluster import ClusterState
@@ -29,6 +30,7 @@ SCHEDULER = "stromboli"
 #: when workloads begin: a Monday, 0:00
 BEGIN = 1_704_067_200.0
 _HOUR = 3600.0
+AnyLog = TypeVar("AnyLog", bound=Log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +46,40 @@ class Settings:
 def simulate(workload: Workload, cluster: Cluster, engine: Engine, settings: Settings | None = None) -> Results:
     """Run all jobs of a workload; those that are left when nothing more can happen never ended."""
     settings = settings or Settings()
-    state, submitted = begun(workload, cluster, engine)
-    rows = {submitted.key(job): job for job in range(len(workload))}
-    recorder = Recorder(workload, rows, state, BEGIN, settings.every)
-    environment = Environment(admitted=Admitted(), churn=Churn())
+
+    def recorder(rows: Mapping[str, int], state: ClusterState) -> Recorder:
+        return Recorder(workload, rows, state, BEGIN, settings.every)
+
     # Nobody reads why pods wait, and to say it of each is much of what a session costs.
-    timeline = Timeline(engine.silent(), state, environment, period=settings.period, begin=BEGIN, log=recorder)
-    changes = (NodeChange(BEGIN + each.time, each.node, each.there) for each in cluster.changes)
-    with _rare_collections():
-        timeline.go(submitted.arrivals(), changes)
-    return Results.of(workload, recorder, timeline.sessions)
+    timeline, log = run_over_time(workload, cluster, engine.silent(), recorder, settings.period)
+    return Results.of(workload, log, timeline.sessions)
 
 
-def begun(workload: Workload, cluster: Cluster, engine: Engine) -> tuple[ClusterState, Submission]:
-    """A cluster before the first job arrives, and what makes the objects of the jobs."""
+def run_over_time(
+    workload: Workload,
+    cluster: Cluster,
+    engine: Engine,
+    log_of: Callable[[Mapping[str, int], ClusterState], AnyLog],
+    period: float,
+    ask: Callable[[Timeline, AnyLog], None] = lambda timeline, log: None,
+) -> tuple[Timeline, AnyLog]:
+    """Run all jobs of a workload; a log is made for the rows of jobs by key, and `ask` called before each event."""
     state = ClusterState((SCHEDULER,), reads=engine.registry.reads)
     submitted = Submission(workload)
     queues = [("Queue", open_queue(name)) for name in workload.queues if name not in queue_names(cluster)]
     feed(state, [*cluster.objects, *queues, *(("PriorityClass", each) for each in submitted.priority_classes())])
-    return state, submitted
+    log = log_of({submitted.key(job): job for job in range(len(workload))}, state)
+    environment = Environment(admitted=Admitted(), churn=Churn())
+    timeline = Timeline(engine, state, environment, period=period, begin=BEGIN, log=log)
+    changes = (NodeChange(BEGIN + each.time, each.node, each.there) for each in cluster.changes)
+
+    def asked() -> bool:
+        ask(timeline, log)
+        return False
+
+    with _rare_collections():
+        timeline.go(submitted.arrivals(), changes, enough=asked)
+    return timeline, log
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,12 +13,10 @@ from stromboli.engine import Engine
 from stromboli.explain.answers import Start
 from stromboli.explain.past_runs import Kind, PastRuns, Run
 from stromboli.explain.rehearsal import Rehearsal
-from stromboli.framework.cluster.churn import Churn
-from stromboli.framework.cluster.environment import Admitted, Environment
 from stromboli.lab.cluster import Cluster
 from stromboli.lab.forecast import Forecast, Silent
-from stromboli.lab.simulation import BEGIN, begun
-from stromboli.lab.timeline import NodeChange, Timeline
+from stromboli.lab.simulation import BEGIN, run_over_time
+from stromboli.lab.timeline import Timeline
 from stromboli.lab.workload import Workload
 
 
@@ -77,7 +75,7 @@ def _quantile(values: list[float], at: float) -> float:
 class _Watch(Silent):
     """Learns how long jobs run as they end, and which have arrived."""
 
-    def __init__(self, workload: Workload, rows: dict[str, int]) -> None:
+    def __init__(self, workload: Workload, rows: Mapping[str, int]) -> None:
         self._workload, self._rows = workload, rows
         self.past = PastRuns()
         self.now = BEGIN
@@ -105,30 +103,23 @@ def foretold(workload: Workload, cluster: Cluster, engine: Engine, *, period: fl
 
     What is known of run times is what jobs declare, and what those took that were over by then.
     """
-    state, submitted = begun(workload, cluster, engine)
-    watch = _Watch(workload, {submitted.key(job): job for job in range(len(workload))})
-    timeline = Timeline(
-        engine, state, Environment(admitted=Admitted(), churn=Churn()), period=period, begin=BEGIN, log=watch
-    )
     asked: dict[str, tuple[float, Start]] = {}
-    waited = 0
-    sessions = 0
+    waited = sessions = 0
 
-    def ask() -> bool:
+    def ask(timeline: Timeline, watch: _Watch) -> None:
         nonlocal waited, sessions
-        if timeline.sessions > sessions:
-            sessions = timeline.sessions
-            for job in _pop(watch.new):
-                if job in watch.started:
-                    continue
-                waited += 1
-                if waited % every == 0:
-                    rehearsal = Rehearsal(engine, timeline.state.fork(), timeline.environment, timeline.now)
-                    asked[job] = timeline.now, Forecast(rehearsal, watch.past).start([job])[0]
-        return False
+        if timeline.sessions == sessions:
+            return
+        sessions = timeline.sessions
+        for job in _pop(watch.new):
+            if job in watch.started:
+                continue
+            waited += 1
+            if waited % every == 0:
+                rehearsal = Rehearsal(engine, timeline.state.fork(), timeline.environment, timeline.now)
+                asked[job] = timeline.now, Forecast(rehearsal, watch.past).start([job])[0]
 
-    changes = (NodeChange(BEGIN + each.time, each.node, each.there) for each in cluster.changes)
-    timeline.go(submitted.arrivals(), changes, enough=ask)
+    _, watch = run_over_time(workload, cluster, engine, lambda rows, _: _Watch(workload, rows), period, ask)
     return [Told(start, watch.started.get(job, math.inf) - at) for job, (at, start) in asked.items()]
 
 

@@ -122,8 +122,8 @@ class Timeline:
         self._serial = 0
         self._last = -math.inf
         self._changed = False
-        #: whether the last session asked for the time
-        self._volatile = False
+        #: when time alone may have a session decide differently than the last one
+        self._again = math.inf
         #: pods without a node
         self.waiting = 0
         self.runs: dict[str, Run] = {}
@@ -179,9 +179,10 @@ class Timeline:
     @property
     def _due(self) -> float:
         """When the next session is due, infinite if nothing calls for one."""
-        if not (self._changed or self._volatile) or not (self.waiting > 0 or self._always):
+        if not (self.waiting > 0 or self._always):
             return math.inf
-        return max(self.now, self._last + (self.period if self._changed else self.pause))
+        due = self._last + self.period if self._changed else max(self._last + self.pause, self._again)
+        return max(self.now, due)
 
     def _pass(self, now: float) -> None:
         if now > self.now:
@@ -247,7 +248,7 @@ class Timeline:
         self._carry_out(result)
         # What is only said, such as why pods wait, has another session decide nothing.
         self._changed |= acted or result.unfinished
-        self._volatile = result.session.view.volatile
+        self._again = result.again_at
 
     def _carry_out(self, result: SessionResult) -> None:
         evicted = []

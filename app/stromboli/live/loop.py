@@ -7,6 +7,7 @@ are assumed in the state before the next snapshot, so the next session need not 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +36,12 @@ class Result(Protocol):
 
     @property
     def conclusive(self) -> bool:
-        """Whether another session would decide nothing either, unless something changes."""
+        """Whether another session would decide nothing either, unless something changes or `again_at` comes."""
+        ...
+
+    @property
+    def again_at(self) -> float:
+        """When time alone may have another session decide differently, in seconds since the epoch."""
         ...
 
     @property
@@ -91,6 +97,8 @@ class TickLoop:
         self._urgent = asyncio.Event()
         #: whether the next session may decide something
         self._worthwhile = True
+        #: when it may although nothing changed, in seconds since the epoch
+        self._again = math.inf
         #: whether the last session ended before all jobs had their turns, and whether something changed since
         self._unfinished = self._disturbed = False
         #: start of the current session, None between sessions
@@ -137,7 +145,8 @@ class TickLoop:
         try:
             while True:
                 await self._due()
-                if self.decider is None or not (self._worthwhile and self._allowed()):
+                worthwhile = self._worthwhile or time.time() >= self._again
+                if self.decider is None or not (worthwhile and self._allowed()):
                     continue
                 if not await self._tick(self.decider):
                     # The same snapshot would raise again: wait for changes.
@@ -192,6 +201,7 @@ class TickLoop:
         self._took = self._ended - started
         self._observer.session(snapshot, result, now, self._took)
         log.debug("session ended", session=self.number, decisions=len(result.decisions), seconds=f"{self._took:.6f}")
+        self._again = result.again_at
         if not result.conclusive:
             self._worthwhile = True
         if result.unfinished:

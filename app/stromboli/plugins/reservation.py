@@ -15,6 +15,7 @@ between pods, such as anti-affinity, and the gang's queue may still delay it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -25,7 +26,7 @@ from pydantic import BaseModel, Field
 from stromboli.api.duration import Duration
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Stage
-from stromboli.api.resources import TOLERANCE, Mask, Matrix, Vector
+from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector
 from stromboli.eviction.ordering import beginnings
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import NodeView
@@ -75,9 +76,13 @@ class Reservation(Plugin):
         if self._job is None or not self._job.counts[PodState.Pending]:
             self._job = None
             return
-        now = view.time()
-        lengths = self._run_times()
-        ends = np.maximum(self._began() + lengths, now)
+        now = view.time(math.inf)
+        lengths, began = self._run_times(), self._began()
+        ends = np.maximum(np.where(began > 0, began, now) + lengths, now)
+        # As time goes by it changes only with jobs that run for longer than they said, or whose start is not known.
+        held = np.unique(view.membership.index_of[view.pods.job[self._rows_held()]])
+        coming = np.where(began[held] > 0, ends[held], -math.inf)
+        view.time(float(coming[coming != now].min(initial=math.inf)))
         self._reservation = Ends(view, ends).earliest(demands_of(view, self._job, partial(_passing, view)), now)
         if self._reservation is not None:
             left: float = self._reservation.time - now + TOLERANCE
@@ -119,15 +124,18 @@ class Reservation(Plugin):
         lengths: Vector = np.array([each or self.arguments.default for each in values[:]])[numbers]
         return lengths
 
-    def _began(self) -> Vector:
-        """When the last pod of each job started, shape (jobs,), now where none did."""
+    def _rows_held(self) -> Rows:
+        """The rows of the pods of jobs that have a node."""
         view = self._view
-        rows = np.flatnonzero((view.pods.node >= 0) & (view.membership.index_of[view.pods.job] >= 0))
+        return np.flatnonzero((view.pods.node >= 0) & (view.membership.index_of[view.pods.job] >= 0))
+
+    def _began(self) -> Vector:
+        """When the last pod of each job started, shape (jobs,), 0 where none did."""
+        view, rows = self._view, self._rows_held()
         started = beginnings(view.snapshot.pod_facts)[rows]
         started[np.isinf(started)] = 0.0
         began = np.zeros(len(view.jobs))
         np.maximum.at(began, view.membership.index_of[view.pods.job[rows]], started)
-        began[began == 0] = view.time()
         return began
 
     # -- who gets one ----------------------------------------------------------------------------------------------
@@ -139,12 +147,17 @@ class Reservation(Plugin):
         self._next: Job | None = None
         if not waiting.any():
             return
-        waiting &= view.jobs.created <= view.time() - self.arguments.after
+        now, due = view.time(math.inf), view.jobs.created + self.arguments.after
+        view.time(float(due[waiting & (due > now)].min(initial=math.inf)))
+        waiting &= due <= now
         order = np.lexsort((view.jobs.alphabetical, view.jobs.created, -view.jobs.priority))
         for index in order[waiting[order]][:_MOST].tolist():
             job = view.jobs.at(index)
             if job.counts[PodState.Pending] and job.ready_count < job.min_available and self._lacks_places(job):
                 self._next = job
+                if job is not self._job:
+                    # The next session is the first that keeps places for it.
+                    view.time()
                 return
 
     def _lacks_places(self, job: Job) -> bool:

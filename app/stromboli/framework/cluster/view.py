@@ -6,6 +6,7 @@ columns below, so what is read is always what holds now.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeVar
@@ -47,8 +48,9 @@ class View:
         self.rules = rules
         self.environment = environment
         self._now = now
-        #: whether more was asked than the snapshot and the environment: the time, or an HTTP extender
-        self.volatile = False
+        #: whether more was asked than the snapshot and the environment, the time or an HTTP extender, and when another
+        #: session may decide differently for it although nothing changed
+        self.volatile, self.again_at = False, math.inf
         self.dimensions = snapshot.dimensions
         #: by class, shape (classes, dimensions)
         self._requests: Matrix = snapshot.requests[:, : len(self.dimensions)]
@@ -123,14 +125,14 @@ class View:
 
     # -- the world outside -------------------------------------------------------------------------------------------
 
-    def time(self) -> float:
-        """The time, in seconds since the epoch. A session that asked for it may decide differently a moment later."""
-        self.volatile = True
+    def time(self, until: float = -math.inf) -> float:
+        """The time, in seconds since the epoch; if nothing changes it makes no difference `until` another time."""
+        self.volatile, self.again_at = True, min(self.again_at, until)
         return self._now
 
     def extender(self) -> ExtenderTransport | None:
         """The way to an HTTP extender, None where there is none. What it answers may differ a moment later."""
-        self.volatile = True
+        self.volatile, self.again_at = True, -math.inf
         return self.environment.extender
 
     # -- pods --------------------------------------------------------------------------------------------------------

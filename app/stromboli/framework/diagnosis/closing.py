@@ -45,7 +45,8 @@ _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 def close(session: Session, *, tells: bool = True) -> None:
     """Add the status decisions, only what differs from the snapshot, and say of each eviction why it was decided.
 
-    With `tells` pods without a place are told why, and nodes are asked for.
+    With `tells` pods without a place are told why, nodes are asked for, and conditions follow the figures in their
+    messages.
     """
     if session.outcome.victims:
         rules = Evictions(session)
@@ -59,6 +60,8 @@ def close(session: Session, *, tells: bool = True) -> None:
         job.phase = phase(job)
         if _differs(job):
             minor = _is_minor(job)
+            if minor and not tells:
+                continue
             session.decisions.append(SetPodGroupStatus(job.namespace, job.name, pod_group_status(job), minor))
             session.decisions += () if minor else _news(job.pod_group, job.conditions)
     session.decisions += _of_lost_groups(session)

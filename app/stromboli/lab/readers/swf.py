@@ -10,14 +10,17 @@
 | 12 user | user and namespace `user-N` |
 | 15 queue, or 12 user or 13 group | queue `queue-N`, `user-N` or `group-N` |
 
-Header comments (`; MaxProcs: 1024`) are kept. Jobs that never ran, with a run time or processors below 1 or cancelled
-before they started, are left out and counted; lines that are no jobs are named with their numbers.
+Header comments (`; MaxProcs: 1024`) are kept, of those with one name all lines. Jobs that never ran, with a run time or
+processors below 1 or cancelled before they started, are left out and counted, and so are the parts of runs (status 2 to
+4) that a log lists after a job that was swapped out: its first line has the whole run. Lines that are no jobs are named
+with their numbers. Where several jobs have one number, as in logs that were put together, each has a name of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TextIO
 
@@ -32,6 +35,8 @@ QueueBy = Literal["queue", "user", "group"]
 _NUMBER, _SUBMIT, _RUN, _ALLOCATED, _USED_MEMORY, _PROCESSORS = 0, 1, 3, 4, 6, 7
 _TIME, _MEMORY, _STATUS, _USER, _GROUP, _QUEUE = 8, 9, 10, 11, 12, 14
 _FIELDS = 18
+#: statuses of lines that stand for a part of a run
+_PARTS = (2, 3, 4)
 _QUEUES: dict[QueueBy, int] = {"queue": _QUEUE, "user": _USER, "group": _GROUP}
 #: lines that are named; the others are counted
 _MOST_NAMED = 100
@@ -45,7 +50,7 @@ class Trace:
 
     workload: Workload
     header: dict[str, str] = field(default_factory=dict)
-    #: jobs that never ran
+    #: lines of jobs that never ran, and of parts of runs
     left_out: int = 0
 
 
@@ -56,6 +61,7 @@ def read_swf(
     shape = shape or Processors()
     header: dict[str, str] = {}
     jobs: list[Job] = []
+    taken: Counter[str] = Counter()
     problems: list[str] = []
     left_out = 0
     for number, line in enumerate(lines, 1):
@@ -63,16 +69,28 @@ def read_swf(
         if not text or text.startswith(";"):
             name, colon, value = text.lstrip("; ").partition(":")
             if colon:
-                header.setdefault(name.strip(), value.strip())
+                known = header.get(name.strip())
+                header[name.strip()] = value.strip() if known is None else f"{known}\n{value.strip()}"
             continue
         figures, problem = _figures(text)
         if problem:
             problems.append(f"{source}: line {number}: {problem}")
-        elif figures[_RUN] <= 0 or max(figures[_PROCESSORS], figures[_ALLOCATED]) < 1:
+        elif not _ran(figures):
             left_out += 1
         else:
-            jobs.append(_job(figures, shape, queue_by))
-    return Trace(in_order(jobs, _bounded(problems, source)), header, left_out)
+            name = f"job-{int(figures[_NUMBER])}"
+            taken[name] += 1
+            own = name if taken[name] == 1 else f"{name}-{taken[name]}"
+            jobs.append(_job(figures, own, shape, queue_by))
+    told = _bounded(problems, source)
+    if left_out:
+        told.append(f"{source}: {left_out:,} lines of jobs that never ran, or of parts of runs, are left out")
+    return Trace(in_order(jobs, told), header, left_out)
+
+
+def _ran(figures: Sequence[float]) -> bool:
+    """Whether a line is the run of a job, and the whole of it."""
+    return figures[_RUN] > 0 and max(figures[_PROCESSORS], figures[_ALLOCATED]) >= 1 and figures[_STATUS] not in _PARTS
 
 
 def _figures(text: str) -> tuple[list[float], str]:
@@ -91,7 +109,7 @@ def _figures(text: str) -> tuple[list[float], str]:
     return figures, ""
 
 
-def _job(figures: list[float], shape: Processors, queue_by: QueueBy) -> Job:
+def _job(figures: list[float], name: str, shape: Processors, queue_by: QueueBy) -> Job:
     wanted = figures[_PROCESSORS] if figures[_PROCESSORS] >= 1 else figures[_ALLOCATED]
     memory = max(figures[_MEMORY] if figures[_MEMORY] > 0 else figures[_USED_MEMORY], 0)
     return Job(
@@ -101,7 +119,7 @@ def _job(figures: list[float], shape: Processors, queue_by: QueueBy) -> Job:
         declared=figures[_TIME] if figures[_TIME] > 0 else math.nan,
         queue=f"{queue_by}-{max(int(figures[_QUEUES[queue_by]]), 0)}",
         user=f"user-{max(int(figures[_USER]), 0)}",
-        name=f"job-{int(figures[_NUMBER])}",
+        name=name,
     )
 
 
