@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stromboli.api.reasons import Actionable
 from stromboli.engine import SessionResult
 from tests.builders import decide, node, policy, queue, state
 from tests.plugins.queues import bound, evicted, holds, wants, why
@@ -125,3 +126,13 @@ def test_a_branch_keeps_what_its_parent_is_guaranteed(action: str, kept: int) ->
     queues = [parent, queue("a", parent="p"), queue("b", deserved={"cpu": "8"})]
     result = run(queues, holds("a", 3), holds("b", 5), wants("b", 1), by=text)
     assert evicted(result) == ({} if kept else {"a-uses": 1})
+
+
+@EVERY
+@pytest.mark.parametrize(("least", "who"), [(6, Actionable.Admin), (5, Actionable.Wait)])
+def test_a_gang_is_told_that_guarantees_never_leave_it_enough(by: str, least: int, who: Actionable) -> None:
+    """Of a gang that may start, the rest waits for its own pods to end."""
+    result = run(guaranteed("a", "3"), queue("b"), wants("b", 8, min_member=least), by=by)
+    reason = why(result, "b-7")
+    assert reason.actionable is who
+    assert ("even when nothing runs" in reason.told) == (who is Actionable.Admin)

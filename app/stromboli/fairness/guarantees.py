@@ -13,7 +13,7 @@ import numpy as np
 from stromboli.api.crds import Condition
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Vector, amounts
 from stromboli.fairness import shares
-from stromboli.fairness.limits import Excess
+from stromboli.fairness.limits import Excess, Tried
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.report import Report
@@ -104,7 +104,7 @@ class Pool:
         held: Vector,
         request: Vector,
         count: int = 1,
-        tried: Vector | None = None,
+        tried: Tried | None = None,
         terminating: Vector | None = None,
     ) -> Excess:
         """Whether so many copies would exceed that."""

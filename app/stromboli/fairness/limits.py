@@ -25,6 +25,15 @@ class Limit(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """What the current attempt has given to pods of a job, shape (dimensions,)."""
+
+    amount: Vector
+    #: whether the job cannot start with that alone
+    needs_more: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Excess:
     """A queue that would exceed its limit. Amounts have shape (dimensions,)."""
 
@@ -39,7 +48,7 @@ class Excess:
     #: elastic part of what is used, which does not count
     elastic: Vector | None = None
     #: part of what is used that the same job was given in this attempt
-    tried: Vector | None = None
+    tried: Tried | None = None
     #: what terminating pods hold beyond that; negative where promised pods do not hold it yet
     terminating: Vector | None = None
     #: what is kept for pods whose queue gate was lifted
@@ -81,8 +90,11 @@ class Excess:
         return Reason(stage, word, message, who, detail, scalable=grows)
 
     def _above(self, most: Vector) -> bool:
-        """Whether what is requested is more than some amounts by itself."""
-        return bool((self.request > most + TOLERANCE)[self.columns].any())
+        """Whether what is requested is more than some amounts, with what the job has to have at the same time."""
+        asked = self.request
+        if self.tried is not None and self.tried.needs_more:
+            asked = asked + self.tried.amount
+        return bool((asked > most + TOLERANCE)[self.columns].any())
 
     def _full(self, view: View) -> Reason:
         """The reason of a queue that may have the whole cluster, and has what there is of it."""
@@ -104,7 +116,7 @@ class Excess:
 
     def _held(self, column: int, name: str) -> str:
         """`holds 4 (1 elastic), 5 more claimed by admitted jobs`."""
-        taken = 0.0 if self.tried is None else float(self.tried[column])
+        taken = 0.0 if self.tried is None else float(self.tried.amount[column])
         out = f"holds {told(name, self.held[column] - taken)}"
         if taken > 0:
             out += f", {told(name, taken)} more for other pods of the job"
@@ -119,13 +131,13 @@ class Excess:
         return out
 
 
-def tried(view: View, job: Job) -> Vector | None:
+def tried(view: View, job: Job) -> Tried | None:
     """What the current attempt has given to pods of a job; None for nothing."""
     if not job.counts[PodState.Allocated]:
         return None
     rows = view.membership.rows(job.index)
-    found: Vector = view.requests(rows[view.pods.state[rows] == PodState.Allocated]).sum(axis=0)
-    return found
+    amount: Vector = view.requests(rows[view.pods.state[rows] == PodState.Allocated]).sum(axis=0)
+    return Tried(amount, job.ready_count < job.min_available)
 
 
 def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
