@@ -56,9 +56,9 @@ class World:
         created: Object = answer.json()
         return created
 
-    def nodes(self, count: int, cpu: str, prefix: str = "node") -> None:
-        """Nodes of one size, which kwok says are ready."""
-        amounts = {"cpu": cpu, "memory": "256Gi", "pods": "110"}
+    def nodes(self, count: int, cpu: str, prefix: str = "node", **more: str) -> None:
+        """Nodes of one size, with `more` resources, which kwok says are ready."""
+        amounts = {"cpu": cpu, "memory": "256Gi", "pods": "110", **more}
         names = [f"{prefix}-{number}" for number in range(count)]
         labels = "kubernetes.io/hostname"
         self.create_all(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
+
+from tests.controlplane.build import Binaries
 
 _POLL = 0.5
 _SLEEP = re.compile(r"\bsleep +(\d+)")
@@ -30,6 +35,28 @@ def ends(container: dict[str, Any]) -> tuple[float, int] | None:
     return seconds, 127 if unknown or re.search(r"\bfake\b", text) else 0
 
 
+def stages(binaries: Binaries, folder: Path) -> Path:
+    """kwok's stages, in a folder, but for the one that ends the pods of everything that is called a Job.
+
+    Pods take as long to start and to end as on a machine, where specs look for what they are in between, and those with
+    a hook before their end have all their time.
+    """
+    found = list(yaml.safe_load_all(binaries.kwok_stages.read_text()))
+    by_name = {each["metadata"]["name"]: each for each in found}
+    del by_name["pod-complete"]
+    for name in ("pod-ready", "pod-delete"):
+        by_name[name]["spec"]["delay"] = {"durationMilliseconds": 1500}
+    slowly = copy.deepcopy(by_name["pod-delete"])
+    slowly["metadata"]["name"] = "pod-delete-slowly"
+    slowly["spec"]["delay"] = {"durationFrom": {"expressionFrom": ".metadata.deletionTimestamp"}}
+    for stage, hook in ((by_name["pod-delete"], "DoesNotExist"), (slowly, "Exists")):
+        rules = stage["spec"]["selector"]["matchExpressions"]
+        rules.append({"key": ".spec.containers.[].lifecycle.preStop", "operator": hook})
+    file = folder / "stages.yaml"
+    file.write_text(yaml.safe_dump_all([*by_name.values(), slowly]))
+    return file
+
+
 class Kubelet(threading.Thread):
     """Ends pods that run, when their containers would; begins them again where their policy says so."""
 
@@ -50,6 +77,8 @@ class Kubelet(threading.Thread):
                 found = self._api.get("/api/v1/pods", params={"fieldSelector": "status.phase=Running"})
                 for pod in found.raise_for_status().json()["items"]:
                     self._live(pod)
+                for node in self._api.get("/api/v1/nodes").raise_for_status().json()["items"]:
+                    self._offer(node)
             except httpx.HTTPError:
                 continue
 
@@ -70,6 +99,16 @@ class Kubelet(threading.Thread):
             self._restarts[uid] = restarts + 1
             return
         self._end(pod, code)
+
+    def _offer(self, node: dict[str, Any]) -> None:
+        """Offer pods what a node has of extended resources, as is written into its capacity alone."""
+        status = node["status"]
+        more = {
+            name: amount for name, amount in status.get("capacity", {}).items() if name not in status["allocatable"]
+        }
+        if more:
+            path = f"/api/v1/nodes/{node['metadata']['name']}/status"
+            self._api.patch(path, json={"status": {"allocatable": more}}, headers=_PATCH)
 
     def _end(self, pod: dict[str, Any], code: int) -> None:
         metadata = pod["metadata"]

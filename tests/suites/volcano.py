@@ -18,13 +18,13 @@ import httpx
 import trustme
 import yaml
 
-from tests.controlplane.build import BUILD_FLAGS, Binaries, cached, control_plane, go, helm, run
+from tests.controlplane.build import BUILD_FLAGS, cached, control_plane, go, helm, run
 from tests.controlplane.cluster import Cluster, Program, free_port
 from tests.controlplane.projects import Project
 from tests.e2e.service import Service
 from tests.e2e.world import CORE, Object, World, define
 from tests.suites import ginkgo
-from tests.suites.kubelet import Kubelet
+from tests.suites.kubelet import Kubelet, stages
 
 CHART = "installer/helm/chart/volcano"
 VOLCANO = Project("volcano", "volcano.sh/volcano", "v1.14.1", f"{CHART}/crd/bases")
@@ -71,7 +71,7 @@ class Site:
         cluster = self._stack.enter_context(Cluster(control_plane()))
         # One spec binds a pod to a node that is not there.
         cluster.start_controller_manager("--controllers=pod-garbage-collector-controller")
-        cluster.start_kwok(_stages(cluster.binaries, self._logs))
+        cluster.start_kwok(stages(cluster.binaries, self._logs))
         world = World(cluster, NAMESPACE)
         define(world.api, [*VOLCANO.resources(), *JOB_FLOW.resources()])
         world.begin()
@@ -168,21 +168,6 @@ def webhooks(scratch: Path, port: int, authority: bytes) -> Iterator[Object]:
             bundle = base64.b64encode(authority).decode()
             webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
         yield manifest
-
-
-def _stages(binaries: Binaries, scratch: Path) -> Path:
-    """kwok's stages but for the one that ends the pods of everything that is called a Job.
-
-    Pods take as long to start and to end as on a machine: the suites look for what they are in between.
-    """
-    stages = list(yaml.safe_load_all(binaries.kwok_stages.read_text()))
-    file = scratch / "stages.yaml"
-    kept = [each for each in stages if each["metadata"]["name"] != "pod-complete"]
-    for stage in kept:
-        if stage["metadata"]["name"] in ("pod-ready", "pod-delete"):
-            stage["spec"]["delay"] = {"durationMilliseconds": 1500}
-    file.write_text(yaml.safe_dump_all(kept))
-    return file
 
 
 def main() -> int:
