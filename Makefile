@@ -17,6 +17,7 @@ venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "stromboli needs Python 3.11 or newer: make PYTHON=python3.13 ...")'
+	@echo 'setting up $(VENV), which takes some minutes once'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
@@ -80,9 +81,10 @@ image-requirements: $(VENV)/.image
 	$(BIN)/uv pip compile pyproject.toml --extra otel --extra ui $(COMPILE) --output-file deploy/image/runtime.txt
 	echo setuptools | $(BIN)/uv pip compile - $(COMPILE) --output-file deploy/image/build.txt
 
-# A dry run, unless PUBLISH=yes; VERSION is that of pyproject.toml by default.
+# A dry run, unless PUBLISH=yes; VERSION is that of pyproject.toml by default, SIGNING_KEY git's. IMAGE=no makes no image;
+# else ENGINE, BASE and ARGS are as for `make image`.
 release:
-	$(PYTHON) deploy/release.py $(VERSION) $(if $(PUBLISH),--publish)
+	$(PYTHON) deploy/release.py $(VERSION) $(if $(PUBLISH),--publish) $(if $(SIGNING_KEY),--key '$(SIGNING_KEY)') $(if $(filter no,$(IMAGE)),--no-image) $(if $(BASE),--base $(BASE)) $(ARGS)
 
 COMPILE := --constraint constraints.txt --python-version 3.11 --universal --generate-hashes --no-header --no-annotate --quiet
 

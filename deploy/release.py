@@ -1,4 +1,5 @@
-"""Make a release: the version where it is told, its section of the changelog, packages, and what vouches for them.
+"""Make a release: the version where it is told, its section of the changelog, packages, the image, and what vouches for
+them: provenance and, where there is a key, a signature.
 
 All of it happens in a clone, from the last commit.  A dry run leaves the packages in dist; `--publish` takes over the
 commit and its tag from the clone as well.  What is pushed anywhere is up to the person who releases.
@@ -17,7 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from image.build import ROOT, version
+from image.build import ENGINES, ROOT, engine, version
+from image.build import digest as image_digest
+from signing import key_of, sign
 
 #: pyproject.toml has the version; what else tells it, each by a pattern of what is around it
 TOLD = {
@@ -29,6 +32,8 @@ TOLD = {
     "docs/start.md": r"(\bstromboli:)(\d+\.\d+\.\d+)",
     "docs/operations.md": r"(\bimage\.tag=)(\d+\.\d+\.\d+)",
 }
+#: the file that is signed
+SUMS = "SHA256SUMS"
 _UNRELEASED = "## [Unreleased]\n"
 _BUILD = "from setuptools import build_meta; build_meta.build_{}('dist')"
 
@@ -110,15 +115,26 @@ def _environment(tree: Path, requirements: str) -> Path:
     return place / "bin/python"
 
 
-def statement(tree: Path, new: str, made: Path, started: datetime) -> dict[str, Any]:
+def build_image(tree: Path, new: str, made: Path, options: list[str]) -> dict[str, str]:
+    """The image as an archive, by what builds images here: its digest by its name, empty where nothing does."""
+    if engine() is None:
+        print(f"No image is made, for none of {', '.join(ENGINES)} can build here; `make image` of the tag makes it.")
+        return {}
+    archive, tag = made / f"stromboli-image-{new}.tar", f"stromboli:{new}"
+    run(sys.executable, tree / "deploy/image/build.py", "--tag", tag, "--archive", archive, *options, cwd=tree)
+    return {tag: image_digest(archive)}
+
+
+def statement(tree: Path, new: str, made: Path, images: dict[str, str], started: datetime) -> dict[str, Any]:
     """Where the packages come from: provenance of SLSA as a statement of in-toto, which the releaser may sign."""
     commit_id = run("git", "rev-parse", "HEAD", cwd=tree)
     pinned = [tree / f"deploy/image/{name}.txt" for name in ("build", "runtime")]
     source = {"uri": f"git+https://stromboli.io/stromboli@refs/tags/v{new}", "digest": {"gitCommit": commit_id}}
     finished = datetime.now(UTC)
+    digests = {path.name: digest(path) for path in sorted(made.iterdir())} | images
     return {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": path.name, "digest": {"sha256": digest(path)}} for path in sorted(made.iterdir())],
+        "subject": [{"name": name, "digest": {"sha256": value}} for name, value in digests.items()],
         "predicateType": "https://slsa.dev/provenance/v1",
         "predicate": {
             "buildDefinition": {
@@ -150,7 +166,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version", nargs="?", default=version(), help="by default that of pyproject.toml")
     parser.add_argument("--publish", action="store_true", help="take the commit and the tag over into this checkout")
-    options = parser.parse_args()
+    parser.add_argument("--no-image", action="store_true", help="do not build the image")
+    parser.add_argument(
+        "--key", default=key_of(ROOT), help="a file with a key of SSH, or a key of gpg; by default git's"
+    )
+    # What is left are options of image/build.py.
+    options, of_image = parser.parse_known_args()
     new, started = options.version, datetime.now(UTC)
     check(new)
     made = ROOT / "dist" / new
@@ -166,15 +187,24 @@ def main() -> None:
         notes = close_section(tree / "CHANGELOG.md", new, f"{started:%Y-%m-%d}")
         commit(tree, new, notes)
         build(tree, new, made)
-        (made / "provenance.json").write_text(json.dumps(statement(tree, new, made, started), indent=2) + "\n")
+        images = {} if options.no_image else build_image(tree, new, made, of_image)
+        vouched = statement(tree, new, made, images, started)
+        (made / "provenance.json").write_text(json.dumps(vouched, indent=2) + "\n")
         (made / "notes.md").write_text(f"{notes}\n")
         if options.publish:
             run("git", "fetch", "--quiet", tree, f"refs/tags/v{new}:refs/tags/v{new}")
             run("git", "merge", "--quiet", "--ff-only", f"v{new}")
-    for path in sorted(made.iterdir()):
-        print(f"{digest(path)}  {path.relative_to(ROOT)}")
+    sums = "".join(f"{digest(path)}  {path.name}\n" for path in sorted(made.iterdir()))
+    (made / SUMS).write_text(sums)
+    print(f"In {made.relative_to(ROOT)}:\n{sums}", end="")
+    for tag, value in images.items():
+        print(f"{tag} is sha256:{value}")
+    if options.key:
+        print(f"{sign(made / SUMS, options.key).name} signs {SUMS}, which names all of them.")
+    else:
+        print("Nothing is signed, for there is no key: SIGNING_KEY names one, or git's user.signingKey.")
     if options.publish:
-        print(f"v{new} is tagged here. Push it, and what is in {made.relative_to(ROOT)}; `make image` makes its image.")
+        print(f"v{new} is tagged here. Push it, and what is in {made.relative_to(ROOT)}.")
     else:
         print("This was a dry run: no commit, no tag. PUBLISH=yes makes them.")
 

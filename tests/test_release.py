@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -36,11 +37,14 @@ def test_every_file_tells_the_version_of_pyproject(repository: Path, told: dict[
 @pytest.fixture
 def checkout(repository: Path, tmp_path: Path) -> Path:
     """A clone with what is committed, and what has changed in the files that a release is made by."""
-    place = tmp_path / "checkout"
-    git(tmp_path, "clone", "--quiet", "--no-tags", str(repository), str(place))
-    for name in ("deploy/release.py", "Makefile"):
+    return clone(repository, tmp_path / "checkout")
+
+
+def clone(repository: Path, place: Path) -> Path:
+    git(place.parent, "clone", "--quiet", "--no-tags", str(repository), str(place))
+    for name in ("deploy/release.py", "deploy/signing.py", "deploy/image/build.py", "Makefile"):
         (place / name).write_text((repository / name).read_text())
-    for name, value in (("user.name", "Somebody"), ("user.email", "somebody@example.com")):
+    for name, value in (("user.name", "Somebody"), ("user.email", "somebody@example.com"), ("user.signingKey", "")):
         git(place, "config", name, value)
     git(place, "add", "--all")
     git(place, "commit", "--quiet", "--allow-empty", "--message", "What is tried")
@@ -51,9 +55,10 @@ def git(place: Path, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=place, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def release(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def release(checkout: Path, *words: str, engine: str = "none") -> subprocess.CompletedProcess[str]:
     command = ["make", "release", f"PYTHON={sys.executable}", *words]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    # Images are made in tests/image.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"ENGINE": engine}
     return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -87,9 +92,12 @@ def test_a_dry_run_makes_the_packages_and_changes_nothing_and_publishing_tags_th
     assert "dry run" in done.stdout
     assert (git(checkout, "rev-parse", "HEAD"), git(checkout, "tag", "--list")) == (before, "")
     assert git(checkout, "status", "--porcelain") == ""
+    assert "No image is made, for none of docker, podman, buildah can build here" in done.stdout
+    assert "Nothing is signed, for there is no key" in done.stdout
     is_whole(checkout / "dist/9.8.7")
 
-    done = release(checkout, "VERSION=9.8.7", "PUBLISH=yes")
+    key = ssh_key(checkout.parent)
+    done = release(checkout, "VERSION=9.8.7", "PUBLISH=yes", f"SIGNING_KEY={key}")
     assert done.returncode == 0, done.stderr
     assert git(checkout, "log", "-1", "--format=%s") == "Release 9.8.7"
     assert git(checkout, "rev-parse", "v9.8.7^{commit}") == git(checkout, "rev-parse", "HEAD")
@@ -101,6 +109,64 @@ def test_a_dry_run_makes_the_packages_and_changes_nothing_and_publishing_tags_th
     statement = json.loads((checkout / "dist/9.8.7/provenance.json").read_text())
     (source,) = [each for each in statement["predicate"]["buildDefinition"]["resolvedDependencies"] if "uri" in each]
     assert source["digest"] == {"gitCommit": git(checkout, "rev-parse", "HEAD")}
+    is_signed(checkout / "dist/9.8.7", key)
+
+
+def ssh_key(folder: Path) -> Path:
+    key = folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    return key
+
+
+def is_signed(made: Path, key: Path) -> None:
+    """What docs/operations.md says to verify a release holds, and does not for what was changed."""
+    signers = key.with_name("allowed_signers")
+    signers.write_text(f"releases@example.com {key.with_suffix('.pub').read_text()}")
+    verify = f"ssh-keygen -Y verify -f {signers} -I releases@example.com -n file -s SHA256SUMS.sig < SHA256SUMS"
+    for words in (verify, "sha256sum --check --strict SHA256SUMS"):
+        done = subprocess.run(words, shell=True, cwd=made, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    named = {line.split()[1] for line in (made / "SHA256SUMS").read_text().splitlines()}
+    assert named == {each.name for each in made.iterdir()} - {"SHA256SUMS", "SHA256SUMS.sig"}
+    (made / "SHA256SUMS").write_text("changed")
+    assert subprocess.run(verify, shell=True, cwd=made, capture_output=True, check=False).returncode != 0
+
+
+def signing(repository: Path, key: str, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Sign a file by a key."""
+    program = "import sys, pathlib, signing; print(signing.sign(pathlib.Path(sys.argv[1]), sys.argv[2]))"
+    words = [sys.executable, "-c", program, str(path), key]
+    set_up = {**os.environ, "PYTHONPATH": str(repository / "deploy"), **environment}
+    return subprocess.run(words, env=set_up, capture_output=True, text=True, check=False)
+
+
+def test_files_are_signed_by_a_key_of_ssh_again_and_again(repository: Path, tmp_path: Path) -> None:
+    key, made = ssh_key(tmp_path), tmp_path / "made"
+    made.mkdir()
+    for content in ("first", "second"):
+        (made / "package").write_text(content)
+        (made / "SHA256SUMS").write_text(f"{digest(made / 'package')}  package\n")
+        done = signing(repository, str(key), made / "SHA256SUMS")
+        assert done.stdout == f"{made / 'SHA256SUMS.sig'}\n", done.stderr
+    is_signed(made, key)
+
+
+@pytest.mark.skipif(shutil.which("gpg") is None, reason="gpg is not installed")
+def test_files_are_signed_by_a_key_of_gpg(repository: Path, tmp_path: Path) -> None:
+    home, sums = tmp_path / "gnupg", tmp_path / "SHA256SUMS"
+    home.mkdir(mode=0o700)
+    sums.write_text("sums")
+    gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet"]
+    new = ["--passphrase", "", "--quick-generate-key", "releases@example.com", "ed25519", "sign", "never"]
+    subprocess.run([*gpg, *new], check=True, capture_output=True)
+    try:
+        done = signing(repository, "releases@example.com", sums, GNUPGHOME=str(home))
+        assert done.stdout == f"{sums}.asc\n", done.stderr
+        assert subprocess.run([*gpg, "--verify", f"{sums}.asc", str(sums)], check=False).returncode == 0
+        done = signing(repository, "nobody@example.com", sums, GNUPGHOME=str(home))
+        assert "SHA256SUMS is not signed by nobody@example.com" in done.stderr
+    finally:
+        subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
 
 
 def is_whole(made: Path) -> None:

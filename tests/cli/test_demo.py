@@ -11,6 +11,14 @@ from urllib.request import urlopen
 import pytest
 
 
+def test_a_demo_ends_with_what_to_do_next() -> None:
+    words = [sys.executable, "-m", "stromboli.cli", "demo"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+    *_, reached, following = done.stdout.splitlines()
+    assert reached == "every queue has what it deserves"
+    assert following.endswith(" demo --serve keeps all of it up, with a page to look at")
+
+
 def test_a_demo_that_is_terminated_ends_its_service() -> None:
     with subprocess.Popen([sys.executable, "-m", "stromboli.cli", "demo"], stdout=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None

@@ -109,6 +109,16 @@ async def test_a_job_that_sessions_do_not_know_is_told_by_who_does(service: Serv
             assert (answer.status_code, answer.json()["detail"]) == (404, says)
 
 
+async def test_cards_that_no_node_offers_are_told_too() -> None:
+    resources = {"nvidia.com/gpu": "2", "example.com/fpga": "1", "hugepages-2Mi": "4Mi"}
+    job = (pod_group("train", 2), *(pod(f"train-{i}", "train", resources=resources) for i in range(2)))
+    service = Service(state(node("n", resources={"nvidia.com/gpu": "8"}), queue("default"), *job))
+    (row,) = (await told(service, "/jobs"))["items"]
+    assert row["cards"] == {"nvidia.com/gpu": 4, "example.com/fpga": 2}
+    pods = (await told(service, "/pods"))["items"]
+    assert [each["cards"] for each in pods] == 2 * [{"nvidia.com/gpu": 2, "example.com/fpga": 1}]
+
+
 async def test_the_overview_counts_what_is_there_and_what_waits(service: Service) -> None:
     said = await told(service, "/overview")
     assert (said["nodes"], said["queues"], said["at"], said["seconds"]) == (2, 3, NOON, 0.5)

@@ -63,17 +63,21 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def image(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+def volumes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Options of a build: where a proxy stands before the registry, pip trusts what it trusts here."""
+    pip = tmp_path_factory.mktemp("pip") / "pip.conf"
+    pip.write_text(f"[global]\ncert = {_CERTIFICATES}\n")
+    return [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro", f"--volume={pip}:/etc/pip.conf:ro"]
+
+
+@pytest.fixture(scope="session")
+def image(repository: Path, volumes: list[str]) -> Iterator[Image]:
     for program in ("buildah", "debootstrap"):
         assert shutil.which(program), f"apt-get install {program}"
     if STAND_IN.partition(":")[0] not in buildah("images", "--format", "{{.Name}}"):
         container = buildah("from", "scratch")
         buildah("add", "--quiet", container, str(cached(f"stand-in-base-{_SUITE}", _bootstrap) / "root"), "/")
         buildah("commit", "--quiet", "--rm", container, STAND_IN)
-    # Where a proxy stands before the registry, pip in the build trusts what it trusts here.
-    pip = tmp_path_factory.mktemp("pip") / "pip.conf"
-    pip.write_text(f"[global]\ncert = {_CERTIFICATES}\n")
-    volumes = [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro", f"--volume={pip}:/etc/pip.conf:ro"]
     build = [sys.executable, "deploy/image/build.py", "--base", STAND_IN, "--tag", IMAGE, *volumes]
     done = subprocess.run(
         build, cwd=repository, capture_output=True, text=True, check=False, env={**environment(), "ENGINE": "buildah"}

@@ -108,10 +108,11 @@ def test_what_is_costly_is_not_tried_unasked() -> None:
 
 
 def test_a_change_is_tried_by_a_form(http: httpx.Client) -> None:
-    change = "kind: Queue\r\nmetadata: {name: old}\r\nstatus: {state: Open}\r\n"
+    change = "kind: Queue\r\nmetadata: {name: old}\r\nspec: {capability: {memory: 10}}\r\nstatus: {state: Open}\r\n"
     own = {"Origin": str(http.base_url).rstrip("/")}
     answer = http.post("/whatif", data={"change": change}, headers=own).text
     assert "What would be different" in answer
+    assert "queue old: spec.capability has 10 bytes of memory: give it a unit" in answer
     wrong = http.post("/whatif", data={"change": f"kind: Queeu\nmetadata: {{name: '{HOSTILE}'}}"}, headers=own).text
     assert "did you mean" in wrong
     assert "<img src=x" not in wrong
@@ -121,7 +122,8 @@ def test_a_change_is_tried_by_a_form(http: httpx.Client) -> None:
 
 
 def test_what_is_not_there_is_said_on_a_page(http: httpx.Client) -> None:
-    for path, problem in (("/queues/none", "there is no queue none"), ("/nothing", "Not Found"), ("/jobs/x/y", "x/y")):
+    says = {"/queues/none": "there is no queue none", "/nothing": "There is no page /nothing", "/jobs/x/y": "x/y"}
+    for path, problem in says.items():
         answer = http.get(path)
         assert (answer.status_code, problem in answer.text, "<h1>Not there</h1>" in answer.text) == (404, True, True)
         assert "content-security-policy" in answer.headers

@@ -118,6 +118,9 @@ class _Demo:
                     await _submit_hopeless(kube)
                     async with self._page() as page:
                         await self._serve(page)
+                else:
+                    again = f"{sys.argv[0]} demo --serve"
+                    self._console.print(f"{again} keeps all of it up, with a page to look at", soft_wrap=True)
                 return reached
         finally:
             await kube.close()

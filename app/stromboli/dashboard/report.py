@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector, is_device
+from stromboli.dashboard.cards import cards
 from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.nodes import columns, in_units, with_cause
 from stromboli.dashboard.waiting import SORTED, SORTED_PODS, in_line, lost_row, waiting_since
@@ -293,11 +294,11 @@ class SessionReport:
             message=f"{said.message} ({said.detail})" if said.detail else said.message,
             who=said.who,
             since=waiting_since(job) if said.reason else 0.0,
-            cards=self._in_cards(self._asked[job.index]),
+            cards=cards(self._view, self._asked[job.index], partial(self._view.members, job)),
         )
 
-    def _in_cards(self, asked: Vector) -> Amounts:
-        return {name: float(asked[column]) / 1000 for column, name in self._cards if asked[column]}
+    def _cards_of(self, pod: PodRecord) -> Amounts:
+        return cards(self._view, self._view.request(pod), lambda: [pod])
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
@@ -323,7 +324,7 @@ class SessionReport:
             reasons = _counted(why.reason for _, why in readable)
             found = [(pod, why) for pod, why in readable if reason in ("", why.reason)]
             if sort in SORTED_PODS:
-                found.sort(key=lambda each: SORTED_PODS[sort](each[0], self._in_cards(self._view.request(each[0]))))
+                found.sort(key=lambda each: SORTED_PODS[sort](each[0], self._cards_of(each[0])))
             total, rows = len(found), [self._pod(pod, why) for pod, why in found[offset : offset + limit]]
         else:
             records, known = self._members(job), self._view.jobs.get(job)
@@ -380,7 +381,7 @@ class SessionReport:
             message=reason.numbered if reason else "",
             priority=pod.priority,
             created=pod.created,
-            cards=self._in_cards(view.request(pod)),
+            cards=self._cards_of(pod),
         )
 
     # -- nodes -------------------------------------------------------------------------------------------------------

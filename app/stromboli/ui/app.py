@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -71,7 +72,9 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
 
     @app.exception_handler(StarletteHTTPException)
     async def wrong(request: Request, error: StarletteHTTPException) -> Response:
-        answer = pages.show("error.html", request, status=error.status_code, problem=str(error.detail))
+        is_path = error.status_code == 404 and error.detail == HTTPStatus.NOT_FOUND.phrase
+        problem = f"There is no page {request.url.path}" if is_path else str(error.detail)
+        answer = pages.show("error.html", request, status=error.status_code, problem=problem)
         answer.headers.update(error.headers or {})
         return answer
 
