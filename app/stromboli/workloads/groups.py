@@ -295,6 +295,9 @@ class Family:
         """How many pods start together, and of which roles, where labels of pods name these."""
         row = self.kind.row if self.kind else None
         asked = said.min_member(self._owners) if gang.adjustable else None
+        if asked is not None and row is not None and row.starts is Starts.one_by_one and gang.roles:
+            # While a Deployment is rolled out, each of its ReplicaSets has a part of the pods.
+            asked = min(asked, max(1, sum(role.count for role in gang.roles)))
         spec: Object = {"minMember": gang.min_member if asked is None else asked}
         elastic = sum(role.needed for role in gang.roles) < sum(role.count for role in gang.roles)
         named = bool(self.workload.role_labels) and len(gang.roles) > 1
