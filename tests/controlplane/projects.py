@@ -68,6 +68,7 @@ PROJECTS = (
     Project("spark-operator", "github.com/kubeflow/spark-operator/v2", "v2.4.0", "config/crd/bases"),
     Project("appwrapper", "github.com/project-codeflare/appwrapper", "v1.1.2", "config/crd/bases"),
     Project("argo-workflows", "github.com/argoproj/argo-workflows/v3", "v3.7.0", "manifests/base/crds/full"),
+    Project("scheduler-plugins", "sigs.k8s.io/scheduler-plugins", "v0.32.7", "config/crd/bases"),
 )
 
 

@@ -21,8 +21,12 @@ from tests.e2e.world import CORE, Object, World, define
 
 pytestmark = pytest.mark.e2e
 
-#: kinds without a controller here, that of which the Deployment's makes one, and that whose own makes the PodGroups
-ELSEWHERE = {("apps", "DaemonSet"), ("", "ReplicationController"), ("apps", "ReplicaSet"), ("batch.volcano.sh", "Job")}
+#: kinds without a controller here, that of which the Deployment's makes one, that whose own makes the PodGroups, and
+#: those that labels of pods name (`test_labelled.py`)
+ELSEWHERE = {
+    *(("apps", "DaemonSet"), ("", "ReplicationController"), ("apps", "ReplicaSet"), ("batch.volcano.sh", "Job")),
+    *(("scheduling.x-k8s.io", "PodGroup"), ("scheduling.sigs.k8s.io", "PodGroup")),
+}
 
 
 def kinds(made: Made) -> set[tuple[str, str]]:

@@ -241,7 +241,7 @@ def test_each_kind_of_the_table_is_tried_here() -> None:
     tried = {(version.rpartition("/")[0], kind) for version, kind, *_ in GANGS.values()}
     known = {(kind.row.group, kind.row.kind) for kind in known_kinds()}
     elsewhere = {"DaemonSet", "Pod", "ReplicationController", "TrainJob", "Workflow", "CronWorkflow"}
-    elsewhere |= {"ScheduledSparkApplication"}
+    elsewhere |= {"ScheduledSparkApplication", "PodGroup"}
     assert known - tried == {(group, kind) for group, kind in known if kind in elsewhere}
 
 
@@ -335,6 +335,13 @@ def test_the_queue_is_said_by_the_workload_or_what_owns_it_or_the_pod(key: str, 
 def test_an_annotation_of_an_owner_says_how_many_start_together(key: str, kind: str) -> None:
     version, _, spec, *_ = next(case for case in GANGS.values() if case[1] == kind)
     assert group_of(owner(version, kind, spec, annotations={key: "3"}))["spec"]["minMember"] == 3
+
+
+@pytest.mark.parametrize(("replicas", "together"), [(1, 1), (2, 2), (4, 3), (0, 1)])
+def test_the_replica_sets_of_a_rollout_start_with_the_pods_that_they_have(replicas: int, together: int) -> None:
+    above = owner("apps/v1", "Deployment", annotations={"scheduling.volcano.sh/group-min-member": "3"})
+    part = owner("apps/v1", "ReplicaSet", {"replicas": replicas, "template": {}}, above=above)
+    assert group_of(part, above)["spec"]["minMember"] == together
 
 
 def test_kueue_says_how_many_pods_of_a_job_start_together() -> None:

@@ -179,3 +179,16 @@ def test_a_kind_with_a_maker_that_is_not_known_is_refused() -> None:
     kind = {"apiVersion": "stromboli.io/v1alpha1", "kind": "WorkloadKind", "metadata": {"name": "t"}, "spec": row}
     (line,) = problems(kind)
     assert "spec.maker: unknown maker 'ray_jobs', did you mean 'ray_job'?" in line
+
+
+def test_a_component_without_pod_sets_beside_one_that_has_some_has_its_pods_too() -> None:
+    wrapper = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": "w"}}
+    counted = {"parallelism": 2, "completions": 2, "template": POD}
+    said, unsaid = (
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": counted} for name in "ab"
+    )
+    pod_sets = [{"replicas": 2, "path": "template.spec.template"}]
+    done = simulated(
+        {**wrapper, "spec": {"components": [{"template": said, "podSets": pod_sets}, {"template": unsaid}]}}
+    )
+    assert (len(done.bindings), gangs(done)) == (4, [2])

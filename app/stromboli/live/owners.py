@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 
 from stromboli.api import objects
+from stromboli.api.errors import StromboliError
 from stromboli.live.client import ApiError, Kube, Object, is_name
 from stromboli.live.logs import Logger
 from stromboli.live.versions import is_older, version_of
 from stromboli.policy.queue_rules import QueueRule
-from stromboli.workloads import Family, Kind, Kinds, family_of
+from stromboli.workloads import Family, Kind, Kinds, family_of, label_of, labelled_family
 from stromboli.workloads.groups import MOST_OWNERS, controller, manager_of
 
 log = Logger(__name__)
@@ -56,6 +57,15 @@ class Owners:
     async def family(self, pod: objects.Pod, inside: Object) -> Family:
         """The workload of a pod inside a namespace. Raises InvalidObjectError for an owner that cannot be read."""
         namespace, manager = pod.metadata.namespace or "default", controller(pod)
+        label = label_of(pod, self.kinds)
+        if label is not None:
+            owners = await self._up(namespace, manager)
+            if label.reference is None:
+                return labelled_family(pod, label, owners, self.kinds, inside, self.rules)
+            named = await self._named(namespace, label.reference)
+            if named is not None:
+                upwards = [named, *await self.above(named)]
+                return family_of(pod, upwards, self.kinds, owners, inside, self.rules)
         others = [each for each in pod.metadata.owner_references or () if each is not manager]
         known = [each for each in others if self.kinds.get(each.api_version, each.kind) and is_name(each.name)]
         beside = [owner for each in known[:_MOST_BESIDE] if (owner := await self._read(namespace, each))]
@@ -93,6 +103,31 @@ class Owners:
             found.append(owner)
             reference = manager_of(owner)
         return found
+
+    async def _named(self, namespace: str, reference: objects.OwnerReference) -> Object | None:
+        """The object that a label names; None where its kind is not served or may not be read.
+
+        Raises StromboliError for one that is not there: its pods wait for it.
+        """
+        kind = self.kinds.get(reference.api_version, reference.kind)
+        if kind is None or not is_name(reference.name):
+            return None
+        root = f"/apis/{reference.api_version}"
+        try:
+            found = await self._kube.get(f"{root}/namespaces/{namespace}/{kind.row.plural}/{reference.name}")
+        except ApiError as error:
+            if error.retriable:
+                raise
+            if error.status == 403:
+                self.forbidden(kind, "get, list, watch")
+            elif error.status == 404 and f'"{reference.name}"' in error.message:
+                raise StromboliError(
+                    f"there is no {kind.name} {namespace}/{reference.name}, which a label names"
+                ) from None
+            return None
+        owner = {"apiVersion": reference.api_version, "kind": reference.kind, **found}
+        self.seen(owner)
+        return owner
 
     async def _read(self, namespace: str, reference: objects.OwnerReference) -> Object | None:
         kind = self.kinds.get(reference.api_version, reference.kind)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -28,8 +28,9 @@ from stromboli.live.mirror import Mirror
 from stromboli.live.owners import Owners
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
-from stromboli.workloads import Family, is_bare
+from stromboli.workloads import Family, is_bare, label_of
 from stromboli.workloads.groups import WORKLOAD_ANNOTATION, controller, group_uid
+from stromboli.workloads.labelled import id_of
 from stromboli.workloads.native import in_native_group
 from stromboli.workloads.paths import at, text
 
@@ -106,8 +107,11 @@ class PodGroupMaker:
 
     def owner_changed(self, owner: Object) -> None:
         """Have the PodGroups of an owner follow it; one whose spec, labels and annotations stay changes nothing."""
-        uid = text(owner, "metadata.uid")
+        uid, labelled = text(owner, "metadata.uid"), id_of(owner)
         self._owners.seen(owner)
+        if labelled in self._backoffs:
+            # Its pods were there before it.
+            self._enqueue(labelled)
         if not self._active or uid not in self._groups_of:
             return
         meta = owner["metadata"]
@@ -133,14 +137,16 @@ class PodGroupMaker:
         if not ours or not is_bare(pod):
             self._forget(key)
             return in_native_group(pod)
-        manager = controller(pod)
-        uid = manager.uid if manager else pod.metadata.uid or key
+        manager, label = controller(pod), label_of(pod, self._owners.kinds)
+        uid = label.id if label else manager.uid if manager else pod.metadata.uid or key
         if self._manager.get(key, uid) != uid:
             self._forget(key)
         before = self._bare[uid].get(key)
         self._bare[uid][key], self._manager[key] = pod, uid
         family = self._families.get(uid)
         if family is not None and self._key(family, pod) in self._made:
+            if family.label is not None and before is None:
+                self._enqueue(uid)
             annotations = {**(pod.metadata.annotations or {}), **family.annotations(pod)}
             return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
         changed = before is not None and before.metadata.annotations != pod.metadata.annotations
@@ -156,6 +162,12 @@ class PodGroupMaker:
         key = group if isinstance(group, str) else object_key(group)
         uid = group_uid(key.rpartition("/")[2])
         if not uid:
+            if type == "DELETED" and key in self._made:
+                self._made.discard(key)
+                self._families.pop(key, None)
+                # A label stands for it, and its key for the label.
+                if key in self._bare:
+                    self._enqueue(key)
             return
         if type != "DELETED":
             if key not in self._groups_of[uid]:
@@ -244,6 +256,8 @@ class PodGroupMaker:
         if uid in self._bare:
             self._families[uid] = family
             await self._add(uid, family)
+        if family.label is not None:
+            await self._belong(uid, family, pods)
 
     def _manifest(self, family: Family, pod: objects.Pod) -> Object:
         manifest = family.manifest(pod)
@@ -265,6 +279,28 @@ class PodGroupMaker:
             # Its pods need not wait until the watch tells of it.
             self._mirror.looked_up("PodGroup", msgspec.json.decode(made))
             log.info("pod group made", job=key, pods=manifest["spec"]["minMember"])
+
+    async def _belong(self, key: str, family: Family, pods: Sequence[objects.Pod]) -> None:
+        """Have a group that no object owns belong to all of its pods, so that it goes with the last of them."""
+        group = self._state.pod_group(key)
+        if group is None:
+            return
+        owners = [{**each} for each in group.metadata.owner_references]
+        known = {each.get("uid") for each in owners}
+        more = [family.reference(pod) for pod in pods if pod.metadata.uid not in known]
+        if not more:
+            return
+        namespace, _, name = key.rpartition("/")
+        path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}"
+        patch = msgspec.json.encode({"metadata": {"ownerReferences": [*owners, *more]}})
+        try:
+            changed = await self._kube.persist("PATCH", path, patch, MERGE_PATCH)
+        except ApiError as error:
+            # It was deleted; the watch will say so.
+            if error.status != 404:
+                raise
+        else:
+            self._mirror.looked_up("PodGroup", msgspec.json.decode(changed))
 
     async def _add(self, uid: str, family: Family) -> None:
         """Show pods to sessions in their groups."""

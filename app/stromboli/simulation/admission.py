@@ -21,8 +21,9 @@ from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, w
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
 from stromboli.state.queue_states import obeyed
-from stromboli.workloads import Family, family_of, is_bare
+from stromboli.workloads import Family, family_of, is_bare, label_of, labelled_family
 from stromboli.workloads.groups import controller, owners_of
+from stromboli.workloads.labelled import KIND, Label, id_of
 from stromboli.workloads.names import workload_of
 from stromboli.workloads.native import completed, group_of, in_native_group, native_key
 
@@ -183,7 +184,9 @@ class _Groups:
             self._loaded.problems.append(line)
 
     def _family(self, pod: objects.Pod) -> Family:
-        manager, known = controller(pod), self._loaded.owners
+        manager, known, label = controller(pod), self._loaded.owners, label_of(pod, self._loaded.kinds)
+        if label is not None:
+            return self._labelled(pod, label)
         family = self._families.get(manager.uid) if manager is not None else None
         if family is None:
             others = [each.uid for each in pod.metadata.owner_references or () if each is not manager]
@@ -193,6 +196,23 @@ class _Groups:
             family = family_of(pod, owners, self._loaded.kinds, beside, namespace, self._rules)
             if manager is not None:
                 self._families[manager.uid] = family
+        return family
+
+    def _labelled(self, pod: objects.Pod, label: Label) -> Family:
+        """The group that a label names. Raises StromboliError for one that stands for an object that is not there."""
+        family = self._families.get(label.id)
+        if family is None:
+            known, kinds = self._loaded.owners, self._loaded.kinds
+            namespace = self._namespaces.get(label.namespace)
+            owners = list(owners_of(pod, lambda reference: known.get(reference.uid)))
+            if label.reference is None:
+                family = labelled_family(pod, label, owners, kinds, namespace, self._rules)
+            else:
+                named = next((each for each in known.values() if id_of(each) == label.id), None)
+                if named is None:
+                    raise StromboliError(f"Pod {pod.metadata.key}: label {label.key}: there is no {KIND} {label.name}")
+                family = family_of(pod, [named], kinds, owners, namespace, self._rules)
+            self._families[label.id] = family
         return family
 
 

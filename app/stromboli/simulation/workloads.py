@@ -79,13 +79,13 @@ class Expansion:
         row = kind.row
         if not (row.roles or row.makes or row.maker or row.reader or is_suspended(manifest, row)):
             raise InvalidObjectError(where, "", "its pods do not follow from it: add what it makes, or its pods")
+        for part in self._parts(kind, manifest, owner, where, whole=not found.gangs):
+            if part["kind"] == "Pod":
+                self.pods += 1
+                yield "Pod", part
+            elif self.type_of(part) is not None:
+                yield from self.expand(part, where)
         if not found.gangs:
-            for part in self._parts(kind, manifest, owner, where):
-                if part["kind"] == "Pod":
-                    self.pods += 1
-                    yield "Pod", part
-                elif self.type_of(part) is not None:
-                    yield from self.expand(part, where)
             found = by_paths(manifest, kind.row) if kind.row.roles else found
         for gang in () if found.suspended else found.gangs:
             for copy in range(gang.copies):
@@ -106,18 +106,26 @@ class Expansion:
             for number in itertools.islice(free, role.count):
                 yield "Pod", making.pod(gang, role, number, named)
 
-    def _parts(self, kind: Kind, manifest: Object, owner: Manifest, where: str) -> Iterator[Manifest]:
-        """The objects that a controller makes of a workload. Raises InvalidObjectError."""
+    def _parts(self, kind: Kind, manifest: Object, owner: Manifest, where: str, *, whole: bool) -> Iterator[Manifest]:
+        """The objects that a controller makes of a workload: the `whole`, or what is not among its roles.
+
+        Raises InvalidObjectError.
+        """
         if is_suspended(manifest, kind.row):
             return
         metadata = {key: manifest["metadata"].get(key) for key in ("name", "namespace", "creationTimestamp")}
         made = [
             {"apiVersion": part.api_version, "kind": part.kind, "spec": mapping(manifest, part.spec)}
             for part in kind.row.makes
-            if mapping(manifest, part.spec)
+            if whole and mapping(manifest, part.spec)
         ]
-        made += [mapping(entry, part.whole) for part in kind.row.makes for _, entry in items(manifest, part.each)]
-        if kind.row.maker:
+        made += [
+            mapping(entry, part.whole)
+            for part in kind.row.makes
+            for _, entry in items(manifest, part.each)
+            if whole or (part.unless and not entry.get(part.unless))
+        ]
+        if whole and kind.row.maker:
             try:
                 made += MAKERS[kind.row.maker](manifest, partial(self._runtime, metadata["namespace"]))
             except InvalidObjectError as error:

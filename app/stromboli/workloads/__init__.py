@@ -6,7 +6,8 @@ point of the group `stromboli.workloads`.
 """
 
 from stromboli.workloads.gangs import Gang, Role, Workload
-from stromboli.workloads.groups import Family, family_of, is_bare, pod_group_for
+from stromboli.workloads.groups import Family, family_of, is_bare, labelled_family, pod_group_for
+from stromboli.workloads.labelled import label_of
 from stromboli.workloads.model import RoleFields, Starts, WorkloadKind
 from stromboli.workloads.table import Kind, Kinds, known_kinds
 
@@ -23,5 +24,7 @@ __all__ = [
     "family_of",
     "is_bare",
     "known_kinds",
+    "label_of",
+    "labelled_family",
     "pod_group_for",
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -87,3 +88,10 @@ def _container(container: objects.Container) -> objects.Container:
         return container
     requests = {**resources.limits, **(resources.requests or {})}
     return replace(container, resources=replace(resources, requests=requests))
+
+
+def scaled(resources: Mapping[str, Any] | None, pods: int, before: int) -> dict[str, str] | None:
+    """What other than `before` pods ask for, if all are alike. Raises InvalidQuantityError."""
+    if resources is None or before <= 0:
+        return None
+    return {name: formatted(parse(amount) * pods / before) for name, amount in resources.items()}

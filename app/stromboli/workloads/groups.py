@@ -16,13 +16,13 @@ from stromboli.api import objects
 from stromboli.api.crds import RUN_TIME, SCHEDULING, PodGroup, PodGroupPhase
 from stromboli.api.crds.base import dumped
 from stromboli.api.errors import misfit
-from stromboli.api.quantity import parse
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.pods import GROUP_ANNOTATION, USER_ANNOTATION, USER_GROUPS_ANNOTATION
 from stromboli.workloads import said
-from stromboli.workloads.amounts import formatted, min_resources, total, with_requests
+from stromboli.workloads.amounts import min_resources, scaled, total, with_requests
 from stromboli.workloads.assignment import Assigned, assigned, made_by
 from stromboli.workloads.gangs import Gang, Role, Workload
+from stromboli.workloads.labelled import KIND, Label, least_of
 from stromboli.workloads.model import Starts
 from stromboli.workloads.paths import Object, at, described, labels, mapping, text
 from stromboli.workloads.table import Kind, Kinds, known_kinds
@@ -108,6 +108,23 @@ def family_of(
     return Family(top, kind, workload, kinds, above, below, tuple(beside), namespace or {}, rules)
 
 
+def labelled_family(
+    pod: objects.Pod,
+    label: Label,
+    owners: Sequence[Object],
+    kinds: Kinds,
+    namespace: Object | None = None,
+    rules: Sequence[QueueRule] = (),
+) -> Family:
+    """The pods that a label puts into a group without an object that stands for it.
+
+    `owners` are what manages the pod, and so on. Raises InvalidObjectError where the pod does not say how many there
+    are.
+    """
+    workload = Workload((Gang((), least=least_of(pod, label)),))
+    return Family(None, None, workload, kinds, tuple(owners), (), (), namespace or {}, rules, label)
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """Pods that one workload owns, and the PodGroups that they are in."""
@@ -126,6 +143,8 @@ class Family:
     namespace: Object = field(default_factory=dict)
     #: by which it gets its queue, once: it stays there when labels change
     rules: Sequence[QueueRule] = ()
+    #: the label that puts pods into a group, where no object stands for it
+    label: Label | None = None
     _roles: dict[str, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -143,6 +162,8 @@ class Family:
 
     def name(self, pod: objects.Pod) -> str:
         """The name of the PodGroup of a pod."""
+        if self.label is not None:
+            return self.label.group_name
         manager = controller(pod)
         uid = self.uid or (manager.uid if manager else pod.metadata.uid)
         part = _in_name(self.part(pod))
@@ -177,7 +198,7 @@ class Family:
             "labels": {key: labels(like)[key] for key in said.POD_LABELS if key in labels(like)},
         }
         spec = self._numbers(gang)
-        if "minResources" not in spec:
+        if "minResources" not in spec and not self._of_any_pods:
             spec["minResources"] = self._least(gang, spec["minMember"]) or min_resources(pod.spec, spec["minMember"])
         spec |= self._said([*self._owners, like], self.namespace)
         run_time = said.run_time([*self._owners, like], self._where("run_time")) or _lasting(gang)
@@ -194,6 +215,11 @@ class Family:
             "spec": spec,
             "status": {"phase": PodGroupPhase.Pending},
         }
+
+    @property
+    def _of_any_pods(self) -> bool:
+        """Whether pods of any templates are in its group: what they ask for does not follow from one of them."""
+        return self.label is not None or text(self.owner, "kind") == KIND
 
     def assigned(self, pod: objects.Pod) -> Assigned:
         """The queue of a pod's group by the rules."""
@@ -235,9 +261,7 @@ class Family:
         left = self._left_open(gang) if before and before.keys() - said.keys() else {}
         spec = {"minTaskMember": None, **{key: left.get(key) for key in before or ()}, **numbers, **said}
         if "minResources" not in spec and spec["minMember"] != now.min_member:
-            least = self._least(gang, spec["minMember"]) or _scaled(
-                now.min_resources, spec["minMember"], now.min_member
-            )
+            least = self._least(gang, spec["minMember"]) or scaled(now.min_resources, spec["minMember"], now.min_member)
             spec |= {"minResources": least} if least is not None else {}
         run_time = spec.pop(RUN_TIME, None) or _lasting(gang)
         shown = dumped(now)
@@ -271,6 +295,9 @@ class Family:
         """How many pods start together, and of which roles, where labels of pods name these."""
         row = self.kind.row if self.kind else None
         asked = said.min_member(self._owners) if gang.adjustable else None
+        if asked is not None and row is not None and row.starts is Starts.one_by_one and gang.roles:
+            # While a Deployment is rolled out, each of its ReplicaSets has a part of the pods.
+            asked = min(asked, max(1, sum(role.count for role in gang.roles)))
         spec: Object = {"minMember": gang.min_member if asked is None else asked}
         elastic = sum(role.needed for role in gang.roles) < sum(role.count for role in gang.roles)
         named = bool(self.workload.role_labels) and len(gang.roles) > 1
@@ -334,6 +361,8 @@ class Family:
 
     def _references(self, pod: objects.Pod) -> list[Object]:
         manager = controller(pod)
+        if self.label is not None:
+            return [self.reference(pod)]
         if self.owner is not None and (manager is None or manager.uid != self.uid):
             keys = {"apiVersion": self.owner.get("apiVersion", ""), "kind": self.owner.get("kind", "")}
             return [{**keys, "name": text(self.owner, "metadata.name"), "uid": self.uid, "controller": True}]
@@ -343,9 +372,15 @@ class Family:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
         return [{**owner, "controller": True, "blockOwnerDeletion": True}]
 
+    @staticmethod
+    def reference(pod: objects.Pod) -> Object:
+        """The reference to a pod of a group that belongs to all of its pods."""
+        return {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
+
     def _names(self) -> dict[str, str]:
         """What owns the workload, so that it is found by the name that people gave it."""
         names = [f"{each.get('kind', '')}/{text(each, 'metadata.name')}" for each in self.above]
+        names += [f"{KIND}/{self.label.name}"] if self.label is not None else []
         return {WORKLOAD_ANNOTATION: ",".join(names)} if names else {}
 
 
@@ -362,10 +397,3 @@ def _in_name(part: str) -> str:
 def _lasting(gang: Gang) -> str | None:
     """How long the pods of a gang run at most by its templates."""
     return f"{gang.deadline}s" if gang.deadline else None
-
-
-def _scaled(resources: Object | None, pods: int, before: int) -> Object | None:
-    """What other than `before` pods ask for, if all are alike."""
-    if resources is None or before <= 0:
-        return None
-    return {name: formatted(parse(amount) * pods / before) for name, amount in resources.items()}

@@ -71,6 +71,8 @@ class Part(_Model):
     """The list with an entry for each object that is there whole."""
     whole: Path = ""
     """Where in an entry the object is."""
+    unless: Path = ""
+    """Of a workload with roles: where in an entry it is said which of these its pods are, so that it is not made."""
 
 
 class WorkloadKind(_Model):

@@ -122,6 +122,11 @@ def kubeflow_job(owner: Object, kind: WorkloadKind) -> Workload:
     return replace(found, gangs=gangs)
 
 
+def pod_group(owner: Object, kind: WorkloadKind) -> Workload:
+    """A PodGroup of the coscheduling plugin, whose pods name it by a label."""
+    return by_paths(owner, kind)
+
+
 def volcano_job(owner: Object, kind: WorkloadKind) -> Workload:
     """The tasks of a Volcano Job."""
     roles, name = [], text(owner, "metadata.name")
@@ -220,6 +225,7 @@ READERS: Mapping[str, Reader] = {
         job_set,
         kubeflow_job,
         leader_worker_set,
+        pod_group,
         ray_cluster,
         spark_application,
         spark_driver,

@@ -18,6 +18,8 @@ MIN_MEMBER = ("scheduling.volcano.sh/group-min-member", "kai.scheduler/batch-min
 QUEUE = (QUEUE_ANNOTATION, "volcano.sh/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
 PRIORITY_CLASS = ("ray.io/priority-class-name", "kueue.x-k8s.io/priority-class", "priorityClassName")
 RUN_TIME = (crds.RUN_TIME, "kueue.x-k8s.io/max-exec-time-seconds")
+PREEMPTABLE = "volcano.sh/preemptable"
+PREEMPTIBILITY = "kai.scheduler/preemptibility"
 TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
 #: the topology mode of each annotation whose value is the name of a tier
@@ -29,7 +31,9 @@ TIER_NAMES = {
 }
 #: annotations of owners that a PodGroup inherits begin so
 _INHERITED = ("volcano.sh/", crds.NODE_POOLS)
-_POD_ANNOTATIONS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone", crds.NODE_POOLS)
+#: what KAI's words are in Volcano's
+_KAIS_WORDS = {"preemptible": "true", "non-preemptible": "false"}
+_POD_ANNOTATIONS = (PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone", crds.NODE_POOLS)
 _POD_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 POD_LABELS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
 
@@ -95,11 +99,13 @@ def network_topology(objects: Iterable[Object]) -> Object:
 def inherited(owners: Iterable[Object], pod: Object) -> dict[str, str]:
     """The annotations that a PodGroup takes from the owners and a pod of its."""
     found: dict[str, str] = {}
-    for owner in owners:
+    everyone = list(owners)
+    for owner in everyone:
         for key, value in notes(owner).items():
             if key.startswith(_INHERITED):
                 found.setdefault(key, value)
-    return {**found, **dict(_of_pod(notes(pod)))}
+    agreed = _KAIS_WORDS.get(first([*everyone, pod], (PREEMPTIBILITY,)).lower())
+    return {**({PREEMPTABLE: agreed} if agreed else {}), **found, **dict(_of_pod(notes(pod)))}
 
 
 def _of_pod(noted: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -73,7 +73,8 @@ class Kinds:
         if not isinstance(kind, str):
             return None
         if not isinstance(version, str) or not version:
-            return next((each for (_, known), each in self._kinds.items() if known == kind), None)
+            # A PodGroup is Volcano's then.
+            return next((each for (_, known), each in self._kinds.items() if known == kind != "PodGroup"), None)
         return self.get(version, kind)
 
     def add(self, kind: Kind) -> None:

@@ -43,6 +43,7 @@ def _keys() -> str:
         ("the queue", said.QUEUE),
         ("the priority class", said.PRIORITY_CLASS),
         ("how long it runs at most: a duration, or seconds", said.RUN_TIME),
+        ("whether it may be evicted: `true` or `false`, or KAI's words", (said.PREEMPTABLE, said.PREEMPTIBILITY)),
         ("how close together pods are", (said.TOPOLOGY_MODE, said.TOPOLOGY_TIER, *said.TIER_NAMES)),
     )
     return table(

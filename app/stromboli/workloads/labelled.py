@@ -1,0 +1,95 @@
+"""Groups that labels of pods name: Kueue's groups of plain pods, and those of the coscheduling plugin.
+
+A label has no say over pods of a workload whose pods start together anyway. One that names an object, a PodGroup of
+`scheduling.x-k8s.io`, makes that the workload of the pods; with others the pods say how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stromboli.api import keys, objects, readers
+from stromboli.api.errors import InvalidObjectError
+from stromboli.api.validation import field_path, shown
+from stromboli.workloads.model import Starts
+from stromboli.workloads.paths import Object
+from stromboli.workloads.table import Kinds
+
+KUEUE = "kueue.x-k8s.io/pod-group-name"
+KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+#: with these the pods of a group start as they come
+_ONE_BY_ONE = ("kueue.x-k8s.io/pod-group-fast-admission", "kueue.x-k8s.io/pod-group-serving")
+LIGHT = "pod-group.scheduling.sigs.k8s.io/name"
+LIGHT_COUNT = "pod-group.scheduling.sigs.k8s.io/min-available"
+#: the kind that a label names an object of
+OBJECTS: Mapping[str, str] = {
+    "scheduling.x-k8s.io/pod-group": "scheduling.x-k8s.io/v1alpha1",
+    "pod-group.scheduling.sigs.k8s.io": "scheduling.sigs.k8s.io/v1alpha1",
+}
+KIND = "PodGroup"
+_KEYS = (KUEUE, *OBJECTS, LIGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The group that a label of a pod names."""
+
+    key: str
+    name: str
+    namespace: str
+
+    @property
+    def group_name(self) -> str:
+        """The name of the PodGroup, where no object owns it."""
+        return f"podgroup-{'kueue' if self.key == KUEUE else 'light'}-{self.name}"
+
+    @property
+    def id(self) -> str:
+        """What tells it from other groups, and from uids."""
+        return keys.key(self.namespace, self.group_name if self.reference is None else f"{self.key}/{self.name}")
+
+    @property
+    def reference(self) -> objects.OwnerReference | None:
+        """The object that it names, whose uid is not known; None where it names none."""
+        version = OBJECTS.get(self.key)
+        return objects.OwnerReference(api_version=version, kind=KIND, name=self.name) if version else None
+
+
+def label_of(pod: objects.Pod, kinds: Kinds) -> Label | None:
+    """The label that puts a pod into a group; None where none does, or its owner's kind starts pods together."""
+    labelled = pod.metadata.labels
+    if not labelled or labelled.keys().isdisjoint(_KEYS):
+        return None
+    key = next((key for key in _KEYS if labelled.get(key)), None)
+    if key is None or _starts_together(pod, kinds):
+        return None
+    return Label(key, labelled[key], pod.metadata.namespace or "default")
+
+
+def id_of(owner: Object) -> str:
+    """The `id` of the label that names an object; empty where none does."""
+    version, metadata = owner.get("apiVersion"), owner["metadata"]
+    key = next((key for key, each in OBJECTS.items() if owner.get("kind") == KIND and each == version), None)
+    return Label(key, metadata["name"], metadata.get("namespace") or "default").id if key else ""
+
+
+def least_of(pod: objects.Pod, label: Label) -> int:
+    """How many pods of a group start together, by what a pod of it says. Raises InvalidObjectError."""
+    if label.key == LIGHT:
+        at, number = ("labels", LIGHT_COUNT), (pod.metadata.labels or {}).get(LIGHT_COUNT)
+    else:
+        at, number = ("annotations", KUEUE_COUNT), (pod.metadata.annotations or {}).get(KUEUE_COUNT)
+    found = readers.count(number)
+    if not found:
+        where = field_path(("metadata", *at))
+        problem = f"should be a number from 1 to {readers.INT32}, not {shown(number)}"
+        raise InvalidObjectError(f"pods of {label.key} {keys.key(label.namespace, label.name)}", where, problem)
+    said = pod.metadata.annotations or {}
+    return 1 if label.key == KUEUE and any(said.get(key) == "true" for key in _ONE_BY_ONE) else found
+
+
+def _starts_together(pod: objects.Pod, kinds: Kinds) -> bool:
+    manager = next((each for each in pod.metadata.owner_references or () if each.controller), None)
+    kind = kinds.get(manager.api_version, manager.kind) if manager is not None else None
+    return kind is not None and kind.row.starts is Starts.together
