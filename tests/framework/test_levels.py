@@ -16,7 +16,7 @@ from stromboli.state.cluster import ClusterState
 from tests.builders import decide, gang, hyper_node, node, pod_group, policy, queue, racks, state
 from tests.fuzz import tried
 
-ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"
+ZONE, RACK, HOST = "topology.kubernetes.io/zone", "example.com/rack", "kubernetes.io/hostname"
 LEVELS = f"topology: {{levels: [{{nodeLabel: {ZONE}}}, {{nodeLabel: {RACK}}}]}}\n"
 POLICY = policy("gang", "predicates proportion network-topology-aware")
 PLACES = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["", "1", "2"]))
@@ -37,8 +37,8 @@ def held(found: Topology, cluster: ClusterState) -> dict[str, tuple[int, set[str
     """The tier and the nodes of each HyperNode."""
     names = list(cluster.snapshot().nodes.facts.index)
     return {
-        name: (int(tier), {names[row] for row in np.flatnonzero(mask)})
-        for name, tier, mask in zip(found.names, found.tiers, found.masks, strict=True)
+        name: (int(found.tiers[number]), {names[row] for row in found.nodes(number)})
+        for number, name in enumerate(found.names)
         if name != TOP_NAME
     }
 
@@ -72,6 +72,38 @@ def test_the_tree_goes_on_while_labels_of_the_levels_stay() -> None:
     assert held(tree(cluster, ZONE), cluster) == {"a": (1, {"n", "m"})}
     cluster.upsert("Node", placed("n", "a", "2"))
     assert held(tree(cluster, ZONE, RACK), cluster) == {"a": (2, {"n", "m"}), "a/2": (1, {"n", "m"})}
+
+
+def test_a_level_of_one_node_each_costs_what_its_nodes_do() -> None:
+    """Nothing is kept for pairs of a HyperNode and a node that it does not hold, and little is made anew."""
+    hosts = [node(f"n{at}", labels={RACK: str(at % 4), HOST: f"n{at}"}) for at in range(200)]
+    cluster = state(*hosts)
+    first = with_levels(cluster.snapshot(), (RACK, HOST)).hyper_nodes
+    found = tree(cluster, RACK, HOST)
+    kept = [value for name in Topology.__slots__ if isinstance(value := getattr(found, name), np.ndarray)]
+    assert sum(array.size for array in kept) < 20 * len(hosts)
+    cluster.upsert("Node", node("n0", labels={RACK: "1", HOST: "n0"}))
+    now = with_levels(cluster.snapshot(), (RACK, HOST)).hyper_nodes
+    assert {name for name in now if now[name] is not first.get(name)} == {"0", "1", "1/n0"}
+    assert held(tree(cluster, RACK, HOST), cluster)["1/n0"] == (1, {"n0"})
+
+
+def test_a_gang_that_may_not_leave_its_node() -> None:
+    by = f"topology: {{levels: [{{nodeLabel: {RACK}}}, {{nodeLabel: {HOST}}}]}}\n{POLICY}"
+    hosts = [node(name, cpu="2", labels={RACK: "1", HOST: name}) for name in ("n", "m", "o")]
+
+    def one(count: int, **topology: Any) -> Any:
+        job = pod_group("j", count, networkTopology=topology)
+        return decide(state(*hosts, queue("default"), job, gang("j", count)), by)
+
+    hard = {"mode": "hard", "highestTierName": HOST}
+    assert len(set(one(2, **hard).session.bound.values())) == 1
+    assert len(one(3, mode="soft").session.bound) == 3
+    assert len(one(4, mode="hard", highestTierName=RACK).session.bound) == 4
+    result = one(3, **hard)
+    assert not result.session.bound
+    view = result.session.view
+    assert HOST in str(view.reason(view.jobs["default/j"])) or "HyperNode" in str(view.reason(view.jobs["default/j"]))
 
 
 def test_without_levels_a_snapshot_is_as_it_was() -> None:

@@ -132,6 +132,37 @@ def test_why_names_the_user_and_the_limit() -> None:
     assert told.detail == "pods: holds 2, may have 2, 1 more requested"
 
 
+@pytest.mark.parametrize("asks", [{}, {"min_resources": {"cpu": "5"}}])
+def test_a_gang_wider_than_the_limit_is_said_to_be_impossible(asks: dict[str, Any]) -> None:
+    cluster = state(node("n", cpu="32"), queue("q"), job("wide", "ann", 5, 5, **asks), job("other", "bob", 1))
+    told = why(cluster, "job default/wide", limiting({"maxPods": 3}))
+    assert (told.reason, told.who) == ("UserLimitReached", "user")
+    assert told.detail.startswith(
+        "pods: holds 0, may have 3, 5 more requested; it is more than the user may have even when nothing runs"
+    )
+    assert [remedy.change.partition(" in ")[0] for remedy in told.remedies] == ["set minMember: 3"]
+    assert not told.holders
+
+
+def test_jobs_of_the_same_user_hold_what_is_missing() -> None:
+    mine, other = (job(name, name, 2, node="n", phase="Running") for name in ("ann", "bob"))
+    cluster = state(node("n", cpu="32"), queue("q"), mine, other, job("more", "ann", 1))
+    told = why(cluster, "job default/more", limiting({"maxPods": 2}))
+    assert [each.name for each in told.holders] == ["ann"]
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_pods_that_terminate_count_until_they_are_gone(most: int) -> None:
+    """A user who deletes pods holds their places as long as they end, and blocks no other user."""
+    ends = job("ends", "ann", 2, node="n", deleted=True, phase="Running")
+    objects = [node("n", cpu="32"), queue("q"), ends, job("next", "ann", 2), job("other", "bob", 2)]
+    by = limiting({"maxPods": most})
+    assert bound(decide(state(*objects), by)) == {"other": 2, **({"next": 1} if most == 3 else {})}
+    told = decide(state(*objects), by).session
+    reason = str(told.view.reason(told.view.jobs["default/next"]))
+    assert most == 3 or "user ann may not hold more in queue q until pods of it have terminated" in reason
+
+
 def test_a_mistake_in_a_limit_is_named() -> None:
     with pytest.raises(PolicyError, match=r"limits\[0\].maxPod"):
         Engine(limiting({"maxPod": 3}))

@@ -147,7 +147,7 @@ class GangSearch:
     def _place_group(self, trials: list[Trial], group: PendingGroup, hyper_node: int, places: FirstPlaces) -> bool:
         """Find places for all pods of a group in a HyperNode, beside those of `trials`; False, undone, if one fails."""
         session, left, at = self._session, group.left(), len(trials)
-        within, failed = session.view.topology.masks[hyper_node], None
+        within, failed = session.view.topology.mask(hyper_node), None
         while left and failed is None:
             run = identical(session, left)
             search = MinCostSearch(

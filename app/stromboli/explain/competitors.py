@@ -15,7 +15,7 @@ from stromboli.fairness.queue_tree import QueueTree
 from stromboli.framework.cluster.job import Job, Queue, lineage
 from stromboli.framework.diagnosis.explain import why_job
 from stromboli.framework.session.session import Session
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import USER_ANNOTATION, PodRecord
 
 
 def jobs_ahead(session: Session, job: Job, reason: Reason, willing: Mask) -> list[Job]:
@@ -82,10 +82,17 @@ def holders_of(
         return in_jobs(session, others, columns, claimed=True)
     if reason.reason == "ResourceQuotaExceeded":
         return in_jobs(session, (other for other in others if other.namespace == job.namespace), columns)
+    if reason.reason == "UserLimitReached":
+        own = [other for other in others if other.queue is job.queue and _user(other) == _user(job)]
+        return in_jobs(session, own, columns, claimed=True)
     if reason.stage is Stage.QueueShare or reason.reason in ("QueueCapabilityExceeded", "NodePoolLimitReached"):
         below = jobs_below(session, _limiting_queue(session, job, reason))
         return in_jobs(session, (other for other in below if other is not job), columns, claimed=True)
     return holders(session, found.willing, found.lacking, job) if reason.stage is Stage.Gang else []
+
+
+def _user(job: Job) -> str:
+    return job.pod_group.metadata.annotations.get(USER_ANNOTATION, "")
 
 
 def _limiting_queue(session: Session, job: Job, reason: Reason) -> Queue:

@@ -36,7 +36,7 @@ def place_as_nominated(session: Session, pending: PendingGroup) -> Statement | N
     None, with the nominations void, when one of them cannot go there any more.
     """
     sub_job = pending.sub_job
-    within = session.view.topology.masks[sub_job.nominated_hyper_node]
+    within = session.view.topology.mask(sub_job.nominated_hyper_node)
     statement = session.statement()
     for pod in pending.left():
         allowed, _ = session.ask.allocatable(sub_job.job.queue, pod)
@@ -64,9 +64,9 @@ class _GroupPlacement:
         self._pending = pending
         self._statement = session.statement()
         self._everywhere = hyper_node == session.view.topology.top and on is None
-        self._within: Mask | None = None if self._everywhere else session.view.topology.masks[hyper_node]
+        self._within: Mask | None = None if self._everywhere else session.view.topology.mask(hyper_node)
         if on is not None:
-            self._within = on & session.view.topology.masks[hyper_node]
+            self._within = on & session.view.topology.mask(hyper_node)
         if pending.sub_job.network_topology is not None:
             self._statement.anchor(pending.sub_job, pending.sub_job.allocated_hyper_node)
 

@@ -126,7 +126,7 @@ def _found(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[_Promi
         return _found_within(session, job, pods, None)
     for gradient in domains.gradients(session, job, session.view.topology.top):
         for hyper_node in domains.that_may_fit(session, gradient, pods, len(pods)).tolist():
-            if found := _found_within(session, job, pods, session.view.topology.masks[hyper_node]):
+            if found := _found_within(session, job, pods, session.view.topology.mask(hyper_node)):
                 return found
     return []
 

@@ -183,7 +183,8 @@ class NetworkTopologyAware(Plugin):
         scores = self._fullness(self._request_of(sub_job), hyper_nodes)
         best = scores == scores.max(initial=0.0)
         if best.sum() > 1:
-            scores[best] += self._tree.masks[hyper_nodes[best]][:, self._nodes_of(sub_job)].sum(axis=1) / sub_job.size
+            pods = np.bincount(self._nodes_of(sub_job), minlength=len(self._tree.lowest)).astype(np.float64)
+            scores[best] += self._tree.sums(pods)[hyper_nodes[best]] / sub_job.size
         return self._scale * scores
 
     def hyper_node_order_with(self, sub_job: SubJob, hyper_nodes: Rows, requested: Matrix) -> Vector:

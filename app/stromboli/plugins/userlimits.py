@@ -2,6 +2,7 @@
 
 Who made a job is in the annotation `stromboli.io/user` of its PodGroup, which the chart guards. The first limit that is
 for a queue and a user counts, for each such user alone. Jobs of unknown users count together, as those of one user.
+Pods that terminate count until they are gone, as long as their PodGroup is there.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from pydantic import Field
 from stromboli.api.crds import PodGroup
 from stromboli.api.crds.base import ResourceList
 from stromboli.api.patterns import any_matches
-from stromboli.api.pod_state import ALLOCATED_STATES
+from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import TOLERANCE, Mask, Vector, told
+from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, told
+from stromboli.fairness.limits import tried
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
-from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.framework.reasons import column_name
 from stromboli.state.pods import USER_ANNOTATION, USER_GROUPS_ANNOTATION, PodRecord
 
@@ -55,11 +57,18 @@ class Account:
     queue: str
     most: Vector
     held: Vector
+    #: what pods hold besides that terminate, without what is promised to others that start when they are gone
+    ending: Vector
     #: what jobs that were admitted may still take of their minimum
     claimed: Vector = field(init=False)
 
     def __post_init__(self) -> None:
         self.claimed = np.zeros_like(self.held)
+
+    @property
+    def told(self) -> str:
+        """The user, in words."""
+        return f"user {self.user}" if self.user else "a user who is not known"
 
 
 class UserLimits(Plugin):
@@ -81,13 +90,15 @@ class UserLimits(Plugin):
         users, numbers = jobs.said("user", _made_by)
         keys, number_of = np.unique(np.stack([jobs.queue, numbers]), axis=1, return_inverse=True)
         holds = np.column_stack([view.job_allocated, jobs.count(*ALLOCATED_STATES)])
-        sums = np.zeros((keys.shape[1], holds.shape[1]))
+        sums, ends = (np.zeros((keys.shape[1], holds.shape[1])) for _ in range(2))
         np.add.at(sums, number_of.reshape(-1), holds)
-        #: what jobs held at the start, by queue and user: with each set of groups that the user had
-        self._held_before: defaultdict[tuple[int, str], list[tuple[str, Vector]]] = defaultdict(list)
-        for (queue, number), held in zip(keys.T.tolist(), sums, strict=True):
+        ending, of = self._ending()
+        np.add.at(ends, number_of.reshape(-1)[of], ending)
+        #: what jobs held at the start, and pods that terminate, by queue and user: with each set of groups of the user
+        self._held_before: defaultdict[tuple[int, str], list[tuple[str, Vector, Vector]]] = defaultdict(list)
+        for (queue, number), held, left in zip(keys.T.tolist(), sums, ends, strict=True):
             user, groups = users[number]
-            self._held_before[queue, user].append((groups, held))
+            self._held_before[queue, user].append((groups, held, left))
         for job in view.jobs.of(jobs.in_phase("Inqueue")):
             account = self._account_of(job)
             if account is not None:
@@ -117,7 +128,21 @@ class UserLimits(Plugin):
         if allowed == count:
             return count, None
         exceeded = account.held + (allowed + 1) * request > account.most + TOLERANCE
-        return allowed, self._reached(account, exceeded & (request > 0), request, Stage.QueueShare)
+        assert job is not None
+        return allowed, self._reached(account, exceeded & (request > 0), request, Stage.QueueShare, job)
+
+    def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        job = self._view.job_of(pod)
+        account = None if job is None else self._account_of(job)
+        if account is None or not account.ending.any():
+            return count, None
+        request = np.append(self._view.request(pod), 1.0)
+        left = (account.most - account.held - account.ending + TOLERANCE)[request > 0] / request[request > 0]
+        allowed = int(min(count, max(0.0, np.floor(left.min()))))
+        if allowed == count:
+            return count, None
+        message = f"{account.told} may not hold more in queue {account.queue} until pods of it have terminated"
+        return allowed, Reason(Stage.QueueShare, "UserLimitReached", message, Actionable.Wait)
 
     def on_allocate(self, operation: Operation) -> None:
         self._move(operation, 1)
@@ -128,7 +153,11 @@ class UserLimits(Plugin):
     def _move(self, operation: Operation, sign: int) -> None:
         account = None if operation.job is None else self._account_of(operation.job)
         if account is not None:
-            account.held += sign * np.append(operation.total, len(operation.pods))
+            amount = sign * np.append(operation.total, len(operation.pods))
+            account.held += amount
+            if operation.kind is not Kind.Allocate and self._view.rules.terminating:
+                # An evicted pod counts until it is gone, a pod that is promised its place does not yet.
+                account.ending -= amount
 
     def _account_of(self, job: Job) -> Account | None:
         if job.index not in self._of_job:
@@ -142,10 +171,12 @@ class UserLimits(Plugin):
         if number is None:
             return None
         if (queue, user, number) not in self._accounts:
-            account = Account(user, name, self._most[number], np.zeros(len(self._view.dimensions) + 1))
-            for others, held in self._held_before[queue, user]:
+            held, ending = (np.zeros(len(self._view.dimensions) + 1) for _ in range(2))
+            account = Account(user, name, self._most[number], held, ending)
+            for others, holds, ends in self._held_before[queue, user]:
                 if others == groups or self._limit(name, user, others) == number:
-                    account.held += held
+                    account.held += holds
+                    account.ending += ends
             self._accounts[queue, user, number] = account
         return self._accounts[queue, user, number]
 
@@ -170,18 +201,34 @@ class UserLimits(Plugin):
     def _held(self, job: Job) -> Vector:
         return np.append(job.allocated, job.allocated_count)
 
-    def _reached(self, account: Account, exceeded: Mask, more: Vector, stage: Stage) -> Reason:
-        dimensions = self._view.dimensions
+    def _ending(self) -> tuple[Matrix, Rows]:
+        """What pods hold that terminate, and the index of the job of each."""
+        view = self._view
+        ends = (view.pods.state == PodState.Releasing) & (view.pods.node >= 0) & view.rules.terminating
+        rows = np.flatnonzero(ends & (view.membership.index_of[view.pods.job] >= 0))
+        return np.column_stack([view.requests(rows), np.ones(len(rows))]), view.membership.index_of[view.pods.job[rows]]
+
+    def _reached(
+        self, account: Account, exceeded: Mask, more: Vector, stage: Stage, placing: Job | None = None
+    ) -> Reason:
+        """The reason, of a job that is being placed by all that it starts with."""
+        dimensions, held = self._view.dimensions, account.held
+        if placing is not None:
+            got = tried(self._view, placing)
+            given = np.append(0.0 * more[:-1] if got is None else got, placing.counts[PodState.Allocated])
+            held, more = held - given, np.maximum(self._minimum(placing) - self._held(placing) + given, more)
+            exceeded = exceeded | (held + more > account.most + TOLERANCE)
         names = [*(column_name(dimensions, at) for at in range(len(dimensions))), "pods"]
         columns = np.flatnonzero(exceeded).tolist()
-        who = f"user {account.user}" if account.user else "a user who is not known"
-        numbers = (
-            f"{names[at]}: holds {_amount(names[at], account.held[at])}, "
+        numbers = [
+            f"{names[at]}: holds {_amount(names[at], held[at])}, "
             f"may have {_amount(names[at], account.most[at])}, {_amount(names[at], more[at])} more requested"
             for at in columns
-        )
+        ]
         never = bool((more > account.most + TOLERANCE).any())
-        message = f"{who} may not hold more in queue {account.queue}: {', '.join(names[at] for at in columns)}"
+        if never:
+            numbers.append("it is more than the user may have even when nothing runs")
+        message = f"{account.told} may not hold more in queue {account.queue}: {', '.join(names[at] for at in columns)}"
         actionable = Actionable.User if never else Actionable.Wait
         return Reason(stage, "UserLimitReached", message, actionable, "; ".join(numbers))
 

@@ -107,7 +107,7 @@ class GangFirstFit:
     def _evict_until_placed(self, domain: int, evictions: Statement) -> _Placed | None:
         """Evict bundle by bundle, on a statement, until the job fits in a HyperNode."""
         states, held = self._session.view.pods.state, self._policy.pod_index.states
-        for bundle in self._bundles(self._session.view.topology.masks[domain]):
+        for bundle in self._bundles(self._session.view.topology.mask(domain)):
             for pod in bundle.pods:
                 if states[pod.row] in held:
                     evictions.evict(pod, self._policy.action, self._job.key)
@@ -135,7 +135,7 @@ class GangFirstFit:
     def _try(self, domain: int) -> _Placed | None:
         """The places that the job would get in a HyperNode as things stand. Leaves the session as it was."""
         session, job, nodes = self._session, self._job, self._session.view.nodes
-        free = (nodes.idle + nodes.releasing) @ session.view.topology.masks[domain]
+        free = (nodes.idle + nodes.releasing) @ session.view.topology.mask(domain)
         if not fits(self._need, free, nodes.always):
             return None
         statement = session.statement()
@@ -155,7 +155,7 @@ class GangFirstFit:
     def _place_group(self, statement: Statement, group: PendingGroup, hyper_node: int) -> bool:
         """Promise all pods of a group places in a HyperNode, on a statement; False, and nothing done, if one fails."""
         session, sub_job = self._session, group.sub_job
-        within = session.view.topology.masks[hyper_node]
+        within = session.view.topology.mask(hyper_node)
         trial = session.statement()
         # Within the HyperNode nearness does not count: where victims are, there are places.
         trial.anchor(sub_job, NOWHERE)

@@ -38,8 +38,9 @@ def with_levels(snapshot: Snapshot, labels: tuple[str, ...]) -> Snapshot:
     facts, known = snapshot.nodes.facts, cast("_Known | None", snapshot.derived.get(_Known))
     if known is None or known.labels != labels or known.facts is not facts:
         paths = _paths(facts, labels)
-        same = known is not None and known.labels == labels and known.paths == paths
-        hyper_nodes = known.hyper_nodes if known is not None and same else dict(_hyper_nodes(labels, paths))
+        before = known if known is not None and known.labels == labels else None
+        same = before is not None and before.paths == paths
+        hyper_nodes = before.hyper_nodes if before is not None and same else dict(_hyper_nodes(labels, paths, before))
         known = snapshot.derived[_Known] = _Known(labels, facts, paths, hyper_nodes)
     return replace(snapshot, hyper_nodes=known.hyper_nodes)
 
@@ -56,17 +57,29 @@ def _paths(facts: NodeFacts, labels: tuple[str, ...]) -> frozenset[_Path]:
     return frozenset(path[:depth] for path in lowest for depth in range(1, len(path) + 1))
 
 
-def _hyper_nodes(labels: tuple[str, ...], paths: frozenset[_Path]) -> Iterator[tuple[str, crds.HyperNode]]:
-    """A HyperNode for each domain. No other one has its name: a path with a slash for each wider level."""
-    below: dict[_Path, list[crds.Member]] = {path: [] for path in paths}
+def _hyper_nodes(
+    labels: tuple[str, ...], paths: frozenset[_Path], before: _Known | None
+) -> Iterator[tuple[str, crds.HyperNode]]:
+    """A HyperNode for each domain, that of `before` where it has the same members.
+
+    No other one has its name: a path with a slash for each wider level.
+    """
+    below: dict[_Path, list[_Path]] = {path: [] for path in paths}
     for path in sorted(paths):
         if len(path) > 1:
-            child = crds.MemberSelector(exact_match=crds.ExactMatch(name=_name(path)))
-            below[path[:-1]].append(crds.Member(type="HyperNode", selector=child))
-    for path, members in below.items():
+            below[path[:-1]].append(path)
+    known = before.paths if before is not None else frozenset()
+    changed = {path[:-1] for path in paths ^ known}
+    for path, narrower in below.items():
+        name = _name(path)
+        if before is not None and path in known and path not in changed:
+            yield name, before.hyper_nodes[name]
+            continue
+        selectors = (crds.MemberSelector(exact_match=crds.ExactMatch(name=_name(child))) for child in narrower)
+        members = [crds.Member(type="HyperNode", selector=selector) for selector in selectors]
         nodes = crds.LabelSelector(match_labels=dict(zip(labels, path, strict=False)))
         own = crds.Member(type="Node", selector=crds.MemberSelector(label_match=nodes))
-        tier, name = len(labels) - len(path) + 1, _name(path)
+        tier = len(labels) - len(path) + 1
         spec = crds.HyperNodeSpec(tier=tier, tier_name=labels[len(path) - 1], members=[own, *members])
         yield name, crds.HyperNode(metadata=crds.Metadata(name=name), spec=spec)
 

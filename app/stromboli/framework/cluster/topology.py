@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.api import crds
-from stromboli.api.resources import Matrix, Rows, Vector
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.cluster.job import NOWHERE, Groups, Job, SubJob
 from stromboli.framework.cluster.members import Members, members_of
 from stromboli.state.nodes import NodeFacts
@@ -37,14 +37,15 @@ class Topology:
         "_ancestors",
         "_below",
         "_flat",
-        "_holders",
+        "_held_by",
         "_lca_tiers",
         "_owner",
+        "_size",
         "_starts",
+        "_starts_of_nodes",
         "disjoint",
         "index",
         "lowest",
-        "masks",
         "names",
         "parents",
         "problems",
@@ -66,20 +67,22 @@ class Topology:
         #: what is wrong with the HyperNodes, a line each
         self.problems: list[str] = []
         self.parents, children = self._tree(ordered)
-        #: which nodes each holds, shape (HyperNodes, nodes)
-        self.masks: npt.NDArray[np.bool_] = np.zeros((len(self.names), size), np.bool_)
-        for i, named in enumerate(nodes):
-            self.masks[i, named] = True
-        self.masks[self.top] = True
-        self._inherit(children)
+        self._size = size
+        # Memberships are kept as pairs: a narrow level may have as many HyperNodes as there are nodes.
+        held = [*self._inherited(nodes, children), np.arange(size)]
+        #: the HyperNode and the node of each membership, by HyperNode and then node, and where each HyperNode's begin
+        self._owner: Rows = np.repeat(np.arange(len(held)), [len(rows) for rows in held])
+        self._flat: Rows = np.concatenate(held).astype(np.intp)
+        self._starts: Rows = np.searchsorted(self._owner, np.arange(len(held) + 1))
+        #: the HyperNodes that hold nodes, by node, and where each node's begin
+        by_node = np.argsort(self._flat, kind="stable")
+        self._held_by: Rows = self._owner[by_node]
+        self._starts_of_nodes: Rows = np.searchsorted(self._flat[by_node], np.arange(size + 1))
         #: the HyperNode of the lowest tier there is that each node is in, NOWHERE for those in none, shape (nodes,)
         self.lowest: Rows = self.of_tier(int(self.tiers.min()))
-        #: the HyperNode and the node of each true cell of the masks, and where each HyperNode's begin
-        self._owner, self._flat = np.nonzero(self.masks)
-        self._starts: Rows = np.searchsorted(self._owner, np.arange(len(self.names) + 1))
         #: whether no node is in two HyperNodes of the lowest tier
-        self.disjoint = bool((self.masks[self.tiers == self.tiers.min()].sum(axis=0) <= 1).all())
-        self._holders: dict[int, Rows] = {}
+        in_lowest = self._flat[self.tiers[self._owner] == self.tiers.min()]
+        self.disjoint = bool((np.bincount(in_lowest, minlength=size) <= 1).all())
         self._ancestors: dict[int, list[int]] = {NOWHERE: []}
         self._below: dict[int, Rows] = {}
         self._lca_tiers: dict[int, npt.NDArray[np.int64]] = {}
@@ -130,27 +133,33 @@ class Topology:
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def holders(self, node: int) -> Rows:
-        """The HyperNodes that hold a node."""
-        found = self._holders.get(node)
-        if found is None:
-            found = self._holders[node] = np.flatnonzero(self.masks[:, node])
-        return found
+        """The HyperNodes that hold a node, in ascending order."""
+        return self._held_by[self._starts_of_nodes[node] : self._starts_of_nodes[node + 1]]
 
     def nodes(self, hyper_node: int) -> Rows:
         """The nodes that a HyperNode holds, in ascending order."""
         return self._flat[self._starts[hyper_node] : self._starts[hyper_node + 1]]
 
+    def mask(self, hyper_node: int) -> Mask:
+        """Which nodes a HyperNode holds, shape (nodes,)."""
+        mask = np.zeros(self._size, np.bool_)
+        mask[self.nodes(hyper_node)] = True
+        return mask
+
     def around(self, nodes: Rows) -> int:
         """The HyperNode of the lowest tier that holds all of some nodes; NOWHERE when there are none."""
-        return int(np.argmax(self.masks[:, nodes].all(axis=1))) if len(nodes) else NOWHERE
+        if not len(nodes):
+            return NOWHERE
+        some = np.zeros(self._size)
+        some[nodes] = 1
+        return int(np.argmax(self.sums(some) == some.sum()))
 
     def of_tier(self, tier: int) -> Rows:
         """The HyperNode of a tier that each node is in, NOWHERE for those in none, shape (nodes,)."""
-        of_tier = np.flatnonzero(self.tiers == tier)
-        if not len(of_tier):
-            return np.full(self.masks.shape[1], NOWHERE, np.intp)
-        masks = self.masks[of_tier]
-        return np.where(masks.any(axis=0), of_tier[np.argmax(masks, axis=0)], NOWHERE)
+        found, of_tier = np.full(self._size, NOWHERE, np.intp), self.tiers[self._owner] == tier
+        # Of several the first counts, which is assigned last.
+        found[self._flat[of_tier][::-1]] = self._owner[of_tier][::-1]
+        return found
 
     def sums(self, of_nodes: Vector) -> Vector:
         """The sum over the nodes of each HyperNode, shape (HyperNodes,), of a value per node."""
@@ -203,18 +212,21 @@ class Topology:
             above, height = parents[above], height + 1
         return f"would be more than {_MOST_LEVELS} levels" if height > _MOST_LEVELS else ""
 
-    def _inherit(self, children: list[list[int]]) -> None:
-        """Add the nodes of children to their parents' masks, the deepest first."""
-        parents = {child: parent for parent, below in enumerate(children) for child in below}
+    def _inherited(self, named: list[Rows], children: list[list[int]]) -> list[Rows]:
+        """The nodes that each HyperNode names or has by those below it, in ascending order."""
+        found = [np.unique(rows) for rows in named]
         missing = [len(below) for below in children]
         complete = [hyper_node for hyper_node in range(self.top) if not missing[hyper_node]]
         for hyper_node in complete:
-            parent = parents.get(hyper_node, self.top)
+            if children[hyper_node]:
+                below = [found[child] for child in children[hyper_node]]
+                found[hyper_node] = np.unique(np.concatenate([found[hyper_node], *below]))
+            parent = self.parents[hyper_node]
             if parent != self.top:
-                self.masks[parent] |= self.masks[hyper_node]
                 missing[parent] -= 1
                 if not missing[parent]:
                     complete.append(parent)
+        return found
 
 
 @dataclass(slots=True, eq=False)

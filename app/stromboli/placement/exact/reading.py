@@ -219,7 +219,7 @@ class _Reader:
         if not len(found) and len(allowed):
             # There are HyperNodes, and none is offered as things stand.
             return (0,)
-        sets = sorted({self._bits(tree.masks[each]) for each in found.tolist()}, key=lambda nodes: -nodes.bit_count())
+        sets = sorted({self._bits(tree.mask(each)) for each in found.tolist()}, key=lambda nodes: -nodes.bit_count())
         largest: list[int] = []
         for nodes in sets:
             if not any(nodes & ~other == 0 for other in largest):
