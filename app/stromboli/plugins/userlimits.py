@@ -215,7 +215,7 @@ class UserLimits(Plugin):
         dimensions, held = self._view.dimensions, account.held
         if placing is not None:
             got = tried(self._view, placing)
-            given = np.append(0.0 * more[:-1] if got is None else got, placing.counts[PodState.Allocated])
+            given = np.append(0.0 * more[:-1] if got is None else got.amount, placing.counts[PodState.Allocated])
             held, more = held - given, np.maximum(self._minimum(placing) - self._held(placing) + given, more)
             exceeded = exceeded | (held + more > account.most + TOLERANCE)
         names = [*(column_name(dimensions, at) for at in range(len(dimensions))), "pods"]
