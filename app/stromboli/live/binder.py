@@ -222,7 +222,7 @@ class Binder:
                 self._events.emit(about_pod(bind), "Normal", "Scheduled", note, "Binding")
         elif of_job.bound:
             nodes = len({bind.node for bind in of_job.bound})
-            note = f"Successfully assigned {len(of_job.bound)} pods to {nodes} node{'s'[: nodes > 1]}"
+            note = f"Successfully assigned {len(of_job.bound)} pods to {nodes} {'node' if nodes == 1 else 'nodes'}"
             self._events.emit(of_job.about, "Normal", "Scheduled", note, "Binding")
 
     async def _bind(self, of_job: _Round, bind: Bind, wanted: Callable[[], bool]) -> bool:
