@@ -1,0 +1,58 @@
+"""Pods get the places, volumes and devices that kube-scheduler gives them, and wait where it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from inspect import getmembers, isfunction
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.cluster import Cluster
+from tests.e2e.beside import devices, requests, volumes
+from tests.e2e.beside.scene import Scene, Situation
+from tests.e2e.provisioner import Provisioner
+from tests.e2e.service import Service
+from tests.e2e.world import Object, World
+
+pytestmark = pytest.mark.e2e
+
+SITUATIONS: dict[str, Situation] = {
+    name: found
+    for module in (volumes, devices, requests)
+    for name, found in getmembers(module, isfunction)
+    if found.__module__ == module.__name__ and list(found.__annotations__) == ["at", "return"]
+}
+
+
+@pytest.fixture(scope="module")
+def both(plane: Cluster, tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Cluster]:
+    """kube-scheduler and the service, each for pods of its own."""
+    plane.start_scheduler()
+    policy = str(repository / "deploy" / "default-scheduler.conf")
+    arguments = ("--policy", policy, "--extender-scheduler-name", "")
+    service = Service(plane.kubeconfig(), tmp_path_factory.mktemp("beside") / "service.log", *arguments)
+    service.wait_ready()
+    yield plane
+    service.end()
+    plane.stop_scheduler()
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_what_kube_scheduler_does_is_done_here(both: Cluster, name: str) -> None:
+    theirs = _played(both, name, "default-scheduler")
+    ours = _played(both, name, "stromboli", theirs)
+    # A scheduler that has not heard of everything yet may refuse a pod that it binds a little later.
+    assert ours == (theirs if ours == theirs else _played(both, name, "default-scheduler", ours))
+
+
+def _played(cluster: Cluster, name: str, scheduler: str, expected: Object | None = None) -> Object:
+    world = World(cluster, f"{name.replace('_', '-')[:40]}-{scheduler}")
+    world.begin()
+    scene = Scene(world, scheduler)
+    try:
+        with Provisioner(cluster, world.namespace):
+            SITUATIONS[name](scene)
+            return scene.outcome(expected)
+    finally:
+        scene.clear()
