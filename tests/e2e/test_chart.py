@@ -183,7 +183,8 @@ def helm(world: World, helm_binary: Path, repository: Path, tmp_path: Path) -> H
     """helm in the chart's namespace of the world's cluster."""
 
     def run(*args: str) -> subprocess.CompletedProcess[str]:
-        place = ("--namespace", NAMESPACE, "--kubeconfig", str(world.cluster.kubeconfig()))
+        place = ["--kubeconfig", str(world.cluster.kubeconfig())]
+        place += [] if "--namespace" in args else ["--namespace", NAMESPACE]
         home = {"HOME": str(tmp_path), "PATH": ""}
         command = [str(helm_binary), *args, *place]
         return subprocess.run(command, cwd=repository, env=home, capture_output=True, text=True, check=False)
@@ -304,6 +305,46 @@ def test_a_second_release_leads_beside_the_first_or_takes_turns_with_it(
         eventually(lambda: second.metric("stromboli_leading") == 1)
     finally:
         assert helm("uninstall", "second", "--wait").returncode == 0
+
+
+def test_releases_of_one_name_in_two_namespaces_lead_side_by_side_and_end_alone(
+    release: World, helm: Helm, start: Start, tmp_path: Path
+) -> None:
+    world, elsewhere = release, ("--namespace", "team")
+    world.nodes(2, cpu="4")
+    sets = ("--no-hooks", "--create-namespace", "--set", "extenderSchedulerNames=null", *elsewhere)
+    refused = helm("install", "stromboli", "charts/stromboli", *sets)
+    assert f"a release in namespace {NAMESPACE} has the ClusterRole stromboli" in refused.stderr
+    own = ("--set", "fullnameOverride=stromboli-team", "--set", "schedulerName=team")
+    assert " ".join(own) in refused.stderr
+    done = helm("install", "stromboli", "charts/stromboli", *sets, *own)
+    assert done.returncode == 0, done.stderr
+    try:
+        accounts = world.cluster.service_account_kubeconfig
+        first = start(*deployed(world, tmp_path), kubeconfig=accounts(NAMESPACE, "stromboli"))
+        arguments = deployed(world, tmp_path, "stromboli-team", "team")
+        second = start(*arguments, kubeconfig=accounts("team", "stromboli-team"))
+        assert [each.metric("stromboli_leading") for each in (first, second)] == [1, 1]
+        for name in ("stromboli", "team"):
+            world.group(name, 2)
+            world.pods([pod(f"{name}-{number}", name, scheduler=name) for number in range(2)])
+        eventually(lambda: world.bound() == {"stromboli": 2, "team": 2})
+        assert second.end() == 0
+        # What one leaves is neither the rights of the other nor the definitions.
+        assert helm("uninstall", "stromboli", "--wait", *elsewhere).returncode == 0
+        world.gang("after", 2)
+        eventually(lambda: world.bound()["after"] == 2)
+        # And under another name it is back.
+        done = helm("install", "again", "charts/stromboli", *sets, "--set", "schedulerName=team")
+        assert done.returncode == 0, done.stderr
+        arguments = deployed(world, tmp_path, "again-stromboli", "team")
+        start(*arguments, kubeconfig=accounts("team", "again-stromboli"))
+        world.pods([pod("team-2", "team", scheduler="team")])
+        eventually(lambda: world.bound()["team"] == 3)
+        assert helm("uninstall", "again", "--wait", *elsewhere).returncode == 0
+    finally:
+        helm("uninstall", "stromboli", *elsewhere)
+        world.api.delete("/api/v1/namespaces/team").raise_for_status()
 
 
 def test_the_test_of_a_release_starts_a_gang(release: World, helm: Helm, start: Start, tmp_path: Path) -> None:
@@ -453,16 +494,16 @@ def definition(group: str, version: str, plural: str) -> Object:
     }
 
 
-def deployed(world: World, directory: Path, name: str = "stromboli") -> list[str]:
+def deployed(world: World, directory: Path, name: str = "stromboli", namespace: str = NAMESPACE) -> list[str]:
     """The arguments that the Deployment gives to `run`, with its policy as a file; tests listen elsewhere."""
-    deployment = world.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}")
+    deployment = world.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
     container: Object = deployment["spec"]["template"]["spec"]["containers"][0]
     command, *arguments = container["args"]
     assert command == "run"
-    config = world.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")["data"]
+    config = world.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")["data"]
     at = arguments.index("--policy") + 1
     policy = directory / Path(arguments[at]).name
     policy.write_text(config[policy.name])
     arguments[at] = str(policy)
     at = arguments.index("--listen")
-    return [*arguments[:at], *arguments[at + 2 :], "--lease-namespace", NAMESPACE]
+    return [*arguments[:at], *arguments[at + 2 :], "--lease-namespace", namespace]

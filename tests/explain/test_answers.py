@@ -61,6 +61,11 @@ CASES = {
         DEFAULT_POLICY,
         ["user: set queue: research in PodGroup default/job", "admin: create queue reserch"],
     ),
+    "QueueNotFound ": (
+        lambda: state(*(node("n"), queue("ads"), queue("default")), pod_group("job", queue="zoo"), pod("job-0", "job")),
+        DEFAULT_POLICY,
+        ["user: set queue: default in PodGroup default/job", "admin: create queue zoo"],
+    ),
     "QueueNotOpen": (
         lambda: state(node("n"), queue("default", state="Closed"), pod_group("job"), pod("job-0", "job")),
         DEFAULT_POLICY,

@@ -156,3 +156,25 @@ def test_what_was_said_last_stays_when_the_service_is_gone(browser: Browser) -> 
             assert "does not answer: Connection refused" in told.text
             assert "ssl:" not in told.text
             shown.close()
+
+
+def test_a_page_that_is_opened_while_the_service_is_gone_is_not_live_until_it_is_back(browser: Browser) -> None:
+    with served(scarce().app()) as url:
+        service = Service(url)
+        there, service.url = service.url, service.url.with_port(1)
+        # It renews itself late enough that what it says first is seen.
+        with served(make_ui(service, refresh=2), service=service) as address:
+            shown = browser.new_page(base_url=address)
+            shown.goto("/jobs/default/first")
+            assert (shown.locator("#live").get_attribute("data-state"), shown.inner_text("#live")) == (
+                "gone",
+                "No answer",
+            )
+            expect(shown.get_by_role("heading", name="No answer")).to_be_visible()
+            assert shown.locator("#gone").is_hidden(), "nothing is shown that it said"
+            assert shown.inner_text("#age") == ""
+            service.url = there
+            expect(shown.get_by_role("heading", name="Job default/first")).to_be_visible()
+            expect(shown.locator("#live")).to_have_attribute("data-state", "live")
+            expect(shown.locator("#age")).to_contain_text("s old")
+            shown.close()

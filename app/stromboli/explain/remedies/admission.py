@@ -69,7 +69,9 @@ def queues(case: Case) -> Iterator[Candidate]:
         parents = {queue.parent for queue in view.queues.values()}
         leaves = [queue.name for queue in view.queues.values() if queue.open and queue.name not in parents | {"root"}]
         near = nearest(wanted, leaves)
-        for name in dict.fromkeys([*([near] if near else []), *leaves[:1]]):
+        # Where nothing looks like what is named, the queue of those who name none comes before any team's.
+        leaves.sort(key=lambda name: name != crds.PodGroupSpec.model_fields["queue"].default)
+        for name in [near] if near else leaves[:1]:
             yield Candidate(in_queue(group_of(state, key), name), "user", set_group(key, queue=name))
         made = {"metadata": {"name": wanted}, "spec": {"weight": 1}, "status": {"state": "Open"}}
         queue = crds.Queue.parse(made)

@@ -10,7 +10,9 @@ const renews = Boolean(main.dataset.refresh);
 let shown = main.innerHTML;
 let pressed = false;
 let asOf = Date.now();
-let answers = true;
+// Whether the page was opened while the service did not answer: then nothing is shown that it said.
+let empty = "empty" in main.dataset;
+let answers = !empty;
 
 function busy() {
   const typing = document.activeElement.closest("form");
@@ -21,10 +23,10 @@ function tell() {
   const passed = Math.round((Date.now() - asOf) / 1000);
   const behind = document.getElementById("behind") !== null;
   const old = behind || passed > 3 * main.dataset.seconds;
-  age.textContent = passed < 60 ? `${passed} s old` : `${Math.round(passed / 60)} min old`;
+  age.textContent = empty ? "" : passed < 60 ? `${passed} s old` : `${Math.round(passed / 60)} min old`;
   live.dataset.state = !answers ? "gone" : old ? "old" : "live";
   live.textContent = !answers ? "No answer" : live.getAttribute("aria-pressed") !== "true" ? "Paused" : behind ? "Behind" : old ? "Waiting" : "Live";
-  gone.hidden = answers;
+  gone.hidden = answers || empty;
   main.classList.toggle("stale", !answers);
 }
 
@@ -45,6 +47,7 @@ async function renew() {
       const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
       answers = answer.status < 500 && page !== null;
       if (answers) {
+        empty = false;
         asOf = Date.now();
         gone.querySelector("time").textContent = new Date(asOf).toISOString().slice(11, 19);
         keep(page);
