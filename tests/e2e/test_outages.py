@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
@@ -11,10 +12,13 @@ import pytest
 from tests.controlplane.cluster import Cluster, eventually
 from tests.e2e.conftest import Start
 from tests.e2e.service import Service
-from tests.e2e.world import Object, World, define
+from tests.e2e.test_workloads import group_of, job, jobs, patch, reference
+from tests.e2e.world import Object, World, define, pod
+from tests.live.test_queue_states import COMMANDS
 
 pytestmark = pytest.mark.e2e
 
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -36,6 +40,11 @@ def unready(service: Service) -> list[str]:
 
 def kinds(service: Service) -> set[str]:
     return {line.partition(":")[0] for line in unready(service)}
+
+
+def state_of(world: World, queue: str) -> str:
+    answer = world.api.get(f"{QUEUES}/{queue}")
+    return str(answer.json().get("status", {}).get("state")) if answer.is_success else ""
 
 
 def test_definitions_are_deleted_and_come_back(own: World, start: Start, definitions: list[Object]) -> None:
@@ -82,6 +91,34 @@ def test_the_api_server_or_what_it_keeps_is_away(own: World, start: Start, progr
     eventually(lambda: unready(service) == [], timeout=60)
     own.gang("after", 3)
     eventually(lambda: own.bound()["after"] == 3, timeout=60)
+
+
+def test_what_the_operator_follows_goes_on_after_the_api_server_was_away(own: World, start: Start) -> None:
+    """Queues, Commands and workloads, each by a change that only a watch tells of."""
+    with own.cluster.client() as api:
+        define(api, [COMMANDS])
+    own.nodes(1, cpu="10")
+    start(kubeconfig=own.cluster.kubeconfig())
+    own.queue("before")
+    eventually(lambda: state_of(own, "before") == "Open")
+    made = own.create(jobs(own), job("train", 2))
+    submitted = pod("train-by-hand")
+    submitted["metadata"]["ownerReferences"] = [reference({"apiVersion": "batch/v1", "kind": "Job", **made})]
+    own.create("/api/v1/namespaces/default/pods", submitted)
+    eventually(lambda: group_of(own, made)["spec"].get("minMember") == 2)
+    own.cluster.stop_apiserver(signal.SIGKILL)
+    time.sleep(5)
+    own.cluster.start_apiserver()
+    patch(own, f"{jobs(own)}/train", {"spec": {"parallelism": 1, "completions": 1, "completionMode": "Indexed"}})
+    eventually(lambda: group_of(own, made)["spec"]["minMember"] == 1, timeout=120)
+    aim = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "name": "before"}
+    close = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": {"name": "close"}}
+    own.create(
+        "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands", {**close, "action": "CloseQueue", "target": aim}
+    )
+    eventually(lambda: state_of(own, "before") == "Closed", timeout=60)
+    own.api.delete(f"{QUEUES}/default").raise_for_status()
+    eventually(lambda: state_of(own, "default") == "Open", timeout=30)
 
 
 def test_sigterm_while_the_api_server_hangs(own: World, start: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,13 @@ from typer.testing import CliRunner
 
 from stromboli.api.crds import Queue
 from stromboli.cli import make_app
+from stromboli.simulation.admission import admit
+from stromboli.simulation.changes import read_changes
+from stromboli.simulation.manifests import load
+from stromboli.simulation.run import feed
+from stromboli.state.cluster import ClusterState
 from stromboli.state.queue_states import obeyed
+from tests.builders import READS
 
 SCHEDULING = "scheduling.volcano.sh/v1beta1"
 TREE = {"dept": "", "team": "dept", "squad": "team", "other": ""}
@@ -85,3 +92,13 @@ def test_what_is_closed_with_its_parent_is_marked() -> None:
         "squad": ("Closing", True),
         "other": ("Open", False),
     }
+
+
+def test_a_command_can_be_tried() -> None:
+    objects = [queue(*each) for each in TREE.items()]
+    loaded = load(["-"], io.BytesIO(yaml.safe_dump_all(objects).encode()))
+    state = ClusterState(("stromboli",), reads=READS)
+    feed(state, admit(loaded, state.scheduler_names))
+    changes = read_changes({"close": yaml.safe_dump(command("CloseQueue", "team"))}, state)
+    assert changes.problems == []
+    assert {obj.key: obj.status.state for _, obj in changes.objects} == {"team": "Closing", "squad": "Closing"}

@@ -10,6 +10,7 @@ import yaml
 
 from stromboli.engine import Engine
 from stromboli.simulation.admission import admit
+from stromboli.simulation.changes import read_changes
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.run import Run, feed, run
 from stromboli.state.cluster import ClusterState
@@ -138,6 +139,23 @@ def test_pods_of_a_stateful_set_are_in_the_group_of_their_label() -> None:
     template = {"metadata": {"labels": {KUEUE: "set"}, "annotations": {COUNT: "3"}}, "spec": pod("x", {})["spec"]}
     whole = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "set"}}
     assert simulated({**whole, "spec": {"replicas": 3, "template": template}}, cpu=2).bindings == {}
+
+
+def test_a_pod_that_is_tried_joins_the_group_that_is_there() -> None:
+    found, state = loaded(*of_kueue(2), cpu=9), ClusterState(("stromboli",), reads=builders.READS)
+    feed(state, admit(found, state.scheduler_names))
+    (_, _, third) = of_kueue(3)
+    changes = read_changes({"third": yaml.safe_dump(third)}, state)
+    assert [kind for kind, _ in changes.objects] == ["Pod"]
+    changes.apply(state)
+    assert len(run(Engine(), state).bindings) == 3
+
+
+def test_a_group_that_is_tried_otherwise_keeps_its_pods() -> None:
+    found, state = loaded(pod_group(), *named(3)), ClusterState(("stromboli",), reads=builders.READS)
+    feed(state, admit(found, state.scheduler_names))
+    changes = read_changes({"group": yaml.safe_dump(pod_group(2))}, state)
+    assert changes.removed == []
 
 
 @pytest.mark.parametrize(

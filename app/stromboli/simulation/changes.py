@@ -28,6 +28,7 @@ from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, is
 from stromboli.simulation.standing import Standing, Workloads
 from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.resource_names import resources_of
+from stromboli.workloads.labelled import stands_for_label
 
 #: what was written, by where it is from
 Texts: TypeAlias = Mapping[str, str]
@@ -254,7 +255,8 @@ def _decode(
         known_queue = state.queues.get(obj.key) if kind == "Queue" else None
         made = kind == "Queue" and bool(by) and known_queue is None
         commanded = bool(loaded.commands) and kind == "Queue" and obj != known_queue
-        if kind == "PodGroup" or made or commanded or (kind, object_key(obj)) in given:
+        joins = kind == "PodGroup" and stands_for_label(obj.metadata.name) and obj.key in state.keys(kind)
+        if (kind == "PodGroup" and not joins) or made or commanded or (kind, object_key(obj)) in given:
             out.objects.append((kind, obj))
     for each in out.standing:
         out.objects, removed = each.continued(out.objects)

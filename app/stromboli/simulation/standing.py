@@ -83,7 +83,8 @@ class Workloads:
     def of(self, manifest: Object) -> Standing | None:
         """The workload of a manifest as it is there; None for what is no workload, or not there."""
         kind, namespace = known_kinds().of(manifest), text(manifest, "metadata.namespace") or "default"
-        if kind is None or kind.row.kind == "Pod":
+        if kind is None or kind.row.kind in ("Pod", "PodGroup"):
+            # Nothing is made of these.
             return None
         name = kind.row.kind, text(manifest, "metadata.name")
         groups = self._groups.get((namespace, *name))

@@ -29,6 +29,8 @@ OBJECTS: Mapping[str, str] = {
 }
 KIND = "PodGroup"
 _KEYS = (KUEUE, *OBJECTS, LIGHT)
+#: how the names of PodGroups begin that no object owns
+_NAMES = {KUEUE: "podgroup-kueue-", LIGHT: "podgroup-light-"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Label:
     @property
     def group_name(self) -> str:
         """The name of the PodGroup, where no object owns it."""
-        return f"podgroup-{'kueue' if self.key == KUEUE else 'light'}-{self.name}"
+        return f"{_NAMES[self.key]}{self.name}"
 
     @property
     def id(self) -> str:
@@ -65,6 +67,11 @@ def label_of(pod: objects.Pod, kinds: Kinds) -> Label | None:
     if key is None or _starts_together(pod, kinds):
         return None
     return Label(key, labelled[key], pod.metadata.namespace or "default")
+
+
+def stands_for_label(name: str) -> bool:
+    """Whether a PodGroup of this name is of pods with a label, whoever comes first."""
+    return name.startswith(tuple(_NAMES.values()))
 
 
 def id_of(owner: Object) -> str:
