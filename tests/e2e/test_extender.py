@@ -26,6 +26,7 @@ pytestmark = pytest.mark.e2e
 
 PROFILE = cost.PROFILE
 #: how often each scenario is played; `python -m tests.e2e.preemption_cost --runs 50` plays them more often
+CARD = "nvidia.com/gpu"
 RUNS = int(os.environ.get("STROMBOLI_PREEMPTION_RUNS", "1"))
 
 
@@ -233,6 +234,41 @@ def test_a_gated_gang_is_seen_by_kube_scheduler_once_it_is_decided(own_world: Wo
     eventually(lambda: world.bound() == {"fits": 3, "large": 5})
     assert leader.asked.total() - before <= 20
     leader.close()
+
+
+def test_kube_scheduler_asks_about_managed_resources_only(own_world: World, start: Start) -> None:
+    """Others it places alone, also of a gang; a gate holds all of them, also where the extender is ignored."""
+    world, cluster = own_world, own_world.cluster
+    world.nodes(2, cpu="4", **{CARD: "1"})
+    service = start(kubeconfig=cluster.kubeconfig())
+    leader = LeaderService(service)
+    form = {"managedResources": [{"name": CARD}], "ignorable": True, "bindVerb": "bind"}
+    cluster.start_scheduler(cost.advised_by(leader, **form))
+
+    world.group("plain", 2)
+    world.pods([pod("plain-0", "plain", scheduler=PROFILE)])
+    eventually(lambda: world.bound() == {"plain": 1})
+    assert not leader.asked.total()
+
+    world.group("mixed", 3)
+    world.pods([gated("mixed-0", "mixed"), *(with_card(gated(f"mixed-{at}", "mixed")) for at in (1, 2))])
+    eventually(lambda: world.bound() == {"plain": 1, "mixed": 3})
+    assert leader.asked["/bind"] == 2
+
+    service.end()
+    world.group("late", 2)
+    world.pods([gated(f"late-{at}", "late") for at in range(2)])
+    world.pods([pod("foreign", scheduler=PROFILE)])
+    eventually(lambda: world.bound() == {"plain": 1, "mixed": 3, "": 1})
+    leader.close()
+
+
+def with_card(manifest: Object) -> Object:
+    """A pod that asks for a card."""
+    resources = manifest["spec"]["containers"][0]["resources"]
+    for amounts in (resources["requests"], resources.setdefault("limits", {})):
+        amounts[CARD] = "1"
+    return manifest
 
 
 def test_pods_that_are_held_without_a_gate_cost_few_requests(own_world: World, start: Start) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from stromboli.api.objects import Metadata, PriorityClass
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
-from tests.builders import gang, hyper_node, node, pod, pod_group, policy, queue, state
+from tests.builders import NOON, gang, hyper_node, node, pod, pod_group, policy, queue, state
 from tests.explain.asking import said, why
 
 JOB = "job default/train"
@@ -48,6 +49,13 @@ def one(*others: Any, **pods: Any) -> ClusterState:
 def two(*others: Any, **group: Any) -> ClusterState:
     """A gang of two pods."""
     return state(queue("default"), *others, pod_group("train", 2, **group), gang("train", 2))
+
+
+def _ran(name: str, seconds: int) -> list[Any]:
+    """A gang of two that has run for a while."""
+    began = datetime.fromtimestamp(NOON - seconds, UTC).isoformat()
+    group = pod_group(name, 2, phase="Running", priorityClassName="low")
+    return [group, *(pod(f"{name}-{at}", name, node="n", status={"startTime": began}) for at in range(2))]
 
 
 def full(queue_name: str = "default", count: int = 8, least: int = 1, **group: Any) -> list[Any]:
@@ -251,6 +259,28 @@ CASES = {
         ("raise lendingLimit of queue b to 2 cpu",),
         says=("may have 3 as other queues hold the rest or keep it",),
         policy=TREE,
+    ),
+    "a limit on lending, of a gang": Case(
+        lambda: state(
+            *(node("n"), queue("a"), queue("b", deserved={"cpu": "6"}, lendingLimit={"cpu": "2"})),
+            *(pod_group("train", 5, queue="a"), gang("train", 5)),
+        ),
+        "QueueCapabilityExceeded",
+        "admin",
+        ("raise lendingLimit of queue b to 3 cpu",),
+        policy=CAPACITY,
+    ),
+    "victims that do not suffice, and others that run for their minimum": Case(
+        lambda: state(
+            *(HIGH, LOW, node("n", cpu="4"), queue("default", preemptMinRuntime="10m")),
+            *(_ran("young", 60), _ran("old", 6_000)),
+            *(pod_group("train", 3, priorityClassName="high"), gang("train", 3)),
+        ),
+        "Unschedulable",
+        "wait",
+        (),
+        says=("2 of 3 pods fit; their minimum run time protects default/young until 2023-11-14T22:22:20+00:00",),
+        policy=policy("priority gang conformance", "predicates minruntime", actions="allocate, preempt"),
     ),
     "a parent misspelt": Case(
         lambda: state(

@@ -88,7 +88,9 @@ def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
     if not victims:
         detail = f"of {len(agreeing)} that run: {_verdicts(session, point, pod, agreeing)}"
         return _no_victims(session, job, pod, point, f"plugins allow no pod {where} to be evicted", detail, there)
-    return _not_enough(session, job, pod, victims, where)
+    kept = {victim.key for victim in victims}
+    young = _young(session, job, point, [each for each in agreeing if each.key not in kept])
+    return _not_enough(session, job, pod, victims, where, list(young))
 
 
 def _may_not_evict(session: Session, job: Job, pod: PodRecord, point: str) -> Reason | None:
@@ -210,8 +212,13 @@ def _share(session: Session, queue: Queue, pod: PodRecord) -> str:
     return f"queue {queue.name} holds {pairs}" + (", and what it holds beyond that is protected" if above else "")
 
 
-def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[PodRecord], where: str) -> Reason:
-    """Why evicting all pods that plugins allow does not help: they do not free enough, or the rules keep them."""
+def _not_enough(
+    session: Session, job: Job, pod: PodRecord, victims: Sequence[PodRecord], where: str, young: Sequence[Passage]
+) -> Reason:
+    """Why evicting all pods that plugins allow does not help: they do not free enough, or the rules keep them.
+
+    `young` says which others are protected for a while.
+    """
     view = session.view
     free = view.nodes.future_idle().copy()
     for victim in victims:
@@ -227,7 +234,7 @@ def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[Po
 
     def saying(word: str, message: str, rest: str) -> Reason:
         passage = Passage(named, f"{who} could be evicted, {rest}", f"pods of other namespaces among them, {rest}")
-        kept = [*_needed(session, victims), *_protected(session, victims)]
+        kept = [*_needed(session, victims), *_protected(session, victims), *young]
         return _reason(word, message).saying(job.namespace, [passage, *kept])
 
     if places < needed:

@@ -87,7 +87,11 @@ def kept_by_others(case: Case) -> Iterator[Candidate]:
         return
     view = case.session.view
     line = {queue.name for queue in lineage(case.job.queue, view.queues)}
-    for name, wanted in _wanted(case, case.job):
+    own = _gauges(case, case.job.queue)
+    lacking = (
+        (name, np.maximum(wanted - (own[name].limit - own[name].held), 0)) for name, wanted in _wanted(case, case.job)
+    )
+    for name, wanted in (each for each in lacking if each[1].any()):
         for queue in [queue for queue in view.queues.values() if queue.name not in line]:
             said, gauges = _share(queue, name).guarantee, _gauges(case, queue)[name]
             idle = np.flatnonzero((wanted > 0) & (gauges.guarantee > gauges.held)).tolist()

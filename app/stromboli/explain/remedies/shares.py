@@ -15,7 +15,7 @@ from stromboli.explain.evictions import RECLAIMING
 from stromboli.explain.places import amounts
 from stromboli.explain.remedies.case import Candidate, Case, smallest
 from stromboli.explain.remedies.changes import set_queue
-from stromboli.framework.cluster.job import lineage
+from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.kube.quotas import PODS as PODS_OF_QUOTAS
 from stromboli.kube.quotas import asked_for, common_name, hard_of
 from stromboli.state.cluster import ClusterState
@@ -101,8 +101,20 @@ def kept_by_others(case: Case) -> Iterator[Candidate]:
     """What another queue keeps and does not use, by its guarantee or its limit on lending, as far as is needed."""
     if case.job is None or case.reason not in _LIMITING:
         return
-    view, asked = case.session.view, needs(case)
-    line = {queue.name for queue in lineage(case.job.queue, view.queues)}
+    whole, gauges = needs(case), case.session.report.gauges.get(case.job.queue.name)
+    bound = None if gauges is None or gauges.bound is None else gauges.bound()
+    if gauges is not None and bound is not None:
+        # What the queue may still have is not taken from others.
+        lacking = np.maximum(whole - np.maximum(bound - gauges.amounts["allocated"], 0), 0)
+        if lacking.any() and (lacking < whole).any():
+            yield from _less_kept(case, case.job.queue, lacking)
+    yield from _less_kept(case, case.job.queue, whole)
+
+
+def _less_kept(case: Case, own: Queue, asked: Vector) -> Iterator[Candidate]:
+    """What another queue keeps and does not use, lowered by some amount."""
+    view = case.session.view
+    line = {queue.name for queue in lineage(own, view.queues)}
     held = view.by_queue(view.membership.allocated_now())
     for queue in [queue for queue in view.queues.values() if queue.name not in line]:
         guaranteed, spec = view.vector(queue.spec.guarantee.resource), queue.spec
