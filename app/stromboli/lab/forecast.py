@@ -144,7 +144,7 @@ class Forecast:
 
     def _run(self, number: int, jobs: Sequence[str], *, unknown: float = math.inf) -> Outcome:
         """Run the queue until some jobs have started; those of which nothing is known run for `unknown` seconds."""
-        engine = self._rehearsal.engine.unbounded().watched(self._step)
+        engine = self._rehearsal.engine.silent().unbounded().watched(self._step)
         timeline = Timeline(engine, self._state.fork(), self._rehearsal.environment, begin=self._now, log=Silent())
         for key, job in self._jobs.items():
             length = float(job.lengths[number])
