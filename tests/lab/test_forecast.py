@@ -11,12 +11,13 @@ import pytest
 from stromboli.api.crds import RUN_TIME
 from stromboli.engine import Engine
 from stromboli.explain.answers import Start
+from stromboli.explain.jobs import explain_job
 from stromboli.explain.past_runs import Kind, PastRuns, Run
 from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
 from stromboli.explain.words import expected
 from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.lab import forecast
-from stromboli.lab.forecast import Forecast
+from stromboli.lab.forecast import Forecast, with_start
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import timestamp
 from tests.builders import NOON, gang, node, pod_group, queue, state
@@ -58,6 +59,24 @@ def test_a_job_waits_until_what_holds_its_places_is_over() -> None:
     assert said.expected == pytest.approx(1200, abs=2)
     # What is declared is an upper limit: half of it may be enough. The range is wider, for what is yet to come.
     assert 300 <= said.earliest < said.expected <= said.latest <= 1.6 * 1321
+
+
+def test_an_answer_says_how_many_started_when_they_were_told() -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a"), job("waits", 2))
+    past = PastRuns()
+    for number in range(30):
+        engine = Engine(FIFO)
+        rehearsal = Rehearsal(engine, cluster.fork(), OFFLINE, NOON)
+        session = engine.decide(cluster.snapshot(), now=NOON).session
+        answer = explain_job(session, "default/waits")
+        assert answer is not None
+        start = with_start(answer, rehearsal, past).start
+        assert start is not None
+        # Until there are enough it is what was measured.
+        assert (start.within, start.within_of) == ((forecast._WITHIN, 0) if number < 20 else (1 / number, number))
+        assert "default/waits" in past.starts
+        uid = rehearsal.state.pod_group("default/waits").metadata.uid  # type: ignore[union-attr]
+        past.starts.started("default/waits", uid, NOON + (1_200 if number == 0 else 0))
 
 
 def test_time_that_a_job_has_run_counts() -> None:

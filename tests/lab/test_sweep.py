@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,11 @@ from stromboli.api.errors import StromboliError
 from stromboli.lab.comparison import Interval, compare
 from stromboli.lab.plan import PlanError, SeedsError, read_plan, seeds
 from stromboli.lab.sweep import Store, on_cores, on_dask
-from stromboli.lab.trials import Outcome
+from stromboli.lab.trials import Outcome, run_trial
 from tests.cli.conftest import stromboli
 from tests.lab.traces import write_trace
 
+ROOT = Path(__file__).parents[2]
 PLAN = "{trace: trace, policies: [fgd, bestfit, random], seeds: 1..2}"
 
 
@@ -197,3 +199,15 @@ def test_recommended_policies_are_ready_to_be_checked(plan: Path) -> None:
     for path in written:
         assert f"{path}: good: actions" in told.stdout
         assert stromboli("config", "check", path).exit_code == 0
+
+
+def test_the_tries_to_beat_fgd_are_a_plan_that_can_be_run_again(tmp_path: Path) -> None:
+    tries = tmp_path / "lab"
+    shutil.copytree(ROOT / "deploy" / "lab", tries)
+    (tries / "traces").mkdir()
+    write_trace(tries / "traces")
+    written = (tries / "beat-fgd.yaml").read_text()
+    (tries / "beat-fgd.yaml").write_text(written.replace("[default]", "[small]").replace("42..51", "42"))
+    trials = read_plan(tries / "beat-fgd.yaml")
+    assert len(trials) == len({trial.policy.text for trial in trials}) == 5
+    assert all(0 < run_trial(trial).figures["allocation"] <= 100 for trial in trials)

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from stromboli.api.crds import RUN_TIME
+from stromboli.explain.answers import Start
 from stromboli.explain.past_runs import Kind, PastRuns, Run, learned_from
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.live.run_recorder import RunRecorder
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import timestamp
-from tests.builders import NOON, pod, pod_group
+from tests.builders import NOON, node, pod, pod_group
 
 ONE = Kind("Job", "default", 1)
 
@@ -92,3 +93,21 @@ def test_kinds_are_by_owner_queue_and_size_and_forgotten_in_their_order() -> Non
             past.add(Kind("Job", f"q{number}", 1), Run(seconds, 0.0, NOON))
     assert past.lengths(Kind("Job", "q1999", 1)) == [1, 2, 3]
     assert len(past.as_data()["kinds"]) == 1_000  # type: ignore[index]
+
+
+def test_a_job_has_started_when_as_many_pods_as_start_together_have_nodes() -> None:
+    world, starts = World(), Start(expected=1_800, earliest=0, latest=3_600)
+    world.mirror.event("Node", "ADDED", node("a"))
+    for number in range(25):
+        name = f"job-{number}"
+        world.group(name, min_member=2)
+        world.past.starts.tell(f"default/{name}", f"uid-{name}", starts, time.time())
+        if number == 24:
+            group = world.mirror.state.pod_group(f"default/{name}")
+            world.mirror.event("PodGroup", "DELETED", group)
+            continue
+        for pod_number in range(3):
+            assert (f"default/{name}" in world.past.starts) == (pod_number < 2)
+            world.pod(f"{name}-{pod_number}", name, "Running", since=NOON)
+    assert world.past.starts.share == (1.0, 24)
+    assert "default/job-24" not in world.past.starts

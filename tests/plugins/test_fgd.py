@@ -89,6 +89,15 @@ def test_fgd_leaves_what_typical_pods_can_use() -> None:
     assert placed(*nodes, running, sharer("job-0", 400), typical=halves) == {"job-0": "n1: n1-1"}
 
 
+@pytest.mark.parametrize(("step", "node"), [(1.0, "n2"), (1e6, "n1")])
+def test_the_coarser_fgd_is_the_more_nodes_are_equal(step: float, node: str) -> None:
+    # A part of a card keeps pods with two from n1, and from one of three cards of n2.
+    nodes = vgpu_node("n1", CARDS, CARDS), vgpu_node("n2", CARDS, CARDS, CARDS)
+    arguments = {"fgd.typicalPods": [{"cpu": 0, "cards": cards} for cards in (1, 2)], "fgd.step": step}
+    result = decide(*nodes, sharer("job-0", 500), pod_group("job"), by=policy("fgd", arguments))
+    assert [each.node for each in result.decisions if isinstance(each, Bind)] == [node]
+
+
 def test_fgd_takes_processors_where_they_are_of_no_use_to_cards() -> None:
     nodes = vgpu_node("n1", CARDS), vgpu_node("n2", CARDS)
     full = sharer("run-0", 1000, "n1", "n1-0"), sharer("run-1", 1000, "n2", "n2-0")

@@ -115,8 +115,11 @@ class Start(Part, frozen=True, kw_only=True):
     earliest: float | None = None
     #: 1.6 times the latest of them, None where some did not start
     latest: float | None = None
-    #: the part of starts that was within the range when that was measured, see docs/concepts.md
+    #: the part of starts that was within the range: of jobs that were told one before, or when that was measured, see
+    #: docs/concepts.md
     within: float | None = None
+    #: how many jobs that is of, 0 where it was measured
+    within_of: int = 0
     #: in how many of the simulations it started, and how many there were
     started: int = 0
     simulated: int = 0

@@ -15,6 +15,7 @@ import numpy as np
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
+from stromboli.explain.told_starts import ToldStarts
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord, seconds
 from stromboli.workloads.names import workload_of
@@ -66,8 +67,14 @@ class PastRuns:
 
     def __init__(self) -> None:
         self._runs: OrderedDict[Kind, deque[Run]] = OrderedDict()
-        #: how often something was added
-        self.added = 0
+        self._added = 0
+        #: when jobs were told that they would start, which follows from these
+        self.starts = ToldStarts()
+
+    @property
+    def added(self) -> int:
+        """How often something was added."""
+        return self._added + self.starts.added
 
     def add(self, kind: Kind, run: Run) -> None:
         """A job is over."""
@@ -78,7 +85,7 @@ class PastRuns:
             self._runs.move_to_end(each)
         while len(self._runs) > _KINDS:
             self._runs.popitem(last=False)
-        self.added += 1
+        self._added += 1
 
     def lengths(self, kind: Kind) -> Sequence[float]:
         """How long jobs of a kind ran, or of the nearest one of which enough are known, ascending; empty if of none."""
@@ -101,7 +108,7 @@ class PastRuns:
     def as_data(self) -> object:
         """What is written of them."""
         rows = [[*kind, [[round(value, 1) for value in run] for run in runs]] for kind, runs in self._runs.items()]
-        return {"kinds": rows}
+        return {"kinds": rows, "starts": self.starts.as_data()}
 
     def restore(self, data: Any) -> None:
         """Go on with what was written before. Raises ValueError, KeyError or TypeError."""
@@ -117,8 +124,10 @@ class PastRuns:
         # What this process saw meanwhile comes after it.
         for kind, seen in self._runs.items():
             runs.setdefault(kind, deque(maxlen=_RUNS)).extend(run for run in seen if run.ended > latest + _ROUNDING)
+        if "starts" in data:
+            self.starts.restore(data["starts"])
         self._runs = runs
-        self.added += 1
+        self._added += 1
 
 
 def learn(past: PastRuns, pod: PodRecord, group: PodGroup, now: float) -> bool:

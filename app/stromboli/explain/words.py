@@ -54,7 +54,9 @@ def expected(start: Start) -> str:
         said = f"Expected to start in {_span(start.earliest)} or later"
     else:
         said = f"Expected to start in {_span(start.expected)} ({_range(start)})"
-        if start.within is not None:
+        if start.within_of and start.within is not None:
+            said += f"; of the last {start.within_of} jobs that were told one, {start.within:.0%} started within theirs"
+        elif start.within is not None:
             said += f"; when it was measured, {start.within:.0%} started within such a range"
     return f"{said}; nothing says how long these run: {', '.join(named)}" if named else said
 

@@ -51,8 +51,8 @@ _MOST_NAMED = 5
 #: before it is known of a kind: the parts of a declared time that the quantiles 0, 0.5 and 1 need
 _PARTS = (0.5, 1.0, 1.1)
 _UNKNOWN = "nothing says how long some jobs run that hold what it needs"
-#: what the range is made wider by, for jobs that are yet to come and others that end sooner, and the measured part of
-#: starts within it (docs/concepts.md)
+#: what the range is made wider by, for jobs that are yet to come and others that end sooner, and the part of starts
+#: within it that was measured (docs/concepts.md), until enough is known of jobs that were told one
 _SOONER, _LATER, _WITHIN = 0.5, 1.6, 0.8
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _GONE = frozenset((int(PodState.Succeeded), int(PodState.Failed)))
@@ -144,7 +144,7 @@ class Forecast:
 
     def _run(self, number: int, jobs: Sequence[str], *, unknown: float = math.inf) -> Outcome:
         """Run the queue until some jobs have started; those of which nothing is known run for `unknown` seconds."""
-        engine = self._rehearsal.engine.unbounded().watched(self._step)
+        engine = self._rehearsal.engine.silent().unbounded().watched(self._step)
         timeline = Timeline(engine, self._state.fork(), self._rehearsal.environment, begin=self._now, log=Silent())
         for key, job in self._jobs.items():
             length = float(job.lengths[number])
@@ -200,10 +200,12 @@ class Forecast:
         if not reached:
             return self._never(said, job, outcomes[0])
         middle, last = starts[len(starts) // 2], starts[-1]
+        within, of = self._past.starts.share or (_WITHIN, 0)
         return replace(
             said,
             expected=middle if math.isfinite(middle) else None,
-            within=_WITHIN,
+            within=within,
+            within_of=of,
             earliest=_SOONER * reached[0],
             latest=_LATER * last if math.isfinite(last) else None,
         )
@@ -255,7 +257,11 @@ def with_start(answer: Answer, rehearsal: Rehearsal, past: PastRuns) -> Answer:
     if not waits or answer.reason == "NeverFits":
         return answer
     key = f"{answer.namespace}/{answer.name if answer.kind == 'Job' else answer.group}"
-    return replace(answer, start=Forecast(rehearsal, past).start([key])[0])
+    start = Forecast(rehearsal, past).start([key])[0]
+    group = rehearsal.state.pod_group(key)
+    if group is not None:
+        past.starts.tell(key, group.metadata.uid, start, rehearsal.now)
+    return replace(answer, start=start)
 
 
 def _settle(state: ClusterState, now: float) -> None:

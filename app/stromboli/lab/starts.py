@@ -119,7 +119,7 @@ def foretold(workload: Workload, cluster: Cluster, engine: Engine, *, period: fl
                 rehearsal = Rehearsal(engine, timeline.state.fork(), timeline.environment, timeline.now)
                 asked[job] = timeline.now, Forecast(rehearsal, watch.past).start([job])[0]
 
-    _, watch = run_over_time(workload, cluster, engine, lambda rows, _: _Watch(workload, rows), period, ask)
+    _, watch = run_over_time(workload, cluster, engine.silent(), lambda rows, _: _Watch(workload, rows), period, ask)
     return [Told(start, watch.started.get(job, math.inf) - at) for job, (at, start) in asked.items()]
 
 

@@ -1,9 +1,11 @@
-"""Learns for how long jobs run, from their pods that succeed."""
+"""Learns for how long jobs run, from their pods that succeed, and whether they start when they were told."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
+
+import numpy as np
 
 from stromboli.explain.past_runs import PastRuns, learn
 from stromboli.live.mirror import Mirror
@@ -20,6 +22,8 @@ class RunRecorder:
         #: the jobs that were counted, by the uid of their PodGroup
         self._counted: dict[str, None] = {}
         mirror.listen("Pod", self._changed)
+        mirror.listen("Pod", self._may_have_started)
+        mirror.listen("PodGroup", self._may_be_gone)
 
     def _changed(self, type: str, pod: Any) -> None:
         if isinstance(pod, str) or type == "DELETED" or pod.status.phase != "Succeeded":
@@ -33,3 +37,16 @@ class RunRecorder:
             self._counted[uid] = None
             if len(self._counted) > _REMEMBERED:
                 del self._counted[next(iter(self._counted))]
+
+    def _may_have_started(self, type: str, pod: Any) -> None:
+        record = None if isinstance(pod, str) or type == "DELETED" else self._state.record(pod.metadata.key)
+        if record is None or record.job not in self._past.starts or not record.node_name:
+            return
+        group, pods = self._state.pod_group(record.job), self._state.pods
+        placed = (pods.job[: pods.size] == pods.job[record.row]) & (pods.node[: pods.size] >= 0)
+        if group is not None and np.count_nonzero(placed) >= group.spec.min_member:
+            self._past.starts.started(record.job, group.metadata.uid, time.time())
+
+    def _may_be_gone(self, type: str, group: Any) -> None:
+        if type == "DELETED":
+            self._past.starts.gone(group if isinstance(group, str) else group.key, time.time())

@@ -66,6 +66,8 @@ class FgdArguments(Arguments):
     (`dotprod`), or nothing (`random`)."""
     weight: int = Field(default=1, alias="fgd.weight")
     """Multiplies the score; 0 turns it off."""
+    step: float = Field(default=1.0, alias="fgd.step", gt=0)
+    """How coarse the score `fgd` is: nodes whose gains differ by less than about 0.04 cards times this are equal."""
     typical: list[TypicalPod] = Field(default_factory=list, alias="fgd.typicalPods")
     """The pods that usually come; when there are none, the pods of the cluster that wait or run."""
     seed: int = Field(default=0, alias="fgd.seed")
@@ -143,7 +145,7 @@ class Fgd(Plugin):
     def _score(self) -> Score:
         stock, name = self._stock, self.arguments.score
         if name == "fgd":
-            return scores.Fgd(stock, self._worth)
+            return scores.Fgd(stock, self._worth, self.arguments.step)
         if name == "random":
             return scores.Random(self.arguments.seed, self._holdings.log)
         return _BY_STOCK[name](stock)

@@ -107,9 +107,11 @@ class Fgd:
 
     scores_all = True
 
-    def __init__(self, stock: Stock, worth: Worth) -> None:
+    def __init__(self, stock: Stock, worth: Worth, step: float) -> None:
         self._stock = stock
         self._worth = worth
+        #: gains count as multiples of it
+        self._unit = step * CARD * max(worth.weight, 1)
 
     def of_nodes(self, wanted: Wanted, rows: Rows, cpu: Vector, fits: Mask) -> Vector:
         best: Vector = self._scores(wanted, rows, cpu, fits).max(axis=1)
@@ -134,7 +136,7 @@ class Fgd:
         ).reshape(-1, ways)
         gain -= worth.of(kind, cpu, left)[:, None]
         gain += (worth.weight * wanted.cards * part)[:, None]
-        scores: Matrix = np.trunc(100 / (1 + np.exp(-gain / (CARD * max(worth.weight, 1)))))
+        scores: Matrix = np.trunc(100 / (1 + np.exp(-gain / self._unit)))
         return np.where(taken.any(axis=2), scores, -1.0) if wanted.cards else scores
 
 
