@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+_SSH = shutil.which("ssh-keygen") is not None
+
 
 @pytest.fixture
 def told(repository: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
@@ -96,8 +98,8 @@ def test_a_dry_run_makes_the_packages_and_changes_nothing_and_publishing_tags_th
     assert "Nothing is signed, for there is no key" in done.stdout
     is_whole(checkout / "dist/9.8.7")
 
-    key = ssh_key(checkout.parent)
-    done = release(checkout, "VERSION=9.8.7", "PUBLISH=yes", f"SIGNING_KEY={key}")
+    key = ssh_key(checkout.parent) if _SSH else None
+    done = release(checkout, "VERSION=9.8.7", "PUBLISH=yes", *([f"SIGNING_KEY={key}"] if key else []))
     assert done.returncode == 0, done.stderr
     assert git(checkout, "log", "-1", "--format=%s") == "Release 9.8.7"
     assert git(checkout, "rev-parse", "v9.8.7^{commit}") == git(checkout, "rev-parse", "HEAD")
@@ -109,7 +111,8 @@ def test_a_dry_run_makes_the_packages_and_changes_nothing_and_publishing_tags_th
     statement = json.loads((checkout / "dist/9.8.7/provenance.json").read_text())
     (source,) = [each for each in statement["predicate"]["buildDefinition"]["resolvedDependencies"] if "uri" in each]
     assert source["digest"] == {"gitCommit": git(checkout, "rev-parse", "HEAD")}
-    is_signed(checkout / "dist/9.8.7", key)
+    if key is not None:
+        is_signed(checkout / "dist/9.8.7", key)
 
 
 def ssh_key(folder: Path) -> Path:
@@ -140,6 +143,7 @@ def signing(repository: Path, key: str, path: Path, **environment: str) -> subpr
     return subprocess.run(words, env=set_up, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.skipif(not _SSH, reason="ssh-keygen is not installed")
 def test_files_are_signed_by_a_key_of_ssh_again_and_again(repository: Path, tmp_path: Path) -> None:
     key, made = ssh_key(tmp_path), tmp_path / "made"
     made.mkdir()
