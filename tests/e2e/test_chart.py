@@ -141,6 +141,8 @@ OTHERS = {
         "kubeflow.org": (*("jaxjobs", "mpijobs", "notebooks", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs"),),
         "leaderworkerset.x-k8s.io": ("leaderworkersets",),
         "ray.io": ("rayclusters", "raycronjobs", "rayjobs", "rayservices"),
+        "scheduling.sigs.k8s.io": ("podgroups",),
+        "scheduling.x-k8s.io": ("podgroups",),
         "sparkoperator.k8s.io": ("scheduledsparkapplications", "sparkapplications"),
         "trainer.kubeflow.org": ("trainjobs",),
         "workload.codeflare.dev": ("appwrappers",),

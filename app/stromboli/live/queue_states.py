@@ -110,10 +110,9 @@ class QueueStates:
         if command is None or wanted is None:
             return
         name, state = wanted
-        queues = await self._queues() if state and is_name(name) else {}
-        queue = queues.get(name)
+        queue = await self._read(name) if state and is_name(name) else None
         if queue is not None:
-            why = refusal(queues, queue, state)
+            why = refusal(await self._queues(), queue, state)
             if why:
                 about = Reference(SCHEDULING, "Queue", "", name, queue.metadata.uid)
                 self._events.emit(about, "Warning", "CommandRefused", f"{command['action']}: {why}", "Commanding")
@@ -125,6 +124,15 @@ class QueueStates:
         except ApiError as error:
             if error.status != 404:
                 raise
+
+    async def _read(self, name: str) -> Queue | None:
+        """A queue; None if it is absent or cannot be read."""
+        try:
+            return next(_readable([await self._kube.request("GET", object_path("Queue", name))]), None)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
 
     async def _cascade(self) -> None:
         queues = await self._queues()
