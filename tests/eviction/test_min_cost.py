@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stromboli.api.pod_state import HELD
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import fits
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.eviction import context
 from stromboli.eviction.cost_bounds import CostBounds
-from stromboli.eviction.eligibility import HELD
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.lazy_heap import LazyHeap
 from stromboli.eviction.ordering import NO_VICTIMS

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stromboli.api.pod_state import HELD
 from stromboli.engine import Engine
 from stromboli.eviction import min_cost
-from stromboli.eviction.eligibility import HELD
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.prefilter import Prefilter
 from stromboli.framework.session.session import Session

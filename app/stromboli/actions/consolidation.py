@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.duration import Duration
-from stromboli.eviction.eligibility import HELD
+from stromboli.api.pod_state import HELD
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import starving

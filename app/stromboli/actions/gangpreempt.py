@@ -13,9 +13,9 @@ from typing import ClassVar
 
 from pydantic import BaseModel
 
+from stromboli.api.pod_state import HELD
 from stromboli.api.resources import Mask, Vector
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.eligibility import HELD
 from stromboli.eviction.first_fit import gangs as first_fit
 from stromboli.eviction.first_fit.gangs import Bundle, GangFirstFitPolicy
 from stromboli.eviction.gang_policy import GangEvictionArguments

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
+from stromboli.api.pod_state import HELD
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.eligibility import HELD
 from stromboli.eviction.first_fit import pods as first_fit
 from stromboli.eviction.first_fit.pods import FirstFit, FirstFitPolicy, may_preempt_again
 from stromboli.eviction.gang_search import evict_for_job

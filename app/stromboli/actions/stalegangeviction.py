@@ -13,8 +13,8 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from stromboli.api.duration import Duration
-from stromboli.api.pod_state import ALLOCATED_STATES
-from stromboli.eviction.eligibility import HELD, critical
+from stromboli.api.pod_state import ALLOCATED_STATES, HELD
+from stromboli.eviction.eligibility import critical
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.base import Arguments

@@ -17,13 +17,13 @@ from pydantic import BaseModel, Field
 from stromboli.api import duration
 from stromboli.api.crds import PodGroup, PodGroupCondition
 from stromboli.api.duration import Duration
-from stromboli.api.pod_state import PodState
+from stromboli.api.pod_state import HELD, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Mask
-from stromboli.eviction.eligibility import HELD, critical
-from stromboli.eviction.run_times import scheduled, started_or_scheduled, times_of_held
+from stromboli.eviction.eligibility import critical
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.started import scheduled, started_or_scheduled, times_of_held
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments
 from stromboli.framework.session.session import Session

@@ -34,3 +34,5 @@ ALLOCATED_STATES = (PodState.Allocated, PodState.Binding, PodState.Bound, PodSta
 READY_STATES = (*ALLOCATED_STATES, PodState.Succeeded)
 #: states in which a pod holds resources of its node
 ON_NODE_STATES = (*ALLOCATED_STATES, PodState.Releasing, PodState.Unknown)
+#: states in which a pod can be evicted
+HELD = (PodState.Running, PodState.Bound)

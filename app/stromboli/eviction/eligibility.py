@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from stromboli.api import crds
-from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask
 from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PREEMPTABLE, PodRecord
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
-#: states in which a pod can be evicted
-HELD = (PodState.Running, PodState.Bound)
 #: the priority of the class system-cluster-critical
 _CRITICAL = 2_000_000_000
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stromboli.api.pod_state import HELD
 from stromboli.api.resources import Mask, fits
-from stromboli.eviction.eligibility import HELD, preemptable
+from stromboli.eviction.eligibility import preemptable
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import victim_key
 from stromboli.eviction.trial import give_back, join, take_back

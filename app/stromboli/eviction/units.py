@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stromboli.api.pod_state import STATES
-from stromboli.eviction.eligibility import HELD, preemptable
+from stromboli.api.pod_state import HELD, STATES
+from stromboli.eviction.eligibility import preemptable
 from stromboli.framework.cluster.job import Job, SubJob
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import EVICTED_TOGETHER, PodRecord

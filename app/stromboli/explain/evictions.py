@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stromboli.api.keys import namespace_of
-from stromboli.api.pod_state import PodState
+from stromboli.api.pod_state import HELD, PodState
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, copies_that_fit, told
-from stromboli.eviction.eligibility import HELD, agrees
-from stromboli.eviction.run_times import RunTimes
+from stromboli.eviction.eligibility import agrees
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.diagnosis.explain import why_job
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.session import Session
 from stromboli.kube.budgets import budgets_of
+from stromboli.plugins.minruntime.run_times import RunTimes
 from stromboli.state.pods import PodRecord, timestamp
 
 #: actions that evict for other jobs of the same queue, and for other queues

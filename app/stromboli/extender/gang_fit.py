@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from stromboli.api.pod_state import HELD
 from stromboli.api.resources import PODS, Rows, fits
-from stromboli.eviction.eligibility import HELD, agrees
+from stromboli.eviction.eligibility import agrees
 from stromboli.eviction.ordering import priorities
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session

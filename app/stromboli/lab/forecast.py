@@ -26,11 +26,11 @@ from stromboli.api.crds import PodGroup
 from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
-from stromboli.eviction.run_times import started_or_scheduled
 from stromboli.explain.answers import Answer, Start
 from stromboli.explain.past_runs import Kind, PastRuns, quantile
 from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError, pod_of, terminating
 from stromboli.explain.words import lasting
+from stromboli.framework.cluster.started import started_or_scheduled
 from stromboli.lab.timeline import Run, Timeline
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord, timestamp

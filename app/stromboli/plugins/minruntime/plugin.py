@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from stromboli.api.pod_state import READY_STATES
 from stromboli.api.resources import Mask, Matrix
-from stromboli.eviction.run_times import MinRuntimeArguments, RunTimes
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Plugin
+from stromboli.plugins.minruntime.run_times import MinRuntimeArguments, RunTimes
 from stromboli.state.pods import PodRecord
 
 _VICTIMS = frozenset(("preemptable", "preemptable_jobs", "reclaimable", "reclaimable_queues"))
