@@ -64,7 +64,7 @@ class SessionResult:
         It never is where that is at once.
         """
         session = self.session
-        if self.decisions or session.failures or math.isinf(-self.again_at) or self.unfinished:
+        if self.decisions or session.failures or self.again_at == -math.inf or self.unfinished:
             return False
         return _alike(_without_turns(self.environment), _without_turns(session.view.environment))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.decisions import Evict, Nominate
@@ -44,7 +44,7 @@ def fewest(zones: Sequence[Sequence[tuple[int, int]]], count: int) -> int | None
 
 def evicted(action: str, zones: Sequence[Sequence[tuple[int, int]]], count: int, leader: bool) -> int | None:
     """How many pods are evicted for a gang that gets its places; None if it does not."""
-    objs: list[Any] = [queue("mine", deserved={"cpu": "16"}), queue("theirs", deserved={"cpu": "0"}), queue("default")]
+    objs: list[Any] = [queue("mine", deserved={"cpu": "24"}), queue("theirs", deserved={"cpu": "0"}), queue("default")]
     objs += [pod_group("stays", 0, "mine", "Running", priorityClassName="high")]
     objs += [pod_group("goes", 0, "theirs" if "reclaim" in action else "mine", "Running")]
     objs += [*CLASSES, pod_group("g", count, "mine", created=9, priorityClassName="high")]
@@ -68,7 +68,6 @@ def evicted(action: str, zones: Sequence[Sequence[tuple[int, int]]], count: int,
 
 @pytest.mark.parametrize("leader", [False, True])
 @pytest.mark.parametrize("action", ACTIONS)
-@settings(max_examples=40)
 @given(zones=st.lists(st.lists(filled, min_size=1, max_size=2), min_size=1, max_size=3), count=st.integers(2, 5))
 def test_it_costs_the_fewest_pods(action: str, leader: bool, zones: list[list[tuple[int, int]]], count: int) -> None:
     assert evicted(action, zones, count, leader) == fewest(zones, count)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.decisions import Bind, Evict, Nominate
@@ -45,7 +45,6 @@ def decided(action: str, jobs: Sequence[tuple[int, list[int]]], gang: Sequence[i
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-@settings(max_examples=200)
 @given(jobs=running, gang=gangs)
 def test_all_are_needed(action: str, jobs: list[tuple[int, list[int]]], gang: list[int]) -> None:
     decisions, at = decided(action, jobs, gang)

@@ -420,7 +420,7 @@ async def test_a_kind_that_may_not_be_listed_is_done_without(cluster: Cluster, s
 async def test_bare_pods_get_groups_and_those_of_one_owner_share_one(cluster: Cluster, start: StartService) -> None:
     meta = {"name": "web", "annotations": {"volcano.sh/preemptable": "true", "other": "x"}}
     meta["annotations"]["scheduling.volcano.sh/group-min-member"] = "2"
-    owner = cluster.create("/apis/apps/v1/namespaces/default/replicasets", {"metadata": meta, "spec": {}})
+    owner = cluster.create("/apis/apps/v1/namespaces/default/replicasets", {"metadata": meta, "spec": {"replicas": 2}})
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True}
     reference["uid"] = owner["metadata"]["uid"]
     await start()

@@ -9,6 +9,7 @@ import numpy as np
 
 from stromboli.explain.past_runs import PastRuns, learn
 from stromboli.live.mirror import Mirror
+from stromboli.state.cluster import object_key
 
 #: pods that succeeded and are not counted again when they change
 _REMEMBERED = 10_000
@@ -49,4 +50,4 @@ class RunRecorder:
 
     def _may_be_gone(self, type: str, group: Any) -> None:
         if type == "DELETED":
-            self._past.starts.gone(group if isinstance(group, str) else group.key, time.time())
+            self._past.starts.gone(group if isinstance(group, str) else object_key(group), time.time())
