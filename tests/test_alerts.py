@@ -159,6 +159,7 @@ ILL = {
 }
 
 
+@pytest.mark.exhaustive
 def test_each_alert_tells_of_its_own_trouble_and_none_when_all_is_well(tmp_path: Path) -> None:
     """An hour of series a minute apart, of a service that is well but for one thing."""
     assert {rule["alert"] for rule in alerts()} == ILL.keys()

@@ -91,6 +91,7 @@ def test_an_installed_package(tmp_path: Path, repository: Path) -> None:
     assert placed == {"default/job-0": "spot", "default/job-1": "plain"}
 
 
+@pytest.mark.exhaustive
 def test_a_file_in_a_folder(tmp_path: Path, repository: Path) -> None:
     plugins = tmp_path / "plugins"
     plugins.mkdir()
@@ -99,6 +100,7 @@ def test_a_file_in_a_folder(tmp_path: Path, repository: Path) -> None:
     assert placed == {"default/job-0": "spot", "default/job-1": "plain"}
 
 
+@pytest.mark.exhaustive
 def test_without_it_the_policy_is_refused(tmp_path: Path) -> None:
     result = simulate(tmp_path)
     assert result.returncode == 2

@@ -512,6 +512,7 @@ _GROWS_BESIDE_A_FULL_ONE = {
 }
 
 
+@pytest.mark.exhaustive
 @tried(30)
 @example(nodes=[3] * 11, used=[0] * 10 + [1], going=[False] * 11, jobs=[_GROWS_BESIDE_A_FULL_ONE], hyper_nodes=True)
 @given(

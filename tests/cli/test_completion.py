@@ -42,6 +42,7 @@ def test_where_nothing_is_known_the_shell_may_complete_files(words: list[str]) -
     assert candidates(*words) == [":0"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
 def test_kubectl_finds_it(tmp_path: Path) -> None:
     """With the console scripts as an installer writes them."""

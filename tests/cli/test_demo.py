@@ -19,6 +19,7 @@ def test_a_demo_ends_with_what_to_do_next() -> None:
     assert following.endswith(" demo --serve keeps all of it up, with a page to look at")
 
 
+@pytest.mark.exhaustive
 def test_a_demo_that_is_terminated_ends_its_service() -> None:
     with subprocess.Popen([sys.executable, "-m", "stromboli.cli", "demo"], stdout=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None

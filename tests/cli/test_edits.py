@@ -201,6 +201,7 @@ def test_a_job_is_found_by_the_name_of_what_made_it(world: World) -> None:
     assert "Job/tune and RayJob/tune are called tune" in world.run("job", "delete", "tune")[1]
 
 
+@pytest.mark.exhaustive
 def test_each_kind_of_workload_is_suspended_by_its_own_field(world: World) -> None:
     rows = [kind.row for kind in known_kinds() if kind.row.suspend and kind.row.group != "batch"]
     assert len(rows) > 10

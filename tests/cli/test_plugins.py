@@ -146,6 +146,7 @@ tiers: [{plugins: [{name: gang}, {name: predicates}, {name: fgd}, {name: mine}]}
 """
 
 
+@pytest.mark.exhaustive
 def test_the_laboratory_and_the_benchmark_decide_by_plugins_of_a_folder(folder: Path) -> None:
     """Also in processes of their own; what a changed plugin does is tried anew."""
     (folder / "trace").mkdir()

@@ -156,6 +156,7 @@ def terminal(*arguments: object) -> Iterator[Terminal]:
         os.close(master)
 
 
+@pytest.mark.exhaustive
 def test_it_follows_a_service_until_a_key_or_ctrl_c_ends_it() -> None:
     with ExitStack() as service:
         url = service.enter_context(served(Ran(cluster()).app()))

@@ -210,6 +210,7 @@ async def test_shares_and_sessions_are_remembered() -> None:
     assert (await told(service, "/sessions?limit=1"))["items"][0]["error"] == "ValueError: broken"
 
 
+@pytest.mark.exhaustive
 def test_the_memory_of_shares_is_bounded() -> None:
     history, known = History(), state(node("n"), *(queue(f"q{number}") for number in range(40)))
     session = Engine().decide(known.snapshot(), now=NOON).session

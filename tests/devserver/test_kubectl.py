@@ -38,6 +38,7 @@ def test_a_list_of_objects_is_validated_and_created(kubectl: Kubectl) -> None:
     assert kubectl("apply", "-f", "-", stdin=listed).split()[:4] == ["node/n1", "created", "pod/web", "created"]
 
 
+@pytest.mark.exhaustive
 def test_the_life_of_a_pod(kubectl: Kubectl) -> None:
     assert "pod/web created" in kubectl("apply", "-f", "-", stdin=MANIFESTS)
     assert "pod/web unchanged" in kubectl("apply", "-f", "-", stdin=MANIFESTS)

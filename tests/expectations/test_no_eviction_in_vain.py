@@ -165,6 +165,7 @@ def test_a_more_important_job_takes_the_room_that_is_made(action: str, shares: s
     assert (middle.running, high.running) == (0, count)
 
 
+@pytest.mark.one_in(3)
 @FLAT
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
 @pytest.mark.parametrize("first", [True, False])

@@ -211,6 +211,7 @@ async def test_strangers_are_refused(client: str, host: str, scheme: str, header
         assert (await http.get("/explain/job/research/waits?remedies=false", headers=headers)).status_code == status
 
 
+@pytest.mark.exhaustive
 async def test_a_change_is_tried_and_not_made() -> None:
     known = two_namespaces()
     async with asking(Offline(known)) as http:

@@ -310,6 +310,7 @@ def test_an_answer_on_a_large_cluster_says_that_not_all_was_tried(monkeypatch: p
     assert "it may resolve as others finish" in text
 
 
+@pytest.mark.exhaustive
 def test_what_helps_is_found_for_one_job_among_many_that_wait() -> None:
     """Changes are tried without the others first: each of these sessions would take all of the bound by itself."""
     runs = [pod_group("runs", 40, phase="Running"), *gang("runs", 40, node="n", memory="")]

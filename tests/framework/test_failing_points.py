@@ -128,6 +128,7 @@ def test_who_only_prefers_costs_nobody_a_place_and_gates_are_named(
     assert "object" not in body or decide(by).decisions == result.decisions
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("point", "when"),
     in_turn("True", "getattr(self, 'asked', 0) > 3 or not setattr(self, 'asked', getattr(self, 'asked', 0) + 1)"),

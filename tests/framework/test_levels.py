@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,6 +130,7 @@ def _named(of: crds.HyperNode, tier: str) -> crds.HyperNode:
     return of
 
 
+@pytest.mark.exhaustive
 @given(
     st.lists(st.tuples(PLACES, st.integers(0, 3)), min_size=1, max_size=8),
     st.sampled_from([{"highestTierAllowed": 1}, {"highestTierName": RACK}, {"highestTierName": ZONE}, {}]),

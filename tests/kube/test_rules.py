@@ -68,6 +68,7 @@ def test_filters_between_pods(case: tuple[World, dict[str, Any]]) -> None:
     assert passed(session, record(session, pod)) == expected
 
 
+@pytest.mark.exhaustive
 @tried(60)
 @given(clusters.worlds(clusters.spread_rules, tainted=True))
 def test_filters_of_topology_spread(case: tuple[World, dict[str, Any]]) -> None:
@@ -148,6 +149,7 @@ def test_placements_of_the_session_count_until_they_are_taken_back(
     assert passed(session, record(session, pod)) == before
 
 
+@pytest.mark.exhaustive
 @PLAIN
 @given(clusters.worlds(clusters.pod_rules), st.booleans())
 def test_evicted_pods_do_not_count(case: tuple[World, dict[str, Any]], asked_before: bool) -> None:

@@ -192,6 +192,7 @@ def test_an_asker_who_is_gone_ends_it() -> None:
     assert not isinstance(caught.value, TooManyStepsError)
 
 
+@pytest.mark.exhaustive
 def test_policies_that_ask_for_the_time_are_run_as_well() -> None:
     policy = FIFO + "  - name: reservation\n    arguments: {after: 1m}\n"
     cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a"), job("waits", 2))

@@ -24,6 +24,7 @@ from tests.lab.test_forecast import FIFO, job
 from tests.lab.test_timeline import pods
 
 
+@pytest.mark.exhaustive
 def test_where_jobs_run_for_as_long_as_they_say_starts_are_as_told() -> None:
     # Each waits for the one before it, and what is declared is known to be exact after the first three.
     jobs = [Job(number * 60, 100, pods(4), declared=100) for number in range(12)]
@@ -54,6 +55,7 @@ def test_figures_are_of_those_that_were_told_a_start() -> None:
     assert found.width == 150
 
 
+@pytest.mark.exhaustive
 def test_the_command_prints_the_figures(tmp_path: Path) -> None:
     log = tmp_path / "w.swf"
     log.write_text("".join(f"{n} {n} -1 100 4 -1 -1 4 100 -1 1 1 1 -1 1 -1 -1 -1\n" for n in range(1, 9)))

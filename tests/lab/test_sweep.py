@@ -88,6 +88,7 @@ def test_a_trial_is_known_by_all_that_goes_into_it(plan: Path) -> None:
     assert not {trial.key() for trial in read_plan(renamed)} & keys
 
 
+@pytest.mark.exhaustive
 def test_known_trials_are_not_tried_again(plan: Path) -> None:
     assert stromboli("lab", "sweep", plan, "--jobs", 1).exit_code == 0
     store = plan.with_suffix(".jsonl")
@@ -108,6 +109,7 @@ def without_time(line: bytes) -> bytes:
     return re.sub(rb'"cpu_seconds":[0-9.]+', b"", line)
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_that_is_killed_goes_on(plan: Path) -> None:
     plan.write_text(PLAN.replace("1..2", "1..8"))
     store = plan.with_suffix(".jsonl")
@@ -125,12 +127,14 @@ def test_a_sweep_that_is_killed_goes_on(plan: Path) -> None:
     assert Store(store).missing(trials) == []
 
 
+@pytest.mark.exhaustive
 def test_several_processes_find_the_same(plan: Path) -> None:
     trials = read_plan(plan)
     alone = {found.key: found.series for found in on_cores(trials, 1)}
     assert {found.key: found.series for found in on_cores(trials, 2)} == alone
 
 
+@pytest.mark.exhaustive
 def test_a_dask_scheduler_finds_the_same(plan: Path) -> None:
     distributed = pytest.importorskip("distributed")
     trials = read_plan(plan)
@@ -150,6 +154,7 @@ def test_a_dask_scheduler_finds_the_same(plan: Path) -> None:
         assert "fgd" in report.read_text()
 
 
+@pytest.mark.exhaustive
 def test_what_is_wrong_with_a_policy_is_said_from_other_processes(plan: Path) -> None:
     (plan.parent / "mine.yaml").write_text("actions: allocate\ntiers: [{plugins: [{name: gang}]}]")
     plan.write_text("{trace: trace, policies: [mine.yaml], seeds: 1..2}")
@@ -177,6 +182,7 @@ def test_intervals_are_those_of_student() -> None:
     assert str(Interval.of([10860.0, 10870.0])) == "10,865 ± 64"
 
 
+@pytest.mark.exhaustive
 def test_the_report_needs_no_network(plan: Path) -> None:
     report = plan.with_suffix(".html")
     assert stromboli("lab", "sweep", plan, "--jobs", 1, "--report", report).exit_code == 0
@@ -187,6 +193,7 @@ def test_the_report_needs_no_network(plan: Path) -> None:
     assert all(name in text for name in ("small", "fgd", "bestfit", "random", "6 trials"))
 
 
+@pytest.mark.exhaustive
 def test_recommended_policies_are_ready_to_be_checked(plan: Path) -> None:
     assert "no trial is done" in stromboli("lab", "recommend", plan).stderr
     stromboli("lab", "sweep", plan, "--jobs", 1)

@@ -69,6 +69,7 @@ def test_what_no_node_can_take_never_ends_and_the_simulation_does() -> None:
     assert done.total["ended"] == 1
 
 
+@pytest.mark.exhaustive
 def test_what_waited_through_many_sessions_starts_when_there_is_room() -> None:
     """Past usage changes with time alone, so sessions are repeated while nothing happens."""
     policy = f"{FIFO}  - name: fairshare\n    arguments: {{usage.halfLife: 24h}}\n"
@@ -141,6 +142,7 @@ ROOMY = {"cpu": "4", "memory": "1Gi"}
 SMALL = Model(jobs=60, processors=16, load=1.2, users=3, shape=SHAPE)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("policy", [FIFO, PREEMPTING, Engine().text], ids=["fifo", "preempting", "default"])
 def test_the_same_seed_gives_the_same_results(policy: str) -> None:
     workload = generate(SMALL, 5)
@@ -151,6 +153,7 @@ def test_the_same_seed_gives_the_same_results(policy: str) -> None:
     assert one.total["ended"] == len(workload)
 
 
+@pytest.mark.exhaustive
 @tried(6)
 @given(st.integers(0, 10_000), st.sampled_from([FIFO, PREEMPTING, Engine().text]), st.integers(2, 4))
 def test_every_job_ends_once_and_nothing_is_used_that_is_not_there(seed: int, policy: str, count: int) -> None:

@@ -75,6 +75,7 @@ def test_garbage_is_collected_in_the_end_where_there_is_no_pause(full: list[Any]
     run(Clock(), work())
 
 
+@pytest.mark.exhaustive
 def test_what_was_frozen_is_freed_in_the_end(full: list[Any]) -> None:
     async def work() -> None:
         garbage, kept = Garbage(), list[Any]()

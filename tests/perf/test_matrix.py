@@ -252,6 +252,7 @@ def test_more_pods_of_a_job_take_more_steps_in_proportion(feature: str) -> None:
     check(ranges, {"ratio": many / few}, f"{few:.0f} calls for a pod became {many:.0f}")
 
 
+@pytest.mark.exhaustive
 def test_the_figures_of_a_feature() -> None:
     figures = measure(replace(FEATURES["preempt"].trial, pods=16, groups=2), 4, 1)
     assert figures.evicted == 16

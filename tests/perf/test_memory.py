@@ -57,6 +57,7 @@ def test_a_placed_pod_takes_little_with_all_that_it_names(feature: str, monkeypa
     check({"bytes": RANGES["memory"]["placed"][feature]}, {"bytes": each}, f"{each:.0f} bytes")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("traced")
 def test_classes_of_pods_that_are_gone_leave_nothing_behind() -> None:
     cluster, sizes = builders.state(builders.queue("default"), builders.node("n"), builders.pod_group("g")), []

@@ -39,6 +39,7 @@ def check(ranges: Mapping[str, list[float]], counts: Mapping[str, float], detail
     assert not outside, detail
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", RANGES["sessions"])
 def test_a_session_looks_at_no_more_nodes_than_it_needs(name: str) -> None:
     ranges = dict(RANGES["sessions"][name])
@@ -61,6 +62,7 @@ async def test_answers_to_kube_scheduler_are_short(name: str) -> None:
     check(RANGES["extender"][name], counts)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", RANGES["service"])
 async def test_little_is_written_beside_bindings(
     name: str, writes: list[Write], cluster: Cluster, start: StartService

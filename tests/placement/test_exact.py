@@ -249,6 +249,7 @@ def joins_what_it_excludes() -> Cluster:
     return Cluster(nodes, gang, 6, ((SmallPod(1, volumes=1), 0), (SmallPod(2, ports=(80,)), 2), (SmallPod(1), 1)))
 
 
+@pytest.mark.exhaustive
 @given(clusters(busy=True))
 @example(joined_from_a_full_node())
 @example(joins_what_it_excludes())
@@ -257,6 +258,7 @@ def test_what_fits_beside_others_starts(cluster: Cluster) -> None:
     check_beside_others(cluster)
 
 
+@pytest.mark.exhaustive
 @given(begun())
 @tried(100)
 def test_a_gang_that_has_begun_goes_on_where_it_can(cluster: Cluster) -> None:

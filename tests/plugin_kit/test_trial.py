@@ -109,6 +109,7 @@ class Partial(Plugin):
         return True
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("plugin", "check", "problem"),
     [

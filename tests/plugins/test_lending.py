@@ -71,6 +71,7 @@ SPEC = st.tuples(st.integers(0, 5), st.none() | AMOUNT, st.none() | AMOUNT, st.n
 PARENTS = {"a": "", "b": "", "c": "b", "d": "b"}
 
 
+@pytest.mark.exhaustive
 @given(st.tuples(SPEC, SPEC, SPEC, SPEC), st.tuples(AMOUNT, AMOUNT, AMOUNT), st.booleans())
 @tried(100)
 def test_limits_are_capabilities_and_guarantees_of_what_is_deserved(

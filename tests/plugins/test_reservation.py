@@ -58,6 +58,7 @@ def of(done: Results, name: str, column: str) -> float:
     return float(done.jobs[column][done.jobs["name"].index(name)])
 
 
+@pytest.mark.exhaustive
 def test_a_gang_of_half_the_cluster_starts_by_its_bound_and_without_a_reservation_never() -> None:
     arrival, last = 150.0, 800.0
     jobs = [*small_jobs(last), Job(arrival, LENGTH, pods(8), LENGTH, name="gang")]
@@ -71,6 +72,7 @@ def test_a_gang_of_half_the_cluster_starts_by_its_bound_and_without_a_reservatio
     assert started[0] >= 0.8 * started[1]
 
 
+@pytest.mark.exhaustive
 def test_jobs_that_are_over_by_then_go_on_being_placed() -> None:
     # The gang needs both nodes, one of which is free at 1,000: until then short jobs may use the other.
     jobs = [
@@ -97,6 +99,7 @@ def test_jobs_that_need_nothing_of_it_go_on_being_placed() -> None:
     assert of(done, "gang", "started") == pytest.approx(1000, abs=6)
 
 
+@pytest.mark.exhaustive
 def test_jobs_that_say_nothing_are_taken_to_run_for_the_default() -> None:
     unknown = Job(200, 100, pods(1, 4), math.nan, name="unknown")
     jobs = [Job(0, 1000, pods(1, 4), 1000, name="long"), Job(10, 50, pods(2, 4), 50, name="gang"), unknown]
@@ -104,6 +107,7 @@ def test_jobs_that_say_nothing_are_taken_to_run_for_the_default() -> None:
     assert of(run(jobs, with_reservation(default="2m"), nodes=2), "unknown", "started") == pytest.approx(200, abs=6)
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_kept_before_a_gang_has_waited_long() -> None:
     jobs = [
         Job(0, 1000, pods(1, 4), 1000, name="long"),
@@ -113,6 +117,7 @@ def test_nothing_is_kept_before_a_gang_has_waited_long() -> None:
     assert of(run(jobs, with_reservation(after=500), nodes=2), "longer", "started") == pytest.approx(200, abs=6)
 
 
+@pytest.mark.exhaustive
 @tried(8)
 @given(
     st.lists(

@@ -440,6 +440,7 @@ def test_all_mistakes_are_named_together_and_with_the_source() -> None:
     assert all("\n" not in problem for problem in caught.value.problems)
 
 
+@pytest.mark.exhaustive
 def test_policies_that_volcano_takes_load(conformance_data: Path) -> None:
     class Anything(BaseModel):
         model_config = ConfigDict(extra="allow")

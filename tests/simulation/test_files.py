@@ -117,6 +117,7 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 
+@pytest.mark.exhaustive
 def test_files_that_bite_take_little_time_and_memory(tmp_path: Path) -> None:
     """Within 60 CPU seconds, of which the alias bomb alone would take more, and 300 MB."""
     for name, (content, _) in MISTAKES.items():

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,6 +107,7 @@ def test_texts_that_are_nearly_manifests(start: int, left_out: int, put: str) ->
     answered("simulate", "-", text=EVERYTHING[:start] + put + EVERYTHING[start + left_out :])
 
 
+@pytest.mark.exhaustive
 @TRIED
 @given(CHANGES, st.booleans())
 def test_manifests(changes: list[Change], lenient: bool) -> None:

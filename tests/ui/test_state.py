@@ -138,6 +138,7 @@ def test_a_service_that_lost_the_cluster_is_not_live(browser: Browser) -> None:
         shown.close()
 
 
+@pytest.mark.exhaustive
 def test_what_was_said_last_stays_when_the_service_is_gone(browser: Browser) -> None:
     with served(scarce().app()) as url:
         service = Service(url)
