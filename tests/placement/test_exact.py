@@ -176,8 +176,16 @@ def first_of_all() -> Cluster:
     return Cluster((SmallNode(4, 8, "u", disk="ssd"), SmallNode(2, 2, "u")), gang, 3)
 
 
+def attaching() -> Cluster:
+    """A volume that only one node limits is among what keeps the gang from its places."""
+    nodes = (SmallNode(2, 2, "u"), SmallNode(2, 4, "u"), SmallNode(2, 4, "u", "ssd"), SmallNode(2, 8, "u"))
+    pods = (SmallPod(1), *(SmallPod(1, 3) for _ in range(5)), SmallPod(1, 2, disk="ssd", volumes=1))
+    return Cluster((*nodes, SmallNode(2, 2, "u", "ssd", attaches=0)), pods, 6)
+
+
 @given(clusters(busy=False))
 @example(first_of_all())
+@example(attaching())
 @example(Cluster((SmallNode(2, 2, "u"),), (SmallPod(1, disk="ssd"), SmallPod(1, disk="ssd")), 2, tier=1))
 @example(Cluster((SmallNode(2, 2, "u"), SmallNode(2, 2, "u", rack=1)), (SmallPod(1), SmallPod(1, 2)), 2, tier=1))
 @example(Cluster((SmallNode(4, 8, "u", attaches=1),), (SmallPod(1, volumes=2), SmallPod(1)), 2))

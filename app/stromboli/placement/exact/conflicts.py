@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from itertools import combinations
+from math import isfinite
 from operator import or_
 
 from stromboli.api.resources import TOLERANCE, told
@@ -54,12 +55,13 @@ def numbered(problem: Problem, name: str) -> str:
 
 
 def _amount(problem: Problem, at: int) -> str:
-    """`cpu: 4 pods request 3 each, and nodes that take one have room for 3`; of unlike pods how many they are."""
+    """`cpu: 4 pods request 3 each, and nodes that take one have room for 3`; how many they are where they are
+    unlike, or some node has no limit."""
     name, asking = problem.dimensions[at], [kind for kind in problem.kinds if kind.request[at] > 0]
     pods, requests = sum(kind.count for kind in asking), {kind.request[at] for kind in asking}
-    if len(requests) > 1:
+    free = [problem.free[node][at] for node in bits(reduce(or_, (kind.nodes for kind in asking), 0))]
+    if len(requests) > 1 or not all(map(isfinite, free)):
         return f"{name}: {pods} pods request it"
     (each,) = requests
-    nodes = reduce(or_, (kind.nodes for kind in asking))
-    room = sum(int((problem.free[node][at] + TOLERANCE) // each) for node in bits(nodes))
+    room = sum(int((amount + TOLERANCE) // each) for amount in free)
     return f"{name}: {pods} pods request {told(name, each)} each, and nodes that take one have room for {room}"
