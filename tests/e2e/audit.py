@@ -76,7 +76,7 @@ class Audit:
         return [
             f"{event['verb']} {event['requestURI']}"
             for event in self._events()
-            if event.get("responseStatus", {}).get("code") == 403
+            if event.get("responseStatus", {}).get("code") == 403 and event["user"]["username"].startswith(ACCOUNTS)
         ]
 
     def used(self) -> set[str]:

@@ -177,6 +177,7 @@ def _fill(world: World) -> None:
     """Nodes, a queue and a job that wait for somebody to ask about them, and Volcano's scheduler."""
     world.nodes(2, cpu="4")
     world.queue("research")
+    world.queue("retired")
     world.group("train", 1, "research")
     world.pods([pod("train-0", "train")])
     template = pod("train", "train")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from itertools import pairwise
@@ -20,8 +21,9 @@ from tests.e2e.world import CORE, World, define
 
 pytestmark = pytest.mark.e2e
 
-#: the commit that stands for the version before while no release is tagged
-_EARLIER = "HEAD~100"
+#: the commits of which the first that runs stands for the version before while no release is tagged
+_EARLIER = tuple(f"HEAD~{number}" for number in range(100, 200, 20))
+_RUNS = (sys.executable, "-c", "from stromboli.discovery import discover; discover()")
 _GANGS, _SIZE = 10, 20
 #: seconds after which a leader that was told to end is succeeded, with time for a busy machine
 _FAIL_OVER = 8.0
@@ -32,14 +34,17 @@ def before(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree of the version before."""
     git = ("git", "-C", str(repository))
     tagged = subprocess.run([*git, "describe", "--tags", "--match=v*", "--abbrev=0"], capture_output=True, check=False)
-    revision = tagged.stdout.decode().strip() or _EARLIER
-    archive = subprocess.run([*git, "archive", revision], capture_output=True, check=False)
-    if archive.returncode:
-        pytest.skip(f"the history of this checkout does not reach {revision}")
-    folder = tmp_path_factory.mktemp("before")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
-        packed.extractall(folder, filter="data")
-    return folder
+    released = tagged.stdout.decode().strip()
+    for revision in (released,) if released else _EARLIER:
+        archive = subprocess.run([*git, "archive", revision], capture_output=True, check=False)
+        if archive.returncode:
+            pytest.skip(f"the history of this checkout does not reach {revision}")
+        folder = tmp_path_factory.mktemp("before")
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
+            packed.extractall(folder, filter="data")
+        if released or not subprocess.run(_RUNS, env={"PYTHONPATH": str(folder / "app")}, check=False).returncode:
+            return folder
+    pytest.fail(f"none of {', '.join(_EARLIER)} runs")
 
 
 class Replica(Service):

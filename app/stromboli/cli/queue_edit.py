@@ -59,7 +59,7 @@ def create(
 ) -> None:
     """Create a queue.
 
-    Example: stromboli queue create research --weight 3 --capability cpu=64,nvidia.com/gpu=8 --dry-run
+    Example: stromboli queue create robotics --weight 3 --capability cpu=64,nvidia.com/gpu=8 --dry-run
     """
     spec = _spec(weight, parent, capability, deserved, guarantee, reclaimable, priority)
     manifest = _manifest(name, {"weight": 1, **spec})
@@ -100,7 +100,7 @@ def set_(
 def delete(name: Name, which: Which, dry_run: DryRun = False) -> None:
     """Delete a queue in which no job waits or runs.
 
-    Example: stromboli queue delete research --dry-run
+    Example: stromboli queue delete retired --dry-run
     """
     manifest = {**_manifest(name, {}), "$patch": "delete"}
 
