@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_places import FirstPlaces
@@ -32,7 +31,8 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
             if best is None and not more:
                 context.promise(job, [statement])
                 return
-            best = min(filter(None, (best, (cost, statement.save()))), key=itemgetter(0))
+            if best is None or cost < best[0]:
+                best = cost, statement.save()
             statement.discard()
         else:
             take_back_all(trials)

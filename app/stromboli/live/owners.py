@@ -112,21 +112,16 @@ class Owners:
         kind = self.kinds.get(reference.api_version, reference.kind)
         if kind is None or not is_name(reference.name):
             return None
-        root = f"/apis/{reference.api_version}"
-        try:
-            found = await self._kube.get(f"{root}/namespaces/{namespace}/{kind.row.plural}/{reference.name}")
-        except ApiError as error:
-            if error.retriable:
-                raise
-            if error.status == 403:
-                self.forbidden(kind, "get, list, watch")
-            elif error.status == 404 and f'"{reference.name}"' in error.message:
+
+        def failed(error: ApiError) -> None:
+            if error.status == 404 and f'"{reference.name}"' in error.message:
                 raise StromboliError(
                     f"there is no {kind.name} {namespace}/{reference.name}, which a label names"
                 ) from None
-            return None
-        owner = {"apiVersion": reference.api_version, "kind": reference.kind, **found}
-        self.seen(owner)
+
+        owner = await self._fetch(kind, namespace, reference, failed)
+        if owner is not None:
+            self.seen(owner)
         return owner
 
     async def _read(self, namespace: str, reference: objects.OwnerReference) -> Object | None:
@@ -144,6 +139,24 @@ class Owners:
         return owner
 
     async def _get(self, kind: Kind, namespace: str, reference: objects.OwnerReference) -> Object | None:
+        def failed(error: ApiError) -> None:
+            if error.status != 404:
+                log.recurring("owner not read", error, kind=kind.name, name=reference.name)
+
+        owner = await self._fetch(kind, namespace, reference, failed)
+        # The owner may have been replaced, or the reference may be invalid.
+        if owner is None or msgspec.convert(owner, _Owner).metadata.uid != reference.uid:
+            return None
+        return owner
+
+    async def _fetch(
+        self,
+        kind: Kind,
+        namespace: str,
+        reference: objects.OwnerReference,
+        failed: Callable[[ApiError], None],
+    ) -> Object | None:
+        """The object that a reference names; None where it cannot be read, which `failed` is told unless it may not."""
         version = reference.api_version.rpartition("/")[2]
         if _VERSION.fullmatch(version) is None:
             return None
@@ -155,11 +168,8 @@ class Owners:
                 raise
             if error.status == 403:
                 self.forbidden(kind, "get, list, watch")
-            elif error.status != 404:
-                log.recurring("owner not read", error, kind=kind.name, name=reference.name)
-            return None
-        # The owner may have been replaced, or the reference may be invalid.
-        if msgspec.convert(owner, _Owner).metadata.uid != reference.uid:
+            else:
+                failed(error)
             return None
         # What is decoded alone names its kind; items of lists do not.
         named: dict[str, Any] = {"apiVersion": reference.api_version, "kind": reference.kind}

@@ -66,7 +66,8 @@ def a_whole_that_asks_for_limits_only(at: Scene) -> None:
 
 
 def _resized(at: Scene, wanted: str, granted: str, in_force: str, reason: str = "", **field: str) -> None:
-    """A pod of one container on node a that is resized as a kubelet tells it."""
+    """A pod of one container on node a, of 4 CPUs, that is resized as a kubelet tells it."""
+    at.nodes("a", cpu="4")
     before = {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}
     as_whole = field.get("of") == "pod"
     container = {**_RESIZABLE, "resources": {} if as_whole else before}
@@ -87,61 +88,51 @@ def _resized(at: Scene, wanted: str, granted: str, in_force: str, reason: str = 
 
 
 def a_container_that_is_to_grow(at: Scene) -> None:
-    at.nodes("a", cpu="4")
     _resized(at, "3", "1", "1")
     probes(at, "1100m", "1")
 
 
 def a_container_that_cannot_grow(at: Scene) -> None:
-    at.nodes("a", cpu="4")
     _resized(at, "3", "1", "1", "Infeasible")
     probes(at, "3100m", "3")
 
 
 def a_container_that_grows_later(at: Scene) -> None:
-    at.nodes("a", cpu="4")
     _resized(at, "3", "1", "1", "Deferred")
     probes(at, "1100m", "1")
 
 
 def a_container_that_shrinks(at: Scene) -> None:
-    at.nodes("a", cpu="4")
     _resized(at, "500m", "500m", "1")
     probes(at, "3100m", "3")
 
 
 def a_container_whose_growth_is_granted(at: Scene) -> None:
-    at.nodes("a", cpu="4")
     _resized(at, "2", "3", "1")
     probes(at, "1100m", "1")
 
 
 def a_whole_that_is_to_grow(at: Scene) -> None:
-    at.nodes("a", cpu="4")
     _resized(at, "3", "1", "1", of="pod")
     probes(at, "1100m", "1")
 
 
 def a_whole_that_cannot_grow(at: Scene) -> None:
-    at.nodes("a", cpu="4")
     _resized(at, "3", "1", "1", "Infeasible", of="pod")
     probes(at, "3100m", "3")
 
 
 def a_whole_that_grows_later(at: Scene) -> None:
-    at.nodes("a", cpu="4")
     _resized(at, "3", "1", "1", "Deferred", of="pod")
     probes(at, "1100m", "1")
 
 
 def a_whole_that_cannot_grow_and_has_more(at: Scene) -> None:
-    at.nodes("a", cpu="4")
     _resized(at, "3", "1", "2", "Infeasible", of="pod")
     probes(at, "2100m", "2")
 
 
 def a_whole_that_shrinks(at: Scene) -> None:
-    at.nodes("a", cpu="4")
     _resized(at, "500m", "500m", "1", of="pod")
     probes(at, "3100m", "3")
 
