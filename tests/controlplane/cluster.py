@@ -47,6 +47,8 @@ ADMISSION_OFF = (
     "TaintNodesByCondition",
 )
 
+_TRIES = 10
+
 CONTROLLERS = (
     "deployment-controller",
     "disruption-controller",
@@ -168,7 +170,7 @@ class Cluster:
         return httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {self._tokens[user]}"},
-            verify=ssl.create_default_context(cafile=str(self.ca_file)),
+            transport=_Patient(verify=ssl.create_default_context(cafile=str(self.ca_file))),
             trust_env=False,
             timeout=timeout,
         )
@@ -372,6 +374,19 @@ class Cluster:
         path.write_text(json.dumps(config, indent=2))  # JSON is YAML
         path.chmod(0o600)
         return path
+
+
+class _Patient(httpx.HTTPTransport):
+    """Asks again what the API server refuses only for now, as Kubernetes' own clients do."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        for _ in range(_TRIES):
+            answer = super().handle_request(request)
+            if answer.status_code != httpx.codes.TOO_MANY_REQUESTS or "Retry-After" not in answer.headers:
+                break
+            answer.close()
+            time.sleep(float(answer.headers["Retry-After"]))
+        return answer
 
 
 def free_port() -> int:
