@@ -130,7 +130,7 @@ class World:
     #: what waiting pods say, and queues
     said: dict[str, Said] = field(default_factory=dict)
     statuses: dict[str, crds.QueueStatus] = field(default_factory=dict)
-    #: how often pods of a job were evicted for another
+    #: how often pods of a job were evicted for another, moves apart
     evicted_for: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def decide(self) -> SessionResult:
@@ -167,7 +167,11 @@ class World:
                     }
                     self.statuses[name] = before.model_copy(update=now)
         self.evicted_for.update(
-            {(each.name.rpartition("-")[0], each.beneficiary.rpartition("/")[2]) for each in evictions(result)}
+            {
+                (job_of(each.name), each.beneficiary.rpartition("/")[2])
+                for each in evictions(result)
+                if each.action != "consolidation"
+            }
         )
         self._replace()
         return changes, result
