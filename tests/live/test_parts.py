@@ -26,7 +26,7 @@ from stromboli.live.logs import LogFormat, Logger, configure
 from stromboli.live.loop import still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.policy import PolicyFile
-from stromboli.live.queues import count_phases, queue_fields
+from stromboli.live.queues import PhaseCounts, queue_fields
 from stromboli.live.reflector import lines
 from stromboli.live.status import comparable, pod_group_fields
 from stromboli.state.cluster import ClusterState
@@ -360,15 +360,17 @@ def test_states_of_queues(state: str, pod_groups: int, expected: str) -> None:
 
 
 def test_only_what_differs_of_a_queue_is_written(mirror: Mirror) -> None:
-    for name, phase in (("a", "Running"), ("b", ""), ("c", "Running"), ("d", "Inqueue")):
+    counts = PhaseCounts(mirror)
+    for name, phase in (("a", "Running"), ("b", ""), ("c", "Pending"), ("d", "Inqueue"), ("e", "Running")):
         mirror.event("PodGroup", "ADDED", group(name, "q" if name != "d" else "", phase))
-    counts = count_phases(mirror.state)
-    assert counts["default"] == {"Inqueue": 1}
+    mirror.event("PodGroup", "MODIFIED", group("c", "q", "Running"))
+    mirror.event("PodGroup", "DELETED", group("e", "q", "Running"))
+    assert counts.of("default") == {"Inqueue": 1}
     status = {"state": "Open", "running": 2, "allocated": {"cpu": "1", "nvidia.com/gpu": "2"}}
     manifest = {"metadata": {"name": "q"}, "status": status}
     queue = Queue.parse({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **manifest})
-    assert queue_fields(queue, counts["q"], None) == {"pending": 1}
-    assert queue_fields(queue, counts["q"], SetQueueStatus("q", {"cpu": "3"}))["allocated"] == {
+    assert queue_fields(queue, counts.of("q"), None) == {"pending": 1}
+    assert queue_fields(queue, counts.of("q"), SetQueueStatus("q", {"cpu": "3"}))["allocated"] == {
         "cpu": "3",
         "nvidia.com/gpu": None,
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from stromboli.api.crds import SCHEDULING, PodGroupPhase, Queue, QueueState
+from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase, Queue, QueueState
 from stromboli.api.decisions import SetQueueStatus
 from stromboli.api.errors import InvalidObjectError
 from stromboli.live.client import ApiError, Kube, Object, already_exists
@@ -15,7 +15,7 @@ from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.state_field import write_state
 from stromboli.live.status import StatusWriter, condition_fields
-from stromboli.state.cluster import ClusterState, object_key
+from stromboli.state.cluster import object_key
 from stromboli.state.queue_states import next_state
 
 log = Logger(__name__)
@@ -43,6 +43,7 @@ class QueueController:
         self._changed = True
         #: the latest status that a session decided for each queue
         self._decided: dict[str, SetQueueStatus] = {}
+        self._phases = PhaseCounts(mirror)
         mirror.listen("PodGroup", lambda type, obj: self._touch())
         mirror.listen("Queue", self._queue_changed)
 
@@ -73,11 +74,10 @@ class QueueController:
         if not self._changed:
             return
         self._changed = False
-        counts = count_phases(self._state)
         wanted = {
             name: fields
             for name, queue in self._state.queues.items()
-            if (fields := queue_fields(queue, counts.get(name, Counter()), self._decided.get(name)))
+            if (fields := queue_fields(queue, self._phases.of(name), self._decided.get(name)))
         }
         self._writer.withdraw("Queue", but=wanted)
         for name, fields in wanted.items():
@@ -103,13 +103,30 @@ class QueueController:
             self._writer.put("Queue", queue.key, {"state": QueueState.Open}, version=version)
 
 
-def count_phases(state: ClusterState) -> dict[str, Counter[str]]:
+class PhaseCounts:
     """The number of PodGroups in each phase, by queue."""
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for group in state.jobs.pod_groups:
-        if group is not None:
-            counts[group.queue][group.status.phase or PodGroupPhase.Pending] += 1
-    return counts
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        #: queue and phase of each PodGroup, by key
+        self._counted: dict[str, tuple[str, str]] = {}
+        mirror.listen("PodGroup", self._changed)
+
+    def of(self, queue: str) -> Counter[str]:
+        """Those of a queue."""
+        return self._counts.get(queue, Counter())
+
+    def _changed(self, type: str, group: PodGroup | str) -> None:
+        key = group if isinstance(group, str) else object_key(group)
+        before = self._counted.pop(key, None)
+        if before is not None:
+            queue, phase = before
+            self._counts[queue][phase] -= 1
+            if not self._counts[queue].total():
+                del self._counts[queue]
+        if not isinstance(group, str) and type != "DELETED":
+            queue, phase = self._counted[key] = group.queue, group.status.phase or PodGroupPhase.Pending
+            self._counts[queue][phase] += 1
 
 
 def queue_fields(queue: Queue, counts: Counter[str], decided: SetQueueStatus | None) -> Object:
