@@ -91,3 +91,29 @@ def test_a_stream_of_changes_leaves_time_to_apply_them(monkeypatch: pytest.Monke
 def test_a_session_that_time_alone_may_change_is_repeated_when_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = sessions(monkeypatch, False, 3, set(), again_at=0.0)
     assert all(pause >= Settings().schedule_period - TOOK for pause in slow.pauses)
+
+
+def test_bindings_are_sent_before_a_session_is_observed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, done = Clock(), list[str]()
+    monkeypatch.setattr(loops.time, "perf_counter", clock)
+
+    class Watcher(Observer):
+        def session(self, *_: object) -> None:
+            done.append("observed")
+
+    def carry_out(*_: object) -> None:
+        asyncio.get_running_loop().call_soon(done.append, "sent")
+
+    async def caught_up() -> None: ...
+
+    async def work() -> None:
+        slow = Slow(clock, unfinished=False, again_at=math.inf)
+        ticks = TickLoop(ClusterState(("stromboli",)), slow, carry_out, caught_up, Watcher(), Settings())
+        ticks.wake()
+        task = asyncio.create_task(ticks.run())
+        while not ticks.up_to_date:
+            await ticks.news()
+        task.cancel()
+
+    run(clock, work())
+    assert done == ["sent", "observed"]

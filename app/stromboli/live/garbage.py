@@ -18,8 +18,8 @@ import gc
 _YOUNG, _MIDDLE = 5_000, 10
 #: middle collections before a full one: in a pause, and while sessions follow each other
 _IN_PAUSE, _AT_MOST = 2, 4
-#: seconds without a session that are a pause
-_PAUSE = 0.5
+#: seconds after a session in which its bindings are sent, and without a session that are a pause
+_SENT, _PAUSE = 0.02, 0.5
 #: the part of the frozen objects that others have to reach before they are frozen, too, and how often that is done
 #: before everything is looked at again: in a pause, and while sessions follow each other
 _WORTH = 1 / 8
@@ -40,14 +40,15 @@ class Garbage:
             self._pause.cancel()
 
     def session_ended(self) -> None:
-        """Collect what is due. To be called in the event loop."""
+        """Have collected what is due once the session's bindings are sent. To be called in the event loop."""
         if self._freezes is None:
             gc.set_threshold(_YOUNG, _MIDDLE, 1 << 30)
             # What the first lists brought mostly stays.
             gc.freeze()
             self._freezes = 0
-        self._collect(_AT_MOST, _FREEZES_AT_MOST)
-        self._pause = asyncio.get_running_loop().call_later(_PAUSE, self._in_pause)
+        loop = asyncio.get_running_loop()
+        loop.call_later(_SENT, self._collect, _AT_MOST, _FREEZES_AT_MOST)
+        self._pause = loop.call_later(_PAUSE, self._in_pause)
 
     def _in_pause(self) -> None:
         """Collect what is due as long as no session begins: questions leave garbage, too."""

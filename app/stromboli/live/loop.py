@@ -199,8 +199,6 @@ class TickLoop:
             self._began = None
         self._ended = time.perf_counter()
         self._took = self._ended - started
-        self._observer.session(snapshot, result, now, self._took)
-        log.debug("session ended", session=self.number, decisions=len(result.decisions), seconds=f"{self._took:.6f}")
         self._again = result.again_at
         if not result.conclusive:
             self._worthwhile = True
@@ -213,6 +211,10 @@ class TickLoop:
         self._unfinished = result.unfinished
         if self._allowed():
             self._carry_out(result, snapshot)
+            # Bindings are sent before anything else is done with the session.
+            await asyncio.sleep(0)
+        self._observer.session(snapshot, result, now, self._took)
+        log.debug("session ended", session=self.number, decisions=len(result.decisions), seconds=f"{self._took:.6f}")
         self._known = changes
         self._tell()
         return True
