@@ -76,13 +76,15 @@ class SessionResult:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the budget was exhausted before all jobs had their turns, which the next session continues."""
+        """Whether the budget was exhausted before all jobs had their turns or were told of, which the next session
+        continues."""
         return bool(self.session.budget.unfinished)
 
     @property
     def put_off(self) -> Collection[str]:
         """The keys of the jobs that the budget did not reach, of which all stands that earlier sessions said."""
-        return self.session.view.trace.not_reached
+        trace = self.session.view.trace
+        return trace.not_reached.union(trace.untold)
 
 
 def _without_turns(environment: Environment) -> Environment:

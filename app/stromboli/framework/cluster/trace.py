@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
 from stromboli.api.reasons import Reason
 from stromboli.state.pods import PodRecord
@@ -11,7 +11,7 @@ from stromboli.state.pods import PodRecord
 class Trace:
     """Reasons by job key and by pod row. The first stage that blocks is kept: a later one cannot be reached yet."""
 
-    __slots__ = ("jobs", "kinds", "not_reached", "pods", "promised")
+    __slots__ = ("jobs", "kinds", "not_reached", "pods", "promised", "untold")
 
     def __init__(self) -> None:
         self.jobs: dict[str, Reason] = {}
@@ -23,6 +23,8 @@ class Trace:
 
         #: keys of jobs that the session's budget did not reach; what is shown of them stays as it is
         self.not_reached: set[str] = set()
+        #: keys of jobs that show something else than what holds, which a later session tells
+        self.untold: Collection[str] = frozenset()
 
     def job(self, key: str, reason: Reason) -> None:
         """A job does not go on."""

@@ -22,11 +22,11 @@ from stromboli.api.decisions import (
 from stromboli.api.objects import refusal
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import OncePerReason
-from stromboli.api.resources import Dimensions, Mask, Vector
+from stromboli.api.resources import Dimensions, Vector
 from stromboli.framework import reasons
-from stromboli.framework.cluster.job import SCHEDULED_STATES, Job, Queue
-from stromboli.framework.cluster.jobs import Jobs
+from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.diagnosis.explain import Evictions, waiting
+from stromboli.framework.diagnosis.telling import to_tell
 from stromboli.framework.plugin.report import with_condition
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
@@ -56,7 +56,7 @@ def close(session: Session, *, tells: bool = True) -> None:
             else each
             for each in session.decisions
         ]
-    for job in session.view.jobs.where(_may_differ(session.view.jobs)):
+    for job in to_tell(session):
         job.phase = phase(job)
         if _differs(job):
             minor = _is_minor(job)
@@ -266,23 +266,6 @@ def phase(job: Job) -> str:
     if scheduled >= job.min_available:
         return "Completed" if scheduled == done else "Running"
     return "Inqueue" if job.phase == "Inqueue" else "Pending"
-
-
-def _may_differ(jobs: Jobs) -> Mask:
-    """Which jobs show something else than their PodGroups even if no decision changes them: what `phase` and
-    `_has_moved` find, for all at once.
-    """
-    done = jobs.count(PodState.Succeeded, PodState.Failed)
-    scheduled = jobs.count(*SCHEDULED_STATES)
-    has_begun, is_done = scheduled >= jobs.min_available, scheduled == done
-    settled = np.where(
-        has_begun,
-        np.where(is_done, jobs.in_phase("Completed"), jobs.in_phase("Running")),
-        jobs.in_phase("Inqueue", "Pending") | (jobs.in_phase("Completed") & jobs.membership.empty),
-    )
-    shown = np.array([jobs.count(state) for state in (PodState.Running, PodState.Succeeded, PodState.Failed)])
-    moved: Mask = ~settled | (shown != jobs.numbers[1:]).any(axis=0)
-    return moved
 
 
 def pod_group_status(job: Job) -> PodGroupStatus:

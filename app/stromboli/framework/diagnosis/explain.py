@@ -17,6 +17,7 @@ from stromboli.framework.plugin.causes import Administrative, Anywhere, Elsewher
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.never_fits import larger_than_any_node
 from stromboli.framework.session.session import Session
+from stromboli.framework.session.turns import TURN
 from stromboli.state.pods import PodRecord
 
 #: how the names of actions end that give places of some jobs to others
@@ -39,10 +40,11 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
     """Each pod without a place, why, and whether more nodes would help it.
 
     With `shown` only those of which something new may be shown: what the session's budget did not reach keeps what an
-    earlier session found.
+    earlier session found, and of those that say nothing yet so many are told at a time as a budget has turns.
     """
     view = session.view
     passed = view.trace.not_reached if shown else ()
+    silent = session.policy.session.steps // TURN
     pods = view.pods
     blocked: dict[int, _Blocked] = {}
     rows = np.flatnonzero(np.logical_or.reduce([pods.state == each for each in _WITHOUT_PLACE]))
@@ -53,7 +55,9 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
         if record is None or record.node_name:
             continue
         if record.job in passed and (
-            refusal(record.conditions) is not None or view.trace.jobs.get(record.job) is reasons.TURN_PENDING_AGAIN
+            refusal(record.conditions) is not None
+            or view.trace.jobs.get(record.job) is reasons.TURN_PENDING_AGAIN
+            or (silent := silent - 1) < 0
         ):
             continue
         if promised[at]:

@@ -49,7 +49,7 @@ class Budget:
         self.longest = LONGEST * self._steps if view.bounded else math.inf
         #: jobs that the budget of an action cannot reach, by its name
         self._beyond: dict[str, Beyond] = {}
-        #: actions whose budget ended before all jobs had their turns
+        #: what ended before it reached all jobs: actions, and what is told of jobs
         self.unfinished: set[str] = set()
         #: keys of jobs that wait for a longer turn
         self.too_long: set[str] = set()

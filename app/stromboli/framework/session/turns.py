@@ -64,10 +64,10 @@ def line_up(
     rank = np.where(strict[queue], 0, -jobs.priority[order])
     group = _numbered(queue, had, rank)
     namespace = np.where(strict[queue], np.arange(len(order)), jobs.namespace[order])
-    by_namespace = np.where(strict[queue], 0, _places(_numbered(group, namespace)))
+    by_namespace = np.where(strict[queue], 0, places(_numbered(group, namespace)))
     in_queue = np.lexsort((np.arange(len(order)), by_namespace, group))
     place = np.empty(len(order), np.intp)
-    place[in_queue] = _places(queue[in_queue])
+    place[in_queue] = places(queue[in_queue])
     owed = left.get("owed", {})
     place += np.array([int(owed.get(name, 0.0)) // TURN for name in names], np.intp)[queue]
     first = np.lexsort((queue, place))
@@ -103,7 +103,7 @@ def _numbered(*columns: Rows | Mask) -> Rows:
     return numbers
 
 
-def _places(groups: Rows) -> Rows:
+def places(groups: Rows) -> Rows:
     """How many of the same group come before each."""
     order = np.argsort(groups, kind="stable")
     begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
