@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from stromboli.engine import Engine
+from stromboli.framework.diagnosis.ignored import ignored_of_job
 from stromboli.simulation.admission import admit
 from stromboli.simulation.changes import read_changes
 from stromboli.simulation.manifests import Loaded, load
@@ -138,7 +139,14 @@ def test_a_label_has_no_say_over_pods_of_a_gang() -> None:
 def test_pods_of_a_stateful_set_are_in_the_group_of_their_label() -> None:
     template = {"metadata": {"labels": {KUEUE: "set"}, "annotations": {COUNT: "3"}}, "spec": pod("x", {})["spec"]}
     whole = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "set"}}
-    assert simulated({**whole, "spec": {"replicas": 3, "template": template}}, cpu=2).bindings == {}
+    spec = {"replicas": 3, "template": template}
+    assert simulated({**whole, "spec": {**spec, "podManagementPolicy": "Parallel"}}, cpu=2).bindings == {}
+    # Its second pod is made when the first one is ready.
+    in_order = simulated({**whole, "spec": spec}, cpu=2)
+    assert len(in_order.bindings) == 2
+    (job,) = in_order.session.view.jobs.values()
+    told = "is 1 instead of 3, since StatefulSet set makes the others when these are ready"
+    assert ignored_of_job(in_order.session, job) == {"minMember": f"{told}, unless its podManagementPolicy is Parallel"}
 
 
 def test_a_pod_that_is_tried_joins_the_group_that_is_there() -> None:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
-from stromboli.api.crds import SCHEDULING, PodGroup
+from stromboli.api.crds import FEWER, SCHEDULING, PodGroup
 from stromboli.api.errors import StromboliError, in_words
 from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
@@ -264,7 +264,8 @@ class PodGroupMaker:
         if not self._inherit:
             own = pod.metadata.annotations or {}
             annotations: Object = manifest["metadata"].pop("annotations", {})
-            kept = {key: value for key, value in annotations.items() if key in own or key == WORKLOAD_ANNOTATION}
+            known = {*own, WORKLOAD_ANNOTATION, FEWER}
+            kept = {key: value for key, value in annotations.items() if key in known}
             manifest["metadata"] |= {"annotations": kept} if kept else {}
         return manifest
 

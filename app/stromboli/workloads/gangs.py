@@ -44,6 +44,8 @@ class Gang:
     copies: int = 1
     #: how many pods start together where it is not the sum over the roles
     least: int | None = None
+    #: how many pods there can be before one of them is ready, where that does not follow from the roles
+    at_first: int | None = None
     #: whether an annotation of an owner may say how many start together
     adjustable: bool = True
     #: whether what each role cannot do without counts beside how many start together
@@ -57,8 +59,14 @@ class Gang:
 
     @property
     def min_member(self) -> int:
-        """How many pods start together: one at least, for pods of none would be no gang."""
+        """How many pods the workload has start together: one at least, for pods of none would be no gang."""
         return max(1, sum(role.needed for role in self.roles) if self.least is None else self.least)
+
+    def started(self, wanted: int) -> int:
+        """How many pods start together where so many are wanted: a gang of more than there can be never starts."""
+        most = sum(role.count for role in self.roles) if self.at_first is None else self.at_first
+        known = self.at_first is not None or (self.roles and not self.by_role)
+        return min(wanted, max(1, most)) if known else wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,13 @@ def workload(owner: Object, kind: WorkloadKind, *gangs: Gang, part_label: str = 
 def is_suspended(owner: Object, kind: WorkloadKind) -> bool:
     """Whether a workload is to have no pods here for now: it is suspended, or runs in another cluster."""
     return at(owner, kind.suspend) is True or _ELSEWHERE in (text(owner, path) for path in _MANAGED_BY)
+
+
+def makes_in_order(owner: Object) -> bool:
+    """Whether an owner is a StatefulSet of several pods, each of which is made when the one before it is ready."""
+    if owner.get("kind") != "StatefulSet" or at(owner, "spec.replicas") in (None, 0, 1):
+        return False
+    return text(owner, "spec.podManagementPolicy") != "Parallel"
 
 
 def suspended(owner: Object, kind: WorkloadKind) -> str:
