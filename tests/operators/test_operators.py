@@ -112,6 +112,9 @@ def test_a_replica_of_a_leader_worker_set_starts_whole_and_restarts_whole(
 
     eventually(lambda: anew() == 3 and len(world.placed()) == 6, 120)
     assert numbers(world) == [3, 3]
+    # The group of a replica goes with it.
+    patch(world, path, {"spec": {"replicas": 1}})
+    eventually(lambda: numbers(world) == [3] and count(world) == 3, 60)
     world.api.delete(path).raise_for_status()
     eventually(lambda: world.groups() == [] and count(world) == 0, 90)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stromboli.workloads.model import RoleFields, WorkloadKind
@@ -84,6 +84,12 @@ class Workload:
         exact = next((gang for gang in self.gangs if gang.part == part), None)
         return exact or next((gang for gang in self.gangs if gang.part == EACH), None)
 
+    def is_over(self, part: str) -> bool:
+        """Whether there is no such part any longer: it has a higher number than replicas have."""
+        gang = self.gang(part)
+        beyond = gang is not None and gang.part == EACH and part.isdecimal() and int(part) >= gang.copies
+        return beyond or (gang is None and bool(self.gangs))
+
 
 def by_paths(owner: Object, kind: WorkloadKind) -> Workload:
     """A workload by the paths of its kind."""
@@ -106,6 +112,18 @@ def makes_in_order(owner: Object) -> bool:
     if owner.get("kind") != "StatefulSet" or at(owner, "spec.replicas") in (None, 0, 1):
         return False
     return text(owner, "spec.podManagementPolicy") != "Parallel"
+
+
+def why_fewer(gang: Gang, wanted: int, owners: Sequence[Object]) -> str:
+    """Why fewer pods of a gang start together than are wanted, by what manages them; empty where it is as many."""
+    started = gang.started(wanted)
+    if started >= wanted:
+        return ""
+    ordered = next(filter(makes_in_order, owners), None)
+    by = ordered or next(iter(owners), {})
+    why = "has no more pods at a time" if gang.at_first is None else "makes the others when these are ready"
+    why += ", unless its podManagementPolicy is Parallel" if ordered else ""
+    return f"is {started} instead of {wanted}, since {by.get('kind')} {text(by, 'metadata.name')} {why}"
 
 
 def suspended(owner: Object, kind: WorkloadKind) -> str:

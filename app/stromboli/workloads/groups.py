@@ -20,7 +20,7 @@ from stromboli.state.pods import GROUP_ANNOTATION, USER_ANNOTATION, USER_GROUPS_
 from stromboli.workloads import said
 from stromboli.workloads.amounts import min_resources, of_roles, scaled
 from stromboli.workloads.assignment import Assigned, assigned, made_by
-from stromboli.workloads.gangs import Gang, Workload, makes_in_order
+from stromboli.workloads.gangs import Gang, Workload, makes_in_order, why_fewer
 from stromboli.workloads.labelled import KIND, Label, least_of
 from stromboli.workloads.model import Starts
 from stromboli.workloads.paths import Object, at, described, labels, mapping, text
@@ -253,10 +253,9 @@ class Family:
 
         What they say no longer is left to pods and namespace, as in a new group. Raises as `manifest` does.
         """
-        gang = self.workload.gang(self._part_of(group.metadata.name))
+        gang, now = self.workload.gang(self._part_of(group.metadata.name)), group.spec
         if gang is None:
             return {}
-        now = group.spec
         numbers, said = self._numbers(gang), self.said
         left = self._left_open(gang) if before and before.keys() - said.keys() else {}
         spec = {"minTaskMember": None, **{key: left.get(key) for key in before or ()}, **numbers, **said}
@@ -287,6 +286,10 @@ class Family:
         """All owners, in the order in which they are asked."""
         return [*([self.owner] if self.owner else ()), *self.above, *self.below, *self.beside]
 
+    def is_over(self, group: PodGroup) -> bool:
+        """Whether a PodGroup is of a part that the workload has no longer."""
+        return self.workload.is_over(self._part_of(group.metadata.name))
+
     def _part_of(self, name: str) -> str:
         """The part of the PodGroup with a name."""
         suffix = name.removeprefix(f"podgroup-{self.uid}").removeprefix("-")
@@ -316,13 +319,7 @@ class Family:
         """
         asked = self._asked(gang)
         wanted = gang.min_member if asked is None else asked
-        if (started := gang.started(wanted)) >= wanted or (self.above and gang.at_first is None):
-            return ""
-        ordered = next(filter(makes_in_order, self._upwards), None)
-        by = ordered or next(iter(self._upwards), {})
-        why = "has no more pods at a time" if gang.at_first is None else "makes the others when these are ready"
-        why += ", unless its podManagementPolicy is Parallel" if ordered else ""
-        return f"is {started} instead of {wanted}, since {by.get('kind')} {text(by, 'metadata.name')} {why}"
+        return "" if self.above and gang.at_first is None else why_fewer(gang, wanted, self._upwards)
 
     def _left_open(self, gang: Gang) -> Object:
         """The queue, priority and topology that pods by the templates, and the namespace, say."""
