@@ -16,13 +16,14 @@ import yaml
 from stromboli.live.access import AccessReviews
 from stromboli.live.client import Credentials, Kube
 from tests.controlplane.cluster import eventually
+from tests.controlplane.projects import released
 from tests.e2e.audit import Audit, right
 from tests.e2e.conftest import Start
 from tests.e2e.provisioner import PROVISIONER, VOLUMES, Provisioner, volume
 from tests.e2e.test_claims import Devices, disturbed
 from tests.e2e.test_definitions import without_status
 from tests.e2e.test_volumes import Disks, mounting
-from tests.e2e.world import CORE, Object, World, pod
+from tests.e2e.world import CORE, Object, World, define, pod
 
 pytestmark = pytest.mark.e2e
 
@@ -99,6 +100,7 @@ RIGHTS = {
     "list scheduling.volcano.sh/podgroups": "knows the gangs",
     "watch scheduling.volcano.sh/podgroups": "sees gangs change",
     "create scheduling.volcano.sh/podgroups": "makes groups for bare pods",
+    "delete scheduling.volcano.sh/podgroups": "takes away the groups of replicas that are gone",
     "patch scheduling.volcano.sh/podgroups": "writes phases where the status is no subresource",
     "patch scheduling.volcano.sh/podgroups/status": "writes phases and conditions",
     "list scheduling.k8s.io/podgroups": "knows Kubernetes' own gangs",
@@ -111,6 +113,9 @@ RIGHTS = {
     "get apps/statefulsets": "asks owners for the size of their gang",
     "get apps/daemonsets": "asks owners for the size of their gang",
     "get batch/jobs": "asks owners for the size of their gang",
+    "get leaderworkerset.x-k8s.io/leaderworkersets": "asks owners for the size of their gang",
+    "list leaderworkerset.x-k8s.io/leaderworkersets": "has groups follow their owners",
+    "watch leaderworkerset.x-k8s.io/leaderworkersets": "has groups follow their owners",
     "list batch/jobs": "has groups follow their Jobs",
     "watch batch/jobs": "has groups follow their Jobs",
     "create pods/binding": "binds",
@@ -132,14 +137,13 @@ RIGHTS = {
     "create coordination.k8s.io/leases": "takes turns with other replicas",
     "update coordination.k8s.io/leases": "takes turns with other replicas",
 }
-#: workloads of other projects, of which this cluster has none
+#: workloads of other projects, of which this cluster has none, or some of another test
 OTHERS = {
     f"{verb} {group}/{plural}"
     for group, plurals in {
         "argoproj.io": ("cronworkflows", "workflows"),
         "jobset.x-k8s.io": ("jobsets",),
         "kubeflow.org": (*("jaxjobs", "mpijobs", "notebooks", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs"),),
-        "leaderworkerset.x-k8s.io": ("leaderworkersets",),
         "ray.io": ("rayclusters", "raycronjobs", "rayjobs", "rayservices"),
         "scheduling.sigs.k8s.io": ("podgroups",),
         "scheduling.x-k8s.io": ("podgroups",),
@@ -150,9 +154,11 @@ OTHERS = {
     for plural in plurals
     for verb in ("get", "list", "watch")
 }
-#: of these the record of requests says nothing: one is asked for with another, one is of Kubernetes 1.37, and nodes are
-#: asked for only where the policy says so and the cluster has the kind
+#: of these the record of requests says nothing: one is asked for with another, one is of Kubernetes 1.37, nodes are
+#: asked for only where the policy says so and the cluster has the kind, and no owner is read that was just watched
 ASKED_BESIDE = {
+    "get batch/jobs",
+    "get leaderworkerset.x-k8s.io/leaderworkersets",
     "update resource.k8s.io/resourceclaims/binding",
     "watch resource.k8s.io/devicetaintrules",
     *(f"{right} scheduling.k8s.io/podgroups" for right in ("list", "watch")),
@@ -160,6 +166,8 @@ ASKED_BESIDE = {
     *(f"{right} autoscaling.x-k8s.io/provisioningrequests" for right in ("list", "watch", "create", "delete")),
     *(f"{right} podtemplates" for right in ("create", "delete")),
 }
+#: a workload of another project that this cluster has
+SET = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
 #: the chart's policy evicts nobody
 EVICTING = """
 actions: "enqueue, allocate, preempt, backfill"
@@ -245,6 +253,7 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
     """Without any one of its rights the service would be refused something that it does here."""
     world = release
     world.nodes(2, cpu="4")
+    define(world.api, released([SET]))
     arguments = deployed(world, tmp_path)
     service = start(*arguments, kubeconfig=world.cluster.service_account_kubeconfig(NAMESPACE, "stromboli"))
     world.gang("train", 4)
@@ -271,6 +280,7 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
     given_devices(world)
     given_volumes(world, audit)
     closed_by_command(world)
+    scaled_down(world)
     asyncio.run(reviewed(world))
 
     assert world.get(LEASE)["spec"]["holderIdentity"]
@@ -278,7 +288,7 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
     assert not world.get(LEASE)["spec"].get("holderIdentity"), "the lease was kept"
     assert audit.denied() == []
     assert set(granted(world)) == set(RIGHTS) | OTHERS, "a right has no use that is named here"
-    assert audit.used() | ASKED_BESIDE == set(RIGHTS)
+    assert audit.used() - OTHERS | ASKED_BESIDE == set(RIGHTS)
 
 
 @pytest.mark.parametrize(("serves", "side_by_side"), [("batch", True), ("stromboli", False)])
@@ -426,6 +436,26 @@ def closed_by_command(world: World) -> None:
     eventually(lambda: world.items(commands) == [])
 
 
+def scaled_down(world: World) -> None:
+    """Have a workload that goes on lose a replica, and with it its PodGroup."""
+    group, kind = SET
+    sets = f"/apis/{group}/v1/namespaces/{world.namespace}/leaderworkersets"
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 1, "workerTemplate": {"spec": pod("")["spec"]}}}
+    whole = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": "serve"}, "spec": spec}
+    meta = world.create(sets, whole)["metadata"]
+    replica = pod("serve-0", cpu="100m")
+    owner = {"apiVersion": f"{group}/v1", "kind": kind, "name": "serve", "uid": meta["uid"], "controller": True}
+    labels = {"leaderworkerset.sigs.k8s.io/group-index": "0"}
+    replica["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
+    world.pods([replica])
+    eventually(lambda: "serve-0" in world.placed())
+    headers = {"Content-Type": "application/merge-patch+json"}
+    world.api.patch(f"{sets}/serve", json={"spec": {"replicas": 0}}, headers=headers).raise_for_status()
+    pods = f"{CORE}/namespaces/{world.namespace}/pods"
+    world.api.delete(f"{pods}/serve-0", params={"gracePeriodSeconds": "0"}).raise_for_status()
+    eventually(lambda: not any(meta["uid"] in each["metadata"]["name"] for each in world.groups()), 60)
+
+
 async def reviewed(world: World) -> None:
     """Ask who somebody is and what he may read, with the rights of the service."""
     own = yaml.safe_load(world.cluster.service_account_kubeconfig(NAMESPACE, "stromboli").read_text())
@@ -440,21 +470,28 @@ async def reviewed(world: World) -> None:
 
 
 def owned(world: World) -> list[Object]:
-    """A pod for whose gang owners of each kind are asked. One of them exists: without any the pod would be deleted."""
+    """Pods for whose gangs owners of each kind are asked. All of them exist: references to others would be removed."""
     labels = {"app": "owner"}
-    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": {**pod(""), "metadata": {"labels": labels}}}
-    replica_sets = f"/apis/apps/v1/namespaces/{world.namespace}/replicasets"
-    made = world.create(replica_sets, {"metadata": {"name": "owner"}, "spec": spec})["metadata"]
-    owners = (
-        *(("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job")),
-        *(("apps/v1", "Deployment"), ("batch/v1", "CronJob"), ("v1", "ReplicationController")),
-    )
+    template = {**pod(""), "metadata": {"labels": labels}}
+    once = {"template": {"spec": {**pod("")["spec"], "restartPolicy": "Never"}}}
+    alike = {"selector": {"matchLabels": labels}, "template": template}
+    specs: dict[tuple[str, str], Object] = {
+        ("apps/v1", "ReplicaSet"): {"replicas": 0, **alike},
+        ("apps/v1", "StatefulSet"): {"replicas": 0, "serviceName": "owner", **alike},
+        ("apps/v1", "DaemonSet"): alike,
+        ("batch/v1", "Job"): {"suspend": True, **once},
+        ("apps/v1", "Deployment"): {"replicas": 0, **alike},
+        ("batch/v1", "CronJob"): {"suspend": True, "schedule": "0 0 1 1 *", "jobTemplate": {"spec": once}},
+        ("v1", "ReplicationController"): {"replicas": 0, "selector": labels, "template": template},
+    }
+    references = []
+    for (version, kind), spec in specs.items():
+        root = f"/apis/{version}" if "/" in version else CORE
+        path = f"{root}/namespaces/{world.namespace}/{kind.lower()}s"
+        meta = world.create(path, {"metadata": {"name": "owner"}, "spec": spec})["metadata"]
+        references.append({"apiVersion": version, "kind": kind, "name": "owner", "uid": meta["uid"]})
     first, second = pod("owned", cpu="100m"), pod("owned-too", cpu="100m")
-    for manifest, those in ((first, owners[:4]), (second, (owners[0], *owners[4:]))):
-        manifest["metadata"]["ownerReferences"] = [
-            {"apiVersion": version, "kind": kind, "name": "owner", "uid": made["uid"] if kind == "ReplicaSet" else kind}
-            for version, kind in those
-        ]
+    first["metadata"]["ownerReferences"], second["metadata"]["ownerReferences"] = references[:4], references[4:]
     return [first, second]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
+from stromboli.live import podgroups
 from stromboli.live.podgroups import PodGroupMaker
 from tests.cli.conftest import stromboli
 from tests.live.cluster import SCHEDULING, Cluster
@@ -133,6 +134,34 @@ async def test_a_group_follows_its_owner(cluster: Cluster, start: StartService) 
     cluster.patch(f"{JOBS}/train", {"metadata": {"annotations": {"scheduling.volcano.sh/group-min-member": "5"}}})
     await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 5)
     await until(lambda: sum(map(bool, cluster.pods().values())) == 5)
+
+
+async def test_the_group_of_a_replica_goes_with_its_pods_when_there_are_fewer(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(podgroups, "_LASTING", 0.1)
+    define(cluster, "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
+    cluster.node("n1", cpu="8")
+    await start(engine)
+    index = "leaderworkerset.sigs.k8s.io/group-index"
+    spec = {"replicas": 2, "leaderWorkerTemplate": {"size": 1, "workerTemplate": TEMPLATE}}
+    served = make(cluster, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "serve", spec)
+    # The third replica is there for the time of a rollout.
+    for number in range(3):
+        pods_of(cluster, served, 1, number, **{index: str(number)})
+    name = f"podgroup-{served['metadata']['uid']}"
+    await until(lambda: cluster.all_bound(3) and groups(cluster).keys() == {f"{name}-{part}" for part in range(3)})
+    cluster.delete("/api/v1/namespaces/default/pods/serve-2")
+    await until(lambda: groups(cluster).keys() == {f"{name}-0", f"{name}-1"})
+    path = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets/serve"
+    cluster.patch(path, {"spec": {"replicas": 1}})
+    cluster.delete("/api/v1/namespaces/default/pods/serve-1")
+    await until(lambda: groups(cluster).keys() == {f"{name}-0"})
+    # The group of a replica that restarts stays.
+    cluster.delete("/api/v1/namespaces/default/pods/serve-0")
+    await until(lambda: not cluster.pods())
+    cluster.patch(path, {"spec": {"replicas": 0}})
+    await until(lambda: not groups(cluster))
 
 
 async def test_an_owner_that_changes_before_its_group_is_seen_is_followed(

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import base64
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -29,6 +31,8 @@ class Operator:
     label: str
     #: its arguments where it has no file of configuration and no webhooks; {health} is the port that tells its health
     arguments: tuple[str, ...] = ()
+    #: files of the module, and what is another text in each: one that listens everywhere does so on the loopback here
+    replaced: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -39,10 +43,21 @@ class Operator:
         """Return the program; compile it if it is not there yet. Raises BuildError."""
 
         def make(directory: Path) -> None:
-            source = str(self.project.source() / self.package)
-            run(go(), "build", "-C", source, *BUILD_FLAGS, "-ldflags", "-s -w", "-o", str(directory / self.name), ".")
+            with TemporaryDirectory() as scratch:
+                source = self._changed(Path(scratch) / "source") if self.replaced else self.project.source()
+                flags = (*BUILD_FLAGS, "-ldflags", "-s -w", "-o", str(directory / self.name))
+                run(go(), "build", "-C", str(source / self.package), *flags, ".")
 
         return cached(f"{self.name}-{self.project.version}", make) / self.name
+
+    def _changed(self, copy: Path) -> Path:
+        """A copy of the module with what is replaced."""
+        shutil.copytree(self.project.source(), copy, copy_function=shutil.copyfile)
+        for name, before, after in self.replaced:
+            text = (copy / name).read_text()
+            assert before in text, name
+            (copy / name).write_text(text.replace(before, after))
+        return copy
 
     def webhook_configurations(self, port: int, authority: bytes) -> list[dict[str, Any]]:
         """Return the configurations of its webhooks, served on a port of this machine; of pods only its own."""
@@ -60,9 +75,17 @@ JOB_SET = Operator(project("jobset"), "", "config/components/webhook/manifests.y
 LEADER_WORKER_SET = Operator(project("lws"), "cmd", "config/webhook/manifests.yaml", "leaderworkerset.sigs.k8s.io/name")
 KUBERAY = Operator(
     *(project("kuberay"), "", "", "ray.io/cluster"),
-    arguments=("--enable-leader-election=false", "--metrics-addr=0", "--health-probe-bind-address=127.0.0.1:{health}"),
+    arguments=(
+        *("--kubeconfig={kubeconfig}", "--enable-leader-election=false", "--metrics-addr=0"),
+        "--health-probe-bind-address=127.0.0.1:{health}",
+    ),
 )
-OPERATORS = (JOB_SET, LEADER_WORKER_SET, KUBERAY)
+MPI = Operator(
+    *(project("mpi-operator"), "cmd/mpi-operator", "", "training.kubeflow.org/job-name"),
+    arguments=("-kubeConfig={kubeconfig}", "-lock-namespace=default"),
+    replaced=(("cmd/mpi-operator/app/server.go", 'fmt.Sprintf(":%d", healthCheckPort)', '"127.0.0.1:0"'),),
+)
+OPERATORS = (JOB_SET, LEADER_WORKER_SET, KUBERAY, MPI)
 
 if __name__ == "__main__":
     for operator in OPERATORS:

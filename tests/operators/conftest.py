@@ -28,16 +28,18 @@ def operate(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     running: list[Program] = []
     configured: list[str] = []
 
-    def serve(operator: Operator, argv: list[str], health: int) -> None:
+    def serve(operator: Operator, argv: list[str], health: int | None) -> None:
         running.append(Program(argv, tmp_path / f"{operator.name}.log"))
-        running[-1].wait_until(lambda: httpx.get(f"http://127.0.0.1:{health}/readyz").is_success)
+        if health is not None:
+            running[-1].wait_until(lambda: httpx.get(f"http://127.0.0.1:{health}/readyz").is_success)
 
     def run(operator: Operator) -> None:
         define(world.api, operator.project.resources())
         health = free_port()
-        argv = [str(operator.binary()), f"--kubeconfig={world.cluster.kubeconfig()}"]
+        binary, kubeconfig = str(operator.binary()), world.cluster.kubeconfig()
         if operator.arguments:
-            serve(operator, [*argv, *(each.format(health=health) for each in operator.arguments)], health)
+            given = [each.format(health=health, kubeconfig=kubeconfig) for each in operator.arguments]
+            serve(operator, [binary, *given], health if str(health) in "".join(given) else None)
             return
         authority, port = trustme.CA(), free_port()
         certificate = authority.issue_cert("127.0.0.1")
@@ -45,7 +47,7 @@ def operate(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
         certificate.private_key_pem.write_to_path(str(tmp_path / "tls.key"))
         config = tmp_path / f"{operator.name}.yaml"
         config.write_text(yaml.safe_dump(_config(operator, tmp_path, port, health)))
-        serve(operator, [*argv, f"--config={config}"], health)
+        serve(operator, [binary, f"--kubeconfig={kubeconfig}", f"--config={config}"], health)
         for manifest in operator.webhook_configurations(port, authority.cert_pem.bytes()):
             manifest["metadata"]["name"] = f"{operator.name}-{manifest['metadata']['name']}"
             path = f"{_WEBHOOKS}/{manifest['kind'].lower()}s"

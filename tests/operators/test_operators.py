@@ -1,4 +1,4 @@
-"""JobSet, LeaderWorkerSet and KubeRay as their projects release them, beside the service on a real control plane."""
+"""JobSet, LeaderWorkerSet, KubeRay and mpi-operator beside the service on a real control plane."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.controlplane.cluster import eventually
 from tests.e2e.conftest import Start
 from tests.e2e.test_workloads import patch
 from tests.e2e.world import Object, World, pod
-from tests.operators.build import JOB_SET, KUBERAY, LEADER_WORKER_SET
+from tests.operators.build import JOB_SET, KUBERAY, LEADER_WORKER_SET, MPI
 from tests.operators.conftest import Operate
 
 pytestmark = pytest.mark.operators
@@ -112,6 +112,9 @@ def test_a_replica_of_a_leader_worker_set_starts_whole_and_restarts_whole(
 
     eventually(lambda: anew() == 3 and len(world.placed()) == 6, 120)
     assert numbers(world) == [3, 3]
+    # The group of a replica goes with it.
+    patch(world, path, {"spec": {"replicas": 1}})
+    eventually(lambda: numbers(world) == [3] and count(world) == 3, 60)
     world.api.delete(path).raise_for_status()
     eventually(lambda: world.groups() == [] and count(world) == 0, 90)
 
@@ -148,3 +151,61 @@ def test_a_ray_cluster_starts_whole_scales_is_suspended_and_ends(world: World, s
     eventually(lambda: len(world.placed()) == 4, 60)
     world.api.delete(path).raise_for_status()
     eventually(lambda: [group["metadata"]["name"] for group in world.groups()] == ["other"], 90)
+
+
+def mpi_job(world: World, name: str, workers: int, **more: Any) -> str:
+    def role(replicas: int) -> Object:
+        return {"replicas": replicas, "template": {"spec": pod("")["spec"]}}
+
+    policy = {"schedulingPolicy": {"queue": "research", "priorityClass": "urgent"}, "cleanPodPolicy": "Running"}
+    spec = {"mpiReplicaSpecs": {"Launcher": role(1), "Worker": role(workers)}, "runPolicy": policy, **more}
+    return make(world, "kubeflow.org/v2beta1", "MPIJob", name, spec)
+
+
+def test_an_mpi_job_starts_whole_in_its_queue_is_suspended_and_ends(
+    world: World, start: Start, operate: Operate
+) -> None:
+    operate(MPI)
+    urgent(world)
+    world.queue("research")
+    world.nodes(1, cpu="2")
+    start()
+    path = mpi_job(world, "solve", 2)
+    eventually(lambda: count(world) == 3, 90)
+    eventually(lambda: numbers(world) == [3], 60)
+    (group,) = world.groups()
+    assert (group["spec"]["queue"], group["spec"]["priorityClassName"]) == ("research", "urgent")
+    assert group["metadata"]["ownerReferences"][0]["kind"] == "MPIJob"
+    assert world.placed() == {}
+    patch(world, path, {"spec": {"runPolicy": {"suspend": True}}})
+    eventually(lambda: count(world) == 0, 60)
+    patch(world, path, {"spec": {"runPolicy": {"suspend": False}}})
+    eventually(lambda: count(world) == 3, 60)
+    assert world.placed() == {}
+    world.nodes(1, cpu="1", prefix="more")
+
+    def succeeded() -> bool:
+        conditions = world.get(path).get("status", {}).get("conditions") or []
+        return any(each["type"] == "Succeeded" and each["status"] == "True" for each in conditions)
+
+    # The launcher, which is a pod of a Job, completes here as soon as it runs.
+    eventually(succeeded, 90)
+    world.api.delete(path).raise_for_status()
+    eventually(lambda: world.groups() == [], 60)
+
+
+def test_the_launcher_of_an_mpi_job_may_wait_for_workers_that_start_together(
+    world: World, start: Start, operate: Operate
+) -> None:
+    operate(MPI)
+    urgent(world)
+    world.queue("research")
+    world.nodes(1, cpu="1")
+    start()
+    mpi_job(world, "solve", 2, launcherCreationPolicy="WaitForWorkersReady")
+    eventually(lambda: count(world) == 2 and numbers(world) == [2], 90)
+    assert world.placed() == {}
+    world.nodes(2, cpu="1", prefix="more")
+    # It comes once they are ready, in their group.
+    eventually(lambda: any(name.startswith("solve-launcher") for name in world.placed()), 90)
+    assert numbers(world) == [2]

@@ -13,6 +13,7 @@ from stromboli.api import objects
 from stromboli.api.crds import PodGroup
 from stromboli.api.errors import InvalidObjectError
 from stromboli.engine import Engine
+from stromboli.framework.diagnosis.ignored import ignored_of_job
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load
 from stromboli.simulation.run import Run, feed, run
@@ -334,7 +335,84 @@ def test_the_queue_is_said_by_the_workload_or_what_owns_it_or_the_pod(key: str, 
 @pytest.mark.parametrize("kind", [kind for _, kind, *_ in GANGS.values() if kind not in ("Job", "SparkApplication")])
 def test_an_annotation_of_an_owner_says_how_many_start_together(key: str, kind: str) -> None:
     version, _, spec, *_ = next(case for case in GANGS.values() if case[1] == kind)
-    assert group_of(owner(version, kind, spec, annotations={key: "3"}))["spec"]["minMember"] == 3
+    asked, started = ("2", 2) if kind in ("PaddleJob", "JAXJob") else ("3", 1 if kind == "StatefulSet" else 3)
+    assert group_of(owner(version, kind, spec, annotations={key: asked}))["spec"]["minMember"] == started
+
+
+IN_ORDER = ", since StatefulSet w makes the others when these are ready, unless its podManagementPolicy is Parallel"
+MPI = {"Launcher": replicas(1), "Worker": replicas(3)}
+#: what asks for more pods than there can be before one is ready, how many start, and what is said of it
+TOO_MANY = {
+    "StatefulSet": ("apps/v1", "StatefulSet", replicas(3), 1, f"is 1 instead of 5{IN_ORDER}"),
+    "StatefulSet in parallel": (
+        *("apps/v1", "StatefulSet", replicas(3, podManagementPolicy="Parallel"), 3),
+        "is 3 instead of 5, since StatefulSet w has no more pods at a time",
+    ),
+    "Job": (
+        *(BATCH, "Job", {"parallelism": 2, "completions": 9, "template": POD}, 2),
+        "is 2 instead of 5, since Job w has no more pods at a time",
+    ),
+    "leader that has to be ready": (
+        *("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leader(4, startupPolicy="LeaderReady"), 1),
+        "is 1 instead of 5, since LeaderWorkerSet w makes the others when these are ready",
+    ),
+    "workers that have to be ready": (
+        "kubeflow.org/v2beta1",
+        "MPIJob",
+        {"mpiReplicaSpecs": MPI, "launcherCreationPolicy": "WaitForWorkersReady"},
+        3,
+        "is 3 instead of 5, since MPIJob w makes the others when these are ready",
+    ),
+    "autoscaler, which is in the head": (
+        RAY,
+        "RayCluster",
+        ray(replicas(2, groupName="a", minReplicas=1, maxReplicas=9), enableInTreeAutoscaling=True),
+        3,
+        "is 3 instead of 5, since RayCluster w has no more pods at a time",
+    ),
+    "field": (
+        KUBEFLOW,
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": ROLES, "runPolicy": {"schedulingPolicy": {"minAvailable": 5}}},
+        4,
+        "is 4 instead of 5, since PyTorchJob w has no more pods at a time",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOO_MANY)
+def test_no_gang_waits_for_more_pods_than_there_can_be_before_it_runs(case: str) -> None:
+    version, kind, spec, started, told = TOO_MANY[case]
+    annotations = {"scheduling.volcano.sh/group-min-member": "5"} if case != "field" else {}
+    whole = {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "annotations": annotations}, "spec": spec}
+    session = simulated(whole).session
+    job = next(iter(session.view.jobs.values()))
+    assert (job.min_available, ignored_of_job(session, job)) == (started, {"minMember": told})
+
+
+def test_each_part_of_what_asks_for_a_number_has_as_many_of_its_pods() -> None:
+    asked = {"scheduling.volcano.sh/group-min-member": "3"}
+    whole = {"apiVersion": RAY, "kind": "RayJob", "metadata": {"name": "w", "annotations": asked}}
+    spec = {"rayClusterSpec": ray(replicas(4, groupName="a")), "submitterPodTemplate": POD}
+    session = simulated({**whole, "spec": spec}).session
+    jobs = session.view.jobs.values()
+    assert sorted((job.min_available, job.size) for job in jobs) == [(1, 1), (3, 5)]
+    assert [ignored_of_job(session, job) for job in jobs] == [{}, {}]
+
+
+def test_a_wrapped_set_that_makes_its_pods_in_order_starts_with_the_first() -> None:
+    inner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "in"}, "spec": replicas(3)}
+    spec = {"components": [{"template": inner, "podSets": [{"replicas": 3, "path": "template.spec.template"}]}]}
+    assert group_of(owner("workload.codeflare.dev/v1beta2", "AppWrapper", spec))["spec"]["minMember"] == 1
+
+
+@pytest.mark.parametrize(("executors", "started"), [({}, 5), ({"maxExecutors": 3}, 3)])
+def test_executors_that_scale_are_as_many_as_their_driver_may_ask_for(executors: Object, started: int) -> None:
+    spec = {**SPARK, "executor": {**EXECUTOR, "instances": 1}, "dynamicAllocation": {"enabled": True, **executors}}
+    annotations = {"scheduling.volcano.sh/group-min-member": "5"}
+    application = owner("sparkoperator.k8s.io/v1beta2", "SparkApplication", spec, annotations=annotations)
+    group = group_of(application, labels={"spark-role": "executor"})
+    assert group["spec"]["minMember"] == started
 
 
 @pytest.mark.parametrize(("replicas", "together"), [(1, 1), (2, 2), (4, 3), (0, 1)])
@@ -446,7 +524,7 @@ def test_what_is_no_mapping_or_list_counts_as_absent() -> None:
         assert group_of(cluster)["spec"]["minMember"] >= 1
 
 
-RUN_TIME = "stromboli.io/run-time"
+RUN_TIME, FEWER = "stromboli.io/run-time", "stromboli.io/fewer-together"
 ENDS = {"activeDeadlineSeconds": 3600}
 ENDING = {"spec": {**POD["spec"], **ENDS}}
 
@@ -577,6 +655,15 @@ def test_numbers_of_roles_come_back_with_the_workloads_own_number() -> None:
     annotated = cluster(**{"scheduling.volcano.sh/group-min-member": "1"})
     found = changes(annotated, cluster(), labels={"ray.io/group": "gpu"})
     assert (found["minMember"], found["minTaskMember"]) == (3, {"headgroup": 1, "gpu": 2})
+
+
+def test_what_is_told_of_a_smaller_gang_goes_with_its_reason() -> None:
+    def stateful(asked: str) -> Object:
+        noted = {"scheduling.volcano.sh/group-min-member": asked}
+        return owner("apps/v1", "StatefulSet", replicas(3), annotations=noted)
+
+    assert changes(stateful("3"), stateful("1")) == {FEWER: None}
+    assert changes(stateful("1"), stateful("2")) == {FEWER: f"is 1 instead of 2{IN_ORDER}"}
 
 
 def test_a_run_time_is_followed() -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from stromboli.engine import Engine
+from stromboli.framework.diagnosis.ignored import ignored_of_job
 from stromboli.simulation.admission import admit
 from stromboli.simulation.changes import read_changes
 from stromboli.simulation.manifests import Loaded, load
@@ -138,7 +139,14 @@ def test_a_label_has_no_say_over_pods_of_a_gang() -> None:
 def test_pods_of_a_stateful_set_are_in_the_group_of_their_label() -> None:
     template = {"metadata": {"labels": {KUEUE: "set"}, "annotations": {COUNT: "3"}}, "spec": pod("x", {})["spec"]}
     whole = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "set"}}
-    assert simulated({**whole, "spec": {"replicas": 3, "template": template}}, cpu=2).bindings == {}
+    spec = {"replicas": 3, "template": template}
+    assert simulated({**whole, "spec": {**spec, "podManagementPolicy": "Parallel"}}, cpu=2).bindings == {}
+    # Its second pod is made when the first one is ready.
+    in_order = simulated({**whole, "spec": spec}, cpu=2)
+    assert len(in_order.bindings) == 2
+    (job,) = in_order.session.view.jobs.values()
+    told = "is 1 instead of 3, since StatefulSet set makes the others when these are ready"
+    assert ignored_of_job(in_order.session, job) == {"minMember": f"{told}, unless its podManagementPolicy is Parallel"}
 
 
 def test_a_pod_that_is_tried_joins_the_group_that_is_there() -> None:
@@ -151,11 +159,22 @@ def test_a_pod_that_is_tried_joins_the_group_that_is_there() -> None:
     assert len(run(Engine(), state).bindings) == 3
 
 
-def test_a_group_that_is_tried_otherwise_keeps_its_pods() -> None:
-    found, state = loaded(pod_group(), *named(3)), ClusterState(("stromboli",), reads=builders.READS)
+@pytest.mark.parametrize(("least", "placed"), [(None, 0), (3, 3), (5, 0)])
+def test_pods_that_are_tried_join_the_group_of_the_object_that_is_there(least: int | None, placed: int) -> None:
+    """As it is there, and with another number."""
+    found, state = loaded(pod_group(4), *named(1), cpu=9), ClusterState(("stromboli",), reads=builders.READS)
     feed(state, admit(found, state.scheduler_names))
-    changes = read_changes({"group": yaml.safe_dump(pod_group(2))}, state)
-    assert changes.removed == []
+    changed = [pod_group(least)] if least else []
+    changes = read_changes({"more": yaml.safe_dump_all([*changed, *named(3)[1:]])}, state)
+    assert (changes.problems, changes.removed) == ([], [])
+    changes.apply(state)
+    assert len(run(Engine(), state).bindings) == placed
+    assert len([group for group in state.jobs.pod_groups if group]) == 1
+
+
+def test_an_object_that_is_nowhere_is_named() -> None:
+    (line,) = read_changes({"pods": yaml.safe_dump_all(named(1))}, ClusterState(("stromboli",))).problems
+    assert line.endswith(f"label {NEW}: there is no PodGroup train of scheduling.x-k8s.io/v1alpha1")
 
 
 @pytest.mark.parametrize(

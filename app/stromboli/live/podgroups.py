@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
-from stromboli.api.crds import SCHEDULING, PodGroup
+from stromboli.api.crds import FEWER, SCHEDULING, PodGroup
 from stromboli.api.errors import StromboliError, in_words
 from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
@@ -38,6 +38,8 @@ log = Logger(__name__)
 
 #: requests at a time: groups are made one by one, and their pods wait as long as a busy API server takes for each
 _WORKERS = 32
+#: seconds after which a part of a workload that is over is looked at again while it has pods
+_LASTING = 5.0
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -172,7 +174,8 @@ class PodGroupMaker:
         if type != "DELETED":
             if key not in self._groups_of[uid]:
                 self._groups_of[uid].add(key)
-                # The owner may have changed while the group was made.
+                # The owner may have changed while the group was made, or may have it for a while only.
+                self._prints.pop(uid, None)
                 latest = self._owners.latest(uid)
                 if latest is not None:
                     self.owner_changed(latest)
@@ -264,7 +267,8 @@ class PodGroupMaker:
         if not self._inherit:
             own = pod.metadata.annotations or {}
             annotations: Object = manifest["metadata"].pop("annotations", {})
-            kept = {key: value for key, value in annotations.items() if key in own or key == WORKLOAD_ANNOTATION}
+            known = {*own, WORKLOAD_ANNOTATION, FEWER}
+            kept = {key: value for key, value in annotations.items() if key in known}
             manifest["metadata"] |= {"annotations": kept} if kept else {}
         return manifest
 
@@ -290,11 +294,9 @@ class PodGroupMaker:
         more = [family.reference(pod) for pod in pods if pod.metadata.uid not in known]
         if not more:
             return
-        namespace, _, name = key.rpartition("/")
-        path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}"
         patch = msgspec.json.encode({"metadata": {"ownerReferences": [*owners, *more]}})
         try:
-            changed = await self._kube.persist("PATCH", path, patch, MERGE_PATCH)
+            changed = await self._kube.persist("PATCH", self._path(key), patch, MERGE_PATCH)
         except ApiError as error:
             # It was deleted; the watch will say so.
             if error.status != 404:
@@ -337,21 +339,46 @@ class PodGroupMaker:
             if manager in self._families:
                 self._families[manager] = family.beneath(self._families[manager])
         before = self._said.get(uid)
+        lasting = False
         for key in sorted(self._groups_of.get(uid, ())):
             group = self._state.pod_group(key)
-            changes = family.changes(group, before) if group is not None else {}
-            if changes:
-                namespace, _, name = key.rpartition("/")
-                path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}"
-                await self._kube.persist("PATCH", path, msgspec.json.encode(changes), MERGE_PATCH)
+            if group is None:
+                continue
+            if family.is_over(group):
+                if self._state.jobs.has_pods(key):
+                    lasting = True
+                else:
+                    await self._remove(key, group)
+            elif changes := family.changes(group, before):
+                await self._kube.persist("PATCH", self._path(key), msgspec.json.encode(changes), MERGE_PATCH)
                 log.info("pod group changed", job=key, changed=", ".join(changes.get("spec") or changes))
         self._said[uid] = family.said
         if self._changed.get(uid) is owner:
-            del self._changed[uid]
+            if lasting:
+                asyncio.get_running_loop().call_later(_LASTING, self._enqueue, uid)
+            else:
+                del self._changed[uid]
+
+    async def _remove(self, key: str, group: PodGroup) -> None:
+        """Delete the PodGroup of a part that its workload has no longer and that has no pods."""
+        condition = msgspec.json.encode({"preconditions": {"uid": group.metadata.uid}})
+        try:
+            await self._kube.persist("DELETE", self._path(key), condition)
+        except ApiError as error:
+            # It is gone, or another one by now; the watch will say so.
+            if error.status not in (404, 409):
+                raise
+        log.info("pod group removed", job=key)
 
     def _namespace_object(self, name: str | None) -> Object:
         found: Object = self._state.objects["Namespace"].get(name or "default") or {}
         return found
+
+    @staticmethod
+    def _path(key: str) -> str:
+        """The address of a PodGroup."""
+        namespace, _, name = key.rpartition("/")
+        return f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}"
 
     @staticmethod
     def _key(family: Family, pod: objects.Pod) -> str:

@@ -210,7 +210,8 @@ class _Groups:
             else:
                 named = next((each for each in known.values() if id_of(each) == label.id), None)
                 if named is None:
-                    raise StromboliError(f"Pod {pod.metadata.key}: label {label.key}: there is no {KIND} {label.name}")
+                    what = f"{KIND} {label.name} of {label.reference.api_version}"
+                    raise StromboliError(f"Pod {pod.metadata.key}: label {label.key}: there is no {what}")
                 family = family_of(pod, [named], kinds, owners, namespace, self._rules)
             self._families[label.id] = family
         return family

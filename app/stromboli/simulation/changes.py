@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from stromboli.api.crds import KubeObject
+from stromboli.api.crds import KubeObject, PodGroup
 from stromboli.api.documents import read_either
 from stromboli.api.errors import DocumentError, MistakesError
 from stromboli.api.objects import PodStatus
@@ -24,11 +24,12 @@ from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.framework.runtime.node_questions import CALL, Watch
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.admission import admit
-from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, is_list, load_each, of_list
+from stromboli.simulation.manifests import CLUSTER_KINDS, Loaded, Proposal, in_order, is_list, load_each, of_list
 from stromboli.simulation.standing import Standing, Workloads
 from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.resource_names import resources_of
-from stromboli.workloads.labelled import stands_for_label
+from stromboli.workloads import Family
+from stromboli.workloads.labelled import id_of, object_of, stands_for_label
 
 #: what was written, by where it is from
 Texts: TypeAlias = Mapping[str, str]
@@ -248,6 +249,7 @@ def _decode(
     before = ((each.before or {}).get("spec") or {} for each in proposals)
     missed = {spec.get("priorityClassName", "") for spec in before}
     by = rules(out.policy)
+    standing = _named_by_labels(loaded, state)
     admitted = admit(loaded, state.scheduler_names, missed, by)
     out.problems += loaded.problems
     for kind, obj in in_order(admitted):
@@ -255,9 +257,11 @@ def _decode(
         known_queue = state.queues.get(obj.key) if kind == "Queue" else None
         made = kind == "Queue" and bool(by) and known_queue is None
         commanded = bool(loaded.commands) and kind == "Queue" and obj != known_queue
-        joins = kind == "PodGroup" and stands_for_label(obj.metadata.name) and obj.key in state.keys(kind)
+        stands = kind == "PodGroup" and (stands_for_label(obj.metadata.name) or obj.key in standing)
+        joins = stands and obj.key in state.keys(kind)
         if (kind == "PodGroup" and not joins) or made or commanded or (kind, object_key(obj)) in given:
             out.objects.append((kind, obj))
+    out.objects += [("PodGroup", group) for group in standing.values() if group is not None]
     for each in out.standing:
         out.objects, removed = each.continued(out.objects)
         out.removed += removed
@@ -266,3 +270,27 @@ def _decode(
     for obj in foreign:
         served = f"{obj.spec.scheduler_name} is not served here, but {names}"
         out.problems.append(f"{source}: Pod {obj.metadata.key}: spec.schedulerName: {served}")
+
+
+def _named_by_labels(loaded: Loaded, state: ClusterState) -> dict[str, PodGroup | None]:
+    """The PodGroups that are there for objects which labels of pods name, by key, each as a document changes it.
+
+    The objects become known, so that pods join these groups.
+    """
+    given = {label: uid for uid, owner in loaded.owners.items() if (label := id_of(owner))}
+    found: dict[str, PodGroup | None] = {}
+    for group in filter(None, state.jobs.pod_groups):
+        there = object_of(group)
+        if there is None:
+            continue
+        uid, changed = there["metadata"]["uid"], loaded.owners.pop(given.get(id_of(there), ""), None)
+        loaded.owners[uid] = there if changed is None else {**changed, "metadata": {**changed["metadata"], "uid": uid}}
+        found[group.key] = None if changed is None else _followed(group, loaded.owners[uid], loaded)
+    return found
+
+
+def _followed(group: PodGroup, owner: dict[str, Any], loaded: Loaded) -> PodGroup:
+    kind = loaded.kinds.of(owner)
+    assert kind is not None
+    changes = Family(owner, kind, kind.read(owner), loaded.kinds).changes(group)
+    return PodGroup.parse(_merged(group.model_dump(by_alias=True, exclude_unset=True, mode="json"), changes))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from stromboli.api import objects, requests
+from stromboli.api.errors import misfit
 from stromboli.api.quantity import parse
+from stromboli.workloads.gangs import Role
 
 
 def min_resources(spec: objects.PodSpec, pods: int) -> dict[str, str]:
@@ -26,6 +29,30 @@ def total(specs: Iterable[tuple[objects.PodSpec, int]]) -> dict[str, str]:
             for name, amount in _usage(spec).items():
                 amounts[name] = amounts.get(name, Fraction(0)) + amount * pods
     return {name: formatted(amount) for name, amount in amounts.items()}
+
+
+def of_roles(roles: Sequence[Role], pods: int, where: str) -> dict[str, str]:
+    """What a quota would count for so many pods of some roles, those that are needed first.
+
+    Empty for one role, or where one has no template. Raises InvalidObjectError, which names where the templates are.
+    """
+    if len(roles) < 2 or not all(role.template for role in roles):
+        return {}
+    taken: list[tuple[objects.PodSpec, int]] = []
+    for needed in (True, False):
+        for role in roles:
+            number = min(pods, role.needed if needed else role.count - role.needed)
+            taken.append((_pod_spec(role, where), number))
+            pods -= number
+    return total(taken)
+
+
+def _pod_spec(role: Role, where: str) -> objects.PodSpec:
+    try:
+        spec = msgspec.convert(role.template.get("spec") or {}, objects.PodSpec)
+    except msgspec.ValidationError as error:
+        raise misfit(error, where) from None
+    return with_requests(spec)
 
 
 def _usage(spec: objects.PodSpec) -> dict[str, Fraction]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stromboli.workloads.model import RoleFields, WorkloadKind
@@ -44,6 +44,8 @@ class Gang:
     copies: int = 1
     #: how many pods start together where it is not the sum over the roles
     least: int | None = None
+    #: how many pods there can be before one of them is ready, where that does not follow from the roles
+    at_first: int | None = None
     #: whether an annotation of an owner may say how many start together
     adjustable: bool = True
     #: whether what each role cannot do without counts beside how many start together
@@ -57,8 +59,14 @@ class Gang:
 
     @property
     def min_member(self) -> int:
-        """How many pods start together: one at least, for pods of none would be no gang."""
+        """How many pods the workload has start together: one at least, for pods of none would be no gang."""
         return max(1, sum(role.needed for role in self.roles) if self.least is None else self.least)
+
+    def started(self, wanted: int) -> int:
+        """How many pods start together where so many are wanted: a gang of more than there can be never starts."""
+        most = sum(role.count for role in self.roles) if self.at_first is None else self.at_first
+        known = self.at_first is not None or (self.roles and not self.by_role)
+        return min(wanted, max(1, most)) if known else wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,12 @@ class Workload:
         exact = next((gang for gang in self.gangs if gang.part == part), None)
         return exact or next((gang for gang in self.gangs if gang.part == EACH), None)
 
+    def is_over(self, part: str) -> bool:
+        """Whether there is no such part any longer: it has a higher number than replicas have."""
+        gang = self.gang(part)
+        beyond = gang is not None and gang.part == EACH and part.isdecimal() and int(part) >= gang.copies
+        return beyond or (gang is None and bool(self.gangs))
+
 
 def by_paths(owner: Object, kind: WorkloadKind) -> Workload:
     """A workload by the paths of its kind."""
@@ -91,6 +105,25 @@ def workload(owner: Object, kind: WorkloadKind, *gangs: Gang, part_label: str = 
 def is_suspended(owner: Object, kind: WorkloadKind) -> bool:
     """Whether a workload is to have no pods here for now: it is suspended, or runs in another cluster."""
     return at(owner, kind.suspend) is True or _ELSEWHERE in (text(owner, path) for path in _MANAGED_BY)
+
+
+def makes_in_order(owner: Object) -> bool:
+    """Whether an owner is a StatefulSet of several pods, each of which is made when the one before it is ready."""
+    if owner.get("kind") != "StatefulSet" or at(owner, "spec.replicas") in (None, 0, 1):
+        return False
+    return text(owner, "spec.podManagementPolicy") != "Parallel"
+
+
+def why_fewer(gang: Gang, wanted: int, owners: Sequence[Object]) -> str:
+    """Why fewer pods of a gang start together than are wanted, by what manages them; empty where it is as many."""
+    started = gang.started(wanted)
+    if started >= wanted:
+        return ""
+    ordered = next(filter(makes_in_order, owners), None)
+    by = ordered or next(iter(owners), {})
+    why = "has no more pods at a time" if gang.at_first is None else "makes the others when these are ready"
+    why += ", unless its podManagementPolicy is Parallel" if ordered else ""
+    return f"is {started} instead of {wanted}, since {by.get('kind')} {text(by, 'metadata.name')} {why}"
 
 
 def suspended(owner: Object, kind: WorkloadKind) -> str:

@@ -13,15 +13,14 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from stromboli.api import objects
-from stromboli.api.crds import RUN_TIME, SCHEDULING, PodGroup, PodGroupPhase
+from stromboli.api.crds import FEWER, RUN_TIME, SCHEDULING, PodGroup, PodGroupPhase
 from stromboli.api.crds.base import dumped
-from stromboli.api.errors import misfit
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.pods import GROUP_ANNOTATION, USER_ANNOTATION, USER_GROUPS_ANNOTATION
 from stromboli.workloads import said
-from stromboli.workloads.amounts import min_resources, scaled, total, with_requests
+from stromboli.workloads.amounts import min_resources, of_roles, scaled
 from stromboli.workloads.assignment import Assigned, assigned, made_by
-from stromboli.workloads.gangs import Gang, Role, Workload
+from stromboli.workloads.gangs import Gang, Workload, makes_in_order, why_fewer
 from stromboli.workloads.labelled import KIND, Label, least_of
 from stromboli.workloads.model import Starts
 from stromboli.workloads.paths import Object, at, described, labels, mapping, text
@@ -121,7 +120,8 @@ def labelled_family(
     `owners` are what manages the pod, and so on. Raises InvalidObjectError where the pod does not say how many there
     are.
     """
-    workload = Workload((Gang((), least=least_of(pod, label)),))
+    at_first = 1 if any(map(makes_in_order, owners)) else None
+    workload = Workload((Gang((), least=least_of(pod, label), at_first=at_first),))
     return Family(None, None, workload, kinds, tuple(owners), (), (), namespace or {}, rules, label)
 
 
@@ -202,8 +202,8 @@ class Family:
             spec["minResources"] = self._least(gang, spec["minMember"]) or min_resources(pod.spec, spec["minMember"])
         spec |= self._said([*self._owners, like], self.namespace)
         run_time = said.run_time([*self._owners, like], self._where("run_time")) or _lasting(gang)
-        if run_time:
-            metadata["annotations"] |= {RUN_TIME: run_time}
+        found = {RUN_TIME: run_time, FEWER: self._fewer(gang)}
+        metadata["annotations"] |= {key: value for key, value in found.items() if value}
         if self.rules:
             spec["queue"] = self.assigned(pod).queue
         if pod.spec.priority_class_name:
@@ -253,10 +253,9 @@ class Family:
 
         What they say no longer is left to pods and namespace, as in a new group. Raises as `manifest` does.
         """
-        gang = self.workload.gang(self._part_of(group.metadata.name))
+        gang, now = self.workload.gang(self._part_of(group.metadata.name)), group.spec
         if gang is None:
             return {}
-        now = group.spec
         numbers, said = self._numbers(gang), self.said
         left = self._left_open(gang) if before and before.keys() - said.keys() else {}
         spec = {"minTaskMember": None, **{key: left.get(key) for key in before or ()}, **numbers, **said}
@@ -272,10 +271,11 @@ class Family:
         for key in ("minResources", "minTaskMember", "networkTopology"):
             if changed.get(key) is not None:
                 changed[key] = {**dict.fromkeys(shown.get(key) or ()), **changed[key]}
-        patch: Object = {"spec": changed} if changed else {}
-        if (run_time or RUN_TIME in (before or ())) and run_time != group.metadata.annotations.get(RUN_TIME):
-            patch["metadata"] = {"annotations": {RUN_TIME: run_time}}
-        return patch
+        ends = {RUN_TIME: run_time} if run_time or RUN_TIME in (before or ()) else {}
+        noted = {FEWER: self._fewer(gang) or None, **ends}
+        noted = {key: value for key, value in noted.items() if value != group.metadata.annotations.get(key)}
+        patch: Object = {"spec": changed, "metadata": noted and {"annotations": noted}}
+        return {key: value for key, value in patch.items() if value}
 
     def beneath(self, other: Family) -> Family:
         """The workload as it is now for pods of which another family said what lies between."""
@@ -286,6 +286,10 @@ class Family:
         """All owners, in the order in which they are asked."""
         return [*([self.owner] if self.owner else ()), *self.above, *self.below, *self.beside]
 
+    def is_over(self, group: PodGroup) -> bool:
+        """Whether a PodGroup is of a part that the workload has no longer."""
+        return self.workload.is_over(self._part_of(group.metadata.name))
+
     def _part_of(self, name: str) -> str:
         """The part of the PodGroup with a name."""
         suffix = name.removeprefix(f"podgroup-{self.uid}").removeprefix("-")
@@ -293,12 +297,8 @@ class Family:
 
     def _numbers(self, gang: Gang) -> Object:
         """How many pods start together, and of which roles, where labels of pods name these."""
-        row = self.kind.row if self.kind else None
-        asked = said.min_member(self._owners) if gang.adjustable else None
-        if asked is not None and row is not None and row.starts is Starts.one_by_one and gang.roles:
-            # While a Deployment is rolled out, each of its ReplicaSets has a part of the pods.
-            asked = min(asked, max(1, sum(role.count for role in gang.roles)))
-        spec: Object = {"minMember": gang.min_member if asked is None else asked}
+        row, asked = self.kind.row if self.kind else None, self._asked(gang)
+        spec: Object = {"minMember": gang.started(gang.min_member if asked is None else asked)}
         elastic = sum(role.needed for role in gang.roles) < sum(role.count for role in gang.roles)
         named = bool(self.workload.role_labels) and len(gang.roles) > 1
         if gang.by_role or (asked is None and gang.least is None and named and elastic):
@@ -307,6 +307,19 @@ class Family:
         if isinstance(resources, dict):
             spec["minResources"] = resources
         return spec
+
+    def _asked(self, gang: Gang) -> int | None:
+        """How many pods start together by an annotation."""
+        return said.min_member(self._owners) if gang.adjustable else None
+
+    def _fewer(self, gang: Gang) -> str:
+        """Why fewer pods start together than are asked for; empty where it is as many.
+
+        What is above a workload speaks of all that it makes, so that parts which have fewer pods are no mistake.
+        """
+        asked = self._asked(gang)
+        wanted = gang.min_member if asked is None else asked
+        return "" if self.above and gang.at_first is None else why_fewer(gang, wanted, self._upwards)
 
     def _left_open(self, gang: Gang) -> Object:
         """The queue, priority and topology that pods by the templates, and the namespace, say."""
@@ -341,23 +354,8 @@ class Family:
         return path_of
 
     def _least(self, gang: Gang, pods: int) -> Object:
-        """What so many pods ask for by their templates, those that are needed first; empty without templates."""
-        if len(gang.roles) < 2 or not all(role.template for role in gang.roles):
-            return {}
-        taken: list[tuple[objects.PodSpec, int]] = []
-        for needed in (True, False):
-            for role in gang.roles:
-                number = min(pods, role.needed if needed else role.count - role.needed)
-                taken.append((self._pod_spec(role), number))
-                pods -= number
-        return total(taken)
-
-    def _pod_spec(self, role: Role) -> objects.PodSpec:
-        try:
-            spec = msgspec.convert(role.template.get("spec") or {}, objects.PodSpec)
-        except msgspec.ValidationError as error:
-            raise misfit(error, described(self.owner or {})) from None
-        return with_requests(spec)
+        """What so many pods ask for by their templates; empty without templates."""
+        return of_roles(gang.roles, pods, described(self.owner or {}))
 
     def _references(self, pod: objects.Pod) -> list[Object]:
         manager = controller(pod)

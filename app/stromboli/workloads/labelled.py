@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stromboli.api import keys, objects, readers
+from stromboli.api.crds import PodGroup
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, shown
 from stromboli.workloads.model import Starts
@@ -79,6 +80,15 @@ def id_of(owner: Object) -> str:
     version, metadata = owner.get("apiVersion"), owner["metadata"]
     key = next((key for key, each in OBJECTS.items() if owner.get("kind") == KIND and each == version), None)
     return Label(key, metadata["name"], metadata.get("namespace") or "default").id if key else ""
+
+
+def object_of(group: PodGroup) -> Object | None:
+    """The object that labels name and that a PodGroup was made for, as far as the PodGroup says; None for others."""
+    for owner in group.metadata.owner_references:
+        if owner.get("kind") == KIND and owner.get("apiVersion") in OBJECTS.values():
+            metadata = {"name": owner.get("name"), "namespace": group.metadata.namespace, "uid": owner.get("uid")}
+            return {**owner, "metadata": metadata, "spec": {"minMember": group.spec.min_member}}
+    return None
 
 
 def least_of(pod: objects.Pod, label: Label) -> int:

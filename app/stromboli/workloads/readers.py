@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from stromboli.api import readers
-from stromboli.workloads.gangs import DEADLINE, EACH, Gang, Role, Workload, by_paths, number, workload
+from stromboli.workloads.gangs import DEADLINE, EACH, Gang, Role, Workload, by_paths, makes_in_order, number, workload
 from stromboli.workloads.model import WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, labels, mapping, notes, seconds, text
 
@@ -85,8 +85,8 @@ def leader_worker_set(owner: Object, kind: WorkloadKind) -> Workload:
     workers = mapping(spec, "workerTemplate")
     leader = Role("leader", mapping(spec, "leaderTemplate") or workers, 1, 1, name)
     rest = Role("worker", workers, max(0, size - 1), max(0, size - 1), f"{name}-worker")
-    least = 1 if text(owner, "spec.startupPolicy") == "LeaderReady" else None
-    gang = Gang((leader, rest), part=EACH, copies=replicas, least=least)
+    at_first = 1 if text(owner, "spec.startupPolicy") == "LeaderReady" else None
+    gang = Gang((leader, rest), part=EACH, copies=replicas, least=at_first, at_first=at_first)
     return workload(owner, kind, gang, part_label=GROUP_INDEX)
 
 
@@ -118,8 +118,9 @@ def kubeflow_job(owner: Object, kind: WorkloadKind) -> Workload:
             return replace(role, needed=min(elastic, role.count))
         return replace(role, needed=0) if role.name == "launcher" and late else role
 
-    gangs = tuple(replace(gang, roles=tuple(map(adjusted, gang.roles))) for gang in found.gangs)
-    return replace(found, gangs=gangs)
+    (gang,) = found.gangs
+    workers = sum(role.count for role in gang.roles if role.name != "launcher") if late else None
+    return replace(found, gangs=(replace(gang, roles=tuple(map(adjusted, gang.roles)), at_first=workers),))
 
 
 def pod_group(owner: Object, kind: WorkloadKind) -> Workload:
@@ -142,25 +143,33 @@ def spark_application(owner: Object, kind: WorkloadKind) -> Workload:
     """The driver by itself, since it asks for the executors; of these the least number start together."""
     name = text(owner, "metadata.name")
     dynamic = mapping(owner, "spec.dynamicAllocation")
-    most = least = number(owner, owner, "spec.executor.instances")
+    first = least = number(owner, owner, "spec.executor.instances")
+    most = None
     if dynamic.get("enabled") is True:
         least = count(owner, dynamic, "minExecutors", 0) or 0
-        most = max(least, count(owner, dynamic, "initialExecutors", 0) or 0, most)
+        first = max(least, count(owner, dynamic, "initialExecutors", 0) or 0, first)
+        most = max(first, count(owner, dynamic, "maxExecutors", readers.INT32) or 0)
     factor = _spark_factor(owner)
-    templates = (_spark_template(mapping(owner, f"spec.{role}"), factor) for role in ("driver", "executor"))
-    return workload(owner, kind, *_spark(name, most, least, *templates), part_label=SPARK_ROLE)
+    driver, executor = (_spark_template(mapping(owner, f"spec.{role}"), factor) for role in ("driver", "executor"))
+    executors = Role("executor", executor, first, least, f"{name}-exec")
+    return workload(owner, kind, _spark_driver(name, driver), _spark_executors(executors, most), part_label=SPARK_ROLE)
 
 
 def spark_driver(owner: Object, kind: WorkloadKind) -> Workload:
     """A driver pod, whose executors start one by one unless an annotation says how many start together."""
     if labels(owner).get(SPARK_ROLE) != "driver":
         return Workload()
-    return workload(owner, kind, *_spark(text(owner, "metadata.name"), 1, 1)[1:], part_label=SPARK_ROLE)
+    executors = Role("executor", {}, 1, 1, f"{text(owner, 'metadata.name')}-exec")
+    return workload(owner, kind, _spark_executors(executors, readers.INT32), part_label=SPARK_ROLE)
 
 
-def _spark(name: str, executors: int, least: int, driver: Object = {}, executor: Object = {}) -> tuple[Gang, ...]:  # noqa: B006
-    first = Gang((Role("driver", driver, 1, 1, f"{name}-driver"),), part="driver", adjustable=False)
-    return first, Gang((Role("executor", executor, executors, least, f"{name}-exec"),), part="executor")
+def _spark_driver(name: str, template: Object) -> Gang:
+    return Gang((Role("driver", template, 1, 1, f"{name}-driver"),), part="driver", adjustable=False)
+
+
+def _spark_executors(role: Role, most: int | None) -> Gang:
+    """The executors of a driver, which asks for more of them while others wait, up to a number where it may."""
+    return Gang((role,), part="executor", at_first=most)
 
 
 def _spark_template(said: Object, factor: Fraction) -> Object:
@@ -196,15 +205,18 @@ def _spark_factor(owner: Object) -> Fraction:
 
 
 def app_wrapper(owner: Object, kind: WorkloadKind) -> Workload:
-    """All pods of what is wrapped, by the pod sets that it names."""
+    """All pods of what is wrapped, by the pod sets that it names, as far as they can be there at first."""
     roles, name = [], text(owner, "metadata.name")
     for index, (_, component) in enumerate(items(owner, "spec.components")):
+        in_order = makes_in_order(mapping(component, "template"))
         for at_, (_, pod_set) in enumerate(items(component, "podSets")):
             pods = number(owner, pod_set, "replicas")
             called = f"{index}-{at_}"
             template = _indexed(component, text(pod_set, "path"))
-            roles.append(Role(called, template, pods, pods, f"{name}-{called}"))
-    return workload(owner, kind, Gang(tuple(roles))) if roles else Workload()
+            roles.append(Role(called, template, pods, min(1, pods) if in_order else pods, f"{name}-{called}"))
+    at_first = sum(role.needed for role in roles)
+    gang = Gang(tuple(roles), at_first=at_first if at_first < sum(role.count for role in roles) else None)
+    return workload(owner, kind, gang) if roles else Workload()
 
 
 def _indexed(obj: Any, path: str) -> Object:

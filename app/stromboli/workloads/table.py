@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import did_you_mean
-from stromboli.workloads.gangs import Gang, Workload, by_paths, workload
+from stromboli.workloads.gangs import Gang, Workload, by_paths, makes_in_order, workload
 from stromboli.workloads.makers import MAKERS
 from stromboli.workloads.model import Starts, WorkloadKind, row
 from stromboli.workloads.paths import Object
@@ -49,7 +49,7 @@ class Kind:
             return Workload()
         if self.row.starts is Starts.one_by_one:
             roles = by_paths(owner, self.row).gangs[0].roles
-            return workload(owner, self.row, Gang(roles, least=1))
+            return workload(owner, self.row, Gang(roles, least=1, at_first=1 if makes_in_order(owner) else None))
         return self.reader(owner, self.row)
 
 

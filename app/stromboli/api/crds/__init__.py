@@ -41,6 +41,7 @@ from stromboli.api.crds.hypernodes import (
     RegexMatch,
 )
 from stromboli.api.crds.podgroups import (
+    FEWER,
     NODE_POOLS,
     RUN_TIME,
     NetworkTopology,
@@ -67,6 +68,7 @@ from stromboli.api.crds.queues import (
 
 __all__ = [
     "CLOSED_BY_PARENT",
+    "FEWER",
     "KINDS",
     "NODE_POOLS",
     "RUN_TIME",

@@ -27,6 +27,8 @@ from stromboli.api.crds.base import (
 
 #: an annotation: how long its pods run at most, once they do; a duration, or a number of seconds
 RUN_TIME = "stromboli.io/run-time"
+#: an annotation: why fewer of its pods start together than its workload asks for
+FEWER = "stromboli.io/fewer-together"
 #: an annotation: the node pools that its pods may use, separated by commas, the best first
 NODE_POOLS = "stromboli.io/pools"
 

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from pydantic.alias_generators import to_snake
 
-from stromboli.api.crds import Condition, PodGroupCondition
+from stromboli.api.crds import FEWER, Condition, PodGroupCondition
 from stromboli.api.resources import Mask
 from stromboli.api.validation import did_you_mean
 from stromboli.framework.cluster.job import Job, Queue
@@ -88,19 +88,23 @@ _ATTRIBUTES = {field.name: to_snake(field.name) for field in QUEUE_FIELDS}
 #: why `spec.networkTopology` of a PodGroup has no effect
 _NO_TOPOLOGY = {"networkTopology": "has no effect under this policy: it is read by the plugin network-topology-aware"}
 
+#: the reason of the condition by the field of a PodGroup that has no effect, the first one counts
+_REASONS = {"networkTopology": "NotInPolicy", "priorityClassName": "NoPriorityClass", "minMember": "FewerPodsAtFirst"}
+
 
 def tell(session: Session) -> None:
     """Report a condition for each PodGroup and Queue of which the session's policy leaves something unread."""
     if not session.rules.ignored_fields:
         return
     known = session.view.jobs
-    ignoring = known.of(_without_class(session) | _topology_unread(session))
+    fewer = known.holds(FEWER, lambda group: FEWER in group.metadata.annotations)
+    ignoring = known.of(_without_class(session) | _topology_unread(session) | fewer)
     jobs = known.where(known.holds(CONDITION, lambda group: _is_told(group.status.conditions)))
     for job in [job for job in jobs if _is_told(job.conditions)]:
         session.report.condition(job, _OVER)
     for job in ignoring:
         ignored = ignored_of_job(session, job)
-        reason = "NotInPolicy" if "networkTopology" in ignored else "NoPriorityClass"
+        reason = next(reason for field, reason in _REASONS.items() if field in ignored)
         said = PodGroupCondition(type=CONDITION, status="True", reason=reason, message=told(ignored))
         session.report.condition(job, said)
     unread = _unread_fields(session)
@@ -117,11 +121,16 @@ def ignored_of_queue(session: Session, queue: Queue) -> dict[str, str]:
 
 
 def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
-    """The fields of a PodGroup's spec that have no effect, each with why: also a priority class that does not exist."""
+    """The fields of a PodGroup's spec that have no effect, each with why.
+
+    Also a priority class that does not exist, and a number of pods that cannot be there at first.
+    """
     ignored = dict(_NO_TOPOLOGY) if has_topology(job) and not _reads_topology(session) else {}
     name = job.pod_group.spec.priority_class_name
     if _is_missing(session, name):
         ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}{_or(session, name)}"
+    if fewer := job.pod_group.metadata.annotations.get(FEWER):
+        ignored["minMember"] = fewer
     return ignored
 
 
