@@ -14,6 +14,7 @@ from stromboli.discovery import discover
 from stromboli.framework.registry import Registry
 from stromboli.lab.processors import Processors
 from stromboli.lab.readers.journal import is_journal, read_journal
+from stromboli.lab.readers.lines import lines_of
 from stromboli.lab.readers.manifests import read_manifests
 from stromboli.lab.readers.swf import QueueBy, read_swf
 from stromboli.lab.workload import Workload
@@ -42,8 +43,7 @@ def read_workload(name: str, reading: Reading, stdin: BinaryIO, registry: Regist
     shape = Processors(reading.per_pod)
     try:
         with nullcontext(stdin) if name == "-" else path.open("rb") as file:
-            lines = (line.decode(errors="replace") for line in file)
             source = "standard input" if name == "-" else name
-            return read_swf(lines, source, shape=shape, queue_by=reading.queue_by).workload
+            return read_swf(lines_of(file), source, shape=shape, queue_by=reading.queue_by).workload
     except OSError as error:
         raise StromboliError(f"{name}: {error.strerror}") from None

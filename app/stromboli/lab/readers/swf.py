@@ -13,20 +13,22 @@
 Header comments (`; MaxProcs: 1024`) are kept, of those with one name all lines. Jobs that never ran, with a run time or
 processors below 1 or cancelled before they started, are left out and counted, and so are the parts of runs (status 2 to
 4) that a log lists after a job that was swapped out: its first line has the whole run. Lines that are no jobs are named
-with their numbers. Where several jobs have one number, as in logs that were put together, each has a name of its own.
+with their numbers, and so is where a file is cut off or damaged; what is before that is read. Where several jobs have
+one number, as in logs that were put together, each has a name of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TextIO
 
 import numpy as np
 
 from stromboli.lab.processors import Processors
+from stromboli.lab.readers.lines import UnreadableLinesError
 from stromboli.lab.workload import Job, Workload, in_order
 
 QueueBy = Literal["queue", "user", "group"]
@@ -40,6 +42,8 @@ _PARTS = (2, 3, 4)
 _QUEUES: dict[QueueBy, int] = {"queue": _QUEUE, "user": _USER, "group": _GROUP}
 #: lines that are named; the others are counted
 _MOST_NAMED = 100
+#: comments that are kept
+_MOST_COMMENTS = 10_000
 #: what a figure may be: more than any log has, and less than what cannot be counted on
 _MOST = 1e12
 
@@ -59,22 +63,21 @@ def read_swf(
 ) -> Trace:
     """Read a log or the output of a model; what is wrong is in the workload's problems."""
     shape = shape or Processors()
-    header: dict[str, str] = {}
+    comments: defaultdict[str, list[str]] = defaultdict(list)
     jobs: list[Job] = []
     taken: Counter[str] = Counter()
-    problems: list[str] = []
-    left_out = 0
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
+    problems = _Problems(source)
+    left_out = kept = 0
+    for number, text in problems.numbered(lines):
         if not text or text.startswith(";"):
             name, colon, value = text.lstrip("; ").partition(":")
-            if colon:
-                known = header.get(name.strip())
-                header[name.strip()] = value.strip() if known is None else f"{known}\n{value.strip()}"
+            if colon and kept < _MOST_COMMENTS:
+                kept += 1
+                comments[name.strip()].append(value.strip())
             continue
         figures, problem = _figures(text)
         if problem:
-            problems.append(f"{source}: line {number}: {problem}")
+            problems.add(number, problem)
         elif not _ran(figures):
             left_out += 1
         else:
@@ -82,10 +85,40 @@ def read_swf(
             taken[name] += 1
             own = name if taken[name] == 1 else f"{name}-{taken[name]}"
             jobs.append(_job(figures, own, shape, queue_by))
-    told = _bounded(problems, source)
+    told = problems.told()
     if left_out:
         told.append(f"{source}: {left_out:,} lines of jobs that never ran, or of parts of runs, are left out")
+    header = {name: "\n".join(values) for name, values in comments.items()}
     return Trace(in_order(jobs, told), header, left_out)
+
+
+class _Problems:
+    """What is wrong in a file: the first lines by number, how many more there are, and where it ends too soon."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._named: list[str] = []
+        self._count = 0
+        self._end = ""
+
+    def numbered(self, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+        """The lines of a file, as far as it can be read."""
+        number = 0
+        try:
+            for number, line in enumerate(lines, 1):
+                yield number, line.strip()
+        except UnreadableLinesError as error:
+            self._end = f"{self._source}: line {number + 1}: {error}, and nothing is read from here on"
+
+    def add(self, number: int, problem: str) -> None:
+        self._count += 1
+        if len(self._named) < _MOST_NAMED:
+            self._named.append(f"{self._source}: line {number}: {problem}")
+
+    def told(self) -> list[str]:
+        more = self._count - len(self._named)
+        counted = [f"{self._source}: {more:,} more lines cannot be read"] if more else []
+        return [*self._named, *counted, *([self._end] if self._end else [])]
 
 
 def _ran(figures: Sequence[float]) -> bool:
@@ -121,11 +154,6 @@ def _job(figures: list[float], name: str, shape: Processors, queue_by: QueueBy) 
         user=f"user-{max(int(figures[_USER]), 0)}",
         name=name,
     )
-
-
-def _bounded(problems: list[str], source: str) -> list[str]:
-    more = len(problems) - _MOST_NAMED
-    return [*problems[:_MOST_NAMED], f"{source}: {more:,} more lines cannot be read"] if more > 0 else problems
 
 
 def write_swf(workload: Workload, out: TextIO, comments: Iterable[str] = ()) -> None:
