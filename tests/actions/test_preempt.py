@@ -127,6 +127,22 @@ def test_the_node_whose_victims_matter_least_can_be_asked_for(compatibility: Any
     assert evicted(preempt(*scene, policy=policy, compatibility=compatibility)) == ["cheap"]
 
 
+@BOTH
+def test_a_gang_that_keeps_away_from_its_victims_takes_whole_nodes(compatibility: Any) -> None:
+    """Each node gives up all of its pods for the first pod of the gang, and has room for more of them."""
+    policy = builders.policy("priority gang predicates", actions="preempt") + (
+        "\nconfigurations:\n- name: preempt\n  arguments:\n    enableTopologyAwarePreemption: true"
+    )
+    apart = {"labelSelector": {"matchLabels": {"app": "old"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    scene = [node(name, cpu="2", labels={"kubernetes.io/hostname": name}) for name in "abc"]
+    for name in "abc":
+        scene += [*running(f"{name}0", name, labels={"app": "old"}), *running(f"{name}1", name, labels={"app": "old"})]
+    result = preempt(*scene, starving(4, affinity=affinity), policy=policy, compatibility=compatibility)
+    assert len(evicted(result)) == 4
+    assert (result.session.view.pods.state == PodState.Pipelined).sum() == 4
+
+
 # -- where strict rules differ ---------------------------------------------------------------------------------------
 
 

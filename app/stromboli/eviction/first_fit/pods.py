@@ -16,7 +16,7 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Stage
-from stromboli.api.resources import Rows, Vector, fits
+from stromboli.api.resources import Mask, Rows, Vector, fits
 from stromboli.eviction.eligibility import agrees
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import began, victim_key
@@ -123,6 +123,9 @@ class FirstFit:
         self._held = held
         self._request: Vector = session.view.request(pod)
         self._varies = session.kernel.varies(pod)
+        #: whether a node without victims is none for the pod. A node where pods are in the way gives up all of them for
+        #: the first pod of a job, so that there the others come before more victims are looked for
+        self._needs_victims = policy.compared > 0 and not self._varies
 
     def place(self, statement: Statement) -> bool:
         """Evict for the pod and promise it the place, on a statement; False when it finds none."""
@@ -147,12 +150,21 @@ class FirstFit:
         if not self._policy.reclaiming:
             order = np.argsort(-self._session.kernel.whole_score(self._pod, rows), kind="stable")
             rows, enough = rows[order], enough[order]
+        if self._policy.compared and not self._needs_victims:
+            order = np.argsort(~self._free(rows), kind="stable")
+            rows, enough = rows[order], enough[order]
         own = self._session.view.shard
         if own is not None:
             order = np.argsort(~own.own[rows], kind="stable")
             rows, enough = rows[order], enough[order]
         nodes: list[int] = rows[enough].tolist()
         return nodes
+
+    def _free(self, rows: Rows) -> Mask:
+        """On which of some nodes the pod fits without further victims."""
+        nodes = self._session.view.nodes
+        free = fits(self._request, nodes.future_idle(rows), nodes.always)
+        return free & self._session.kernel.feasible(self._pod)[rows] if free.any() else free
 
     def _plan(self, node: int) -> _Plan | None:
         """The evictions by which the pod fits on a node; None when there are none. Leaves the session as it was."""
@@ -167,7 +179,7 @@ class FirstFit:
         if not fits(self._request, free, nodes.always):
             return None
         units = self._evict_until_it_fits(node, victims)
-        if units is None or (self._policy.compared and not units):
+        if units is None or (self._needs_victims and not units):
             return None
         plan = _Plan(node, [operation for unit in units for operation in unit.save()])
         take_back(units)
@@ -197,7 +209,7 @@ class FirstFit:
         units: list[Statement] = []
         # A sorted list is a heap; keys change with every eviction, and Volcano's queue does not sort anew either.
         heap = [_HeapEntry(pod, self._order) for pod in victims]
-        asked = not self._policy.compared
+        asked = not self._needs_victims
         while not (asked and self._fits(node)):
             asked = True
             if not heap:
