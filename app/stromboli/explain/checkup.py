@@ -42,6 +42,17 @@ class Finding(Struct, frozen=True):
     advice: str
 
 
+class Findings(Struct, frozen=True):
+    """What is likely to be wrong."""
+
+    items: list[Finding]
+
+
+def findings(engine: Engine, session: Session) -> list[Finding]:
+    """What is likely to be wrong with a policy, and with the cluster that a session of it saw."""
+    return [*policy_findings(engine), *(each for check in OF_SESSIONS for each in check(session))]
+
+
 def policy_findings(engine: Engine) -> Iterator[Finding]:
     """What of a policy can be used and hardly means what it says."""
     policy = engine.policy
