@@ -237,8 +237,8 @@ class _Demo:
 
     async def _tell_silence(self, kube: Kube) -> None:
         with contextlib.suppress(*CONNECTION_ERRORS):
-            while await kube.get("/version"):
-                await asyncio.sleep(1)
+            while True:
+                await asyncio.gather(kube.get("/version"), asyncio.sleep(1))
         self._tell("the API server does not answer any more")
 
     def _tell(self, line: str) -> None:
