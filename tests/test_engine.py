@@ -75,7 +75,8 @@ def test_pods_are_told_whether_more_nodes_would_help() -> None:
     assert {told[f"large-{number}"][0] for number in range(3)} == {"Unschedulable"}
     assert told["lacks-0"] == (
         "NotEnoughPods",
-        "NotEnoughPods: PodGroup default/lacks lacks pods: minMember is 2 (it has 1). The job must be changed.",
+        "NotEnoughPods: PodGroup default/lacks lacks pods: minMember is 2 (it has 1). "
+        "The pods that are missing must be created, or minMember lowered.",
     )
 
 

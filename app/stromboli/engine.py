@@ -184,6 +184,19 @@ class Engine:
         other._actions = self._runs(actions)
         return other
 
+    def arguing(self, plugin: str, **arguments: object) -> Engine:
+        """An engine with the same policy but other arguments of a plugin that has some."""
+
+        def changed(option: PluginOption) -> PluginOption:
+            if option.name != plugin or option.arguments is None:
+                return option
+            return replace(option, arguments=option.arguments.model_copy(update=arguments))
+
+        other = copy(self)
+        tiers = tuple(replace(tier, plugins=tuple(map(changed, tier.plugins))) for tier in self.policy.tiers)
+        other.policy = replace(self.policy, tiers=tiers)
+        return other
+
     def unbounded(self) -> Engine:
         """An engine with the same policy but without a limit on the work of a session."""
         other = copy(self)

@@ -200,6 +200,30 @@ def test_the_doctor_names_cards_that_no_node_offers(name: str) -> None:
     assert findings(cards, queue("default", capability=CARDS)) == []
 
 
+@pytest.mark.parametrize(
+    ("asks", "told"),
+    [
+        ({"requests": {"memory": 16}}, "is given 16 bytes of memory"),
+        ({"requests": {"memory": "100m"}}, "is given 1 bytes of memory"),
+        ({"limits": {"memory": "512"}}, "is given 512 bytes of memory"),
+        ({"requests": {"ephemeral-storage": 20}}, "is given 20 bytes of ephemeral-storage"),
+        ({"requests": {"cpu": "4000"}}, "requests 4,000 cpu, the largest node has 8"),
+        ({"requests": CARDS}, "requests nvidia.com/gpu and has no limit of it"),
+        ({"requests": CARDS, "limits": {"nvidia.com/gpu": 1}}, "requests nvidia.com/gpu and has another limit of it"),
+        ({"requests": {"cpu": "9000", "memory": "2Mi"}}, ""),
+        ({"requests": CARDS, "limits": CARDS}, ""),
+    ],
+)
+def test_the_doctor_doubts_what_containers_ask_for(asks: dict[str, Any], told: str) -> None:
+    container = {"name": "c", "image": "i", "resources": asks}
+    cards = node("n", resources=CARDS)
+    job = pod_group("job"), *(pod(f"job-{i}", "job", containers=[container]) for i in range(2))
+    said = [f"2 pods (default/job-0, default/job-1): container c {told}"] if told else []
+    assert findings(cards, queue("default"), *job) == said
+    group = findings(cards, queue("default"), pod_group("small", minResources={"memory": 64}))
+    assert group == ["PodGroup default/small: spec.minResources has 64 bytes of memory"]
+
+
 @pytest.mark.parametrize("mode", ["hard", "soft"])
 def test_the_doctor_knows_what_a_topology_needs(mode: str) -> None:
     group = pod_group("job", networkTopology={"mode": mode, "highestTierAllowed": 1})

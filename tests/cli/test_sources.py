@@ -118,6 +118,29 @@ def test_every_question_goes_to_the_service_of_the_cluster(cluster: str, service
         assert stromboli(*words, "--url", service, stdin="{kind: Queue, metadata: {name: a}}").exit_code == 0
 
 
+OF_ITS_OWN = 'actions: "allocate"\ntiers:\n- plugins: [{name: gang}, {name: capacity}]'
+
+
+def test_the_doctor_looks_at_the_policy_and_the_cluster_of_the_service(cluster: str, tmp_path: Path) -> None:
+    """Of the policy of the service and its queues, and with one's own rights at Deployments."""
+    container = {"name": "c", "image": "i", "args": ["--scheduler-name=volcano"]}
+    template = {"metadata": {"labels": {"app": "v"}}, "spec": {"containers": [container]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "v"}}, "template": template}
+    deployment = {"kind": "Deployment", "metadata": {"name": "v"}, "spec": spec}
+    httpx.post(f"{cluster}/apis/apps/v1/namespaces/default/deployments", json=deployment).raise_for_status()
+    with served(Ran(known(), policy=OF_ITS_OWN).app()) as url:
+        told = stromboli("doctor", "--url", url, *of(tmp_path))
+        assert "policy: there is no predicates" in told.stdout, told.output
+        assert "queue a: spec.deserved has no effect" not in told.stdout
+        assert "default/v has 2 replicas that do not take turns" in told.stdout
+        assert (told.exit_code, told.stderr) == (1, "")
+        alone = stromboli("doctor", "--url", url, "--kubeconfig", tmp_path / "none")
+        assert "policy: there is no predicates" in alone.stdout
+        assert "Deployments and definitions are not looked at: " in alone.stderr
+        run_there(cluster, urlsplit(url).port or 0, policy=None)
+        assert "policy: there is no predicates" in stromboli("doctor", *of(tmp_path)).stdout
+
+
 def test_what_is_decided_here_is_decided_by_the_policy_of_the_service_and_told(cluster: str, tmp_path: Path) -> None:
     run_there(cluster, 1, policy=CAPACITY)
     told = stromboli("queue", "list", *of(tmp_path), "-o", "json")

@@ -7,6 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from stromboli.api.keys import inner_name
 from stromboli.explain.answers import Holding
 from stromboli.framework.diagnosis.explain import pending_reasons
 from stromboli.policy.document import DEFAULT_POLICY
@@ -81,10 +82,18 @@ CASES = {
         DEFAULT_POLICY,
         ["user: set the annotation scheduling.k8s.io/group-name: train on the pods"],
     ),
+    "PodGroupNotFound   ": (
+        lambda: state(
+            *(node("n"), queue("default"), pod_group(inner_name("train")), pod_group("trian")),
+            pod("job-0", inner_name("traim")),
+        ),
+        DEFAULT_POLICY,
+        ["user: make the pods again with spec.schedulingGroup.podGroupName: train"],
+    ),
     "SchedulingGated": (
         lambda: state(node("n"), *one(schedulingGates=[{"name": "example.com/wait"}])),
         DEFAULT_POLICY,
-        ["user: remove the scheduling gates example.com/wait"],
+        ["user: have the scheduling gates example.com/wait lifted by what set them"],
     ),
     "NotEnoughPods": (
         lambda: state(node("n"), queue("default"), pod_group("job", 4), gang("job", 3)),
@@ -268,7 +277,8 @@ def test_nobody_is_told_to_wait_for_a_hyper_node_that_is_too_small(pods: int, he
 @pytest.mark.parametrize("reason", CASES)
 def test_the_smallest_change_that_helps_is_found_by_trying(reason: str) -> None:
     made, with_policy, helps = CASES[reason]
-    key = {"ClusterOvercommitted": "default/second", "PodGroupNotFound ": "default/trian"}.get(reason, "default/job")
+    key = {"ClusterOvercommitted": "default/second", "PodGroupNotFound ": "default/trian"}
+    key = {**key, "PodGroupNotFound   ": f"default/{inner_name('traim')}"}.get(reason, "default/job")
     found = why(made(), f"job {key}", with_policy)
     assert found.reason == reason.strip()
     assert found.message
@@ -452,7 +462,7 @@ def test_a_job_without_pods_or_queue_is_answered_like_others(situation: str) -> 
                 pod_group("job", 2, queue="q"),
                 gang("job", 2, schedulingGates=[{"name": "example.com/wait"}]),
             ],
-            "user: remove the scheduling gates example.com/wait",
+            "user: have the scheduling gates example.com/wait lifted by what set them",
         ),
     ],
 )
@@ -461,6 +471,21 @@ def test_what_is_not_enough_is_told_with_what_it_waits_for_then(objects: list[ob
     found = why(state(node("n"), queue("default"), full, *objects), "job default/job")
     told = {f"{remedy.who}: {remedy.change}": remedy.effect for remedy in found.remedies}
     assert told[change].startswith("then it waits at "), told
+
+
+@pytest.mark.parametrize(
+    ("objects", "told", "who"),
+    [
+        ((pod("job-0", "job"),), "The PodGroup must be created, or the pod has to name another.", "the user"),
+        (one(schedulingGates=[{"name": "quota"}])[1:], "What set the gates lifts them.", "what set the gates"),
+        ((pod_group("job", 2), pod("job-0", "job")), "be created, or minMember lowered.", "the user"),
+        ((pod_group("job"), pod("job-0", "job", cpu="9")), "The job must be changed.", "the user"),
+    ],
+)
+def test_what_is_to_be_done_is_about_what_is_wrong(objects: tuple[object, ...], told: str, who: str) -> None:
+    known = state(node("n"), queue("default"), *objects)
+    assert pending_reasons(decide(known, DEFAULT_POLICY).session)["default/job-0"].told.endswith(told)
+    assert f"Who can change it: {who}" in said(known, "job default/job")
 
 
 def test_pods_that_run_without_a_queue_or_a_pod_group_say_so() -> None:

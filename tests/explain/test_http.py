@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from stromboli.engine import Engine, Successive
+from stromboli.explain.checkup import Finding
 from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.rehearsal import AbandonedError, Rehearsal, TooManyStepsError
 from stromboli.framework.cluster.environment import OFFLINE, Environment
@@ -39,6 +40,9 @@ class Offline:
 
     def absent(self, kind: str, key: str) -> str:
         return ""
+
+    def unserved(self) -> list[Finding]:
+        return []
 
     def unreadable(self, kind: str, key: str) -> str:
         return self.aside.get((kind, key), "")

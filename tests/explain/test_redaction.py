@@ -20,6 +20,7 @@ from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.discovery import discover
 from stromboli.engine import Engine
+from stromboli.explain.checkup import Finding
 from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.cluster.environment import OFFLINE
@@ -154,6 +155,9 @@ class Service:
 
     def absent(self, kind: str, key: str) -> str:
         return ""
+
+    def unserved(self) -> list[Finding]:
+        return []
 
     def unreadable(self, kind: str, key: str) -> str:
         return ""

@@ -278,7 +278,7 @@ CASES = {
         ),
         "Unschedulable",
         "wait",
-        (),
+        ("wait until 2023-11-14T22:22:20+00:00, when the minimum run time of default/young", "in queue default"),
         says=("2 of 3 pods fit; their minimum run time protects default/young until 2023-11-14T22:22:20+00:00",),
         policy=policy("priority gang conformance", "predicates minruntime", actions="allocate, preempt"),
     ),

@@ -17,7 +17,7 @@ import pytest
 from stromboli.api.crds import Queue
 from stromboli.api.decisions import Decision, EmitEvent, SetPodGroupStatus, SetPodUnscheduled, SetQueueStatus
 from stromboli.api.objects import Metadata, PriorityClass
-from stromboli.api.reasons import Actionable
+from stromboli.api.reasons import Actionable, next_step
 from stromboli.dashboard.history import History
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, Eviction
@@ -345,7 +345,7 @@ def test_all_surfaces_tell_the_same(name: str, service: Asked, pages: httpx.Clie
 
     # The job: cause, number and who.
     assert (job.reason, job.who) == (situation.reason, situation.who), texts(job)
-    sentence = Actionable(job.who).told
+    sentence = next_step(job.reason, Actionable(job.who))
     row = api("/jobs/default/job")
     assert (row["stage"], row["reason"], row["who"], row["message"]) == (
         job.stage,
@@ -369,7 +369,7 @@ def test_all_surfaces_tell_the_same(name: str, service: Asked, pages: httpx.Clie
     events = [each.message for each in decisions if isinstance(each, EmitEvent) and each.name == "job"]
     assert events == [told.message, *(c.message for kind, c in conditions.items() if kind == "FieldIgnored")]
     assert f"Waits at {job.stage}: {job.reason} {job.message}" in web
-    assert f"{job.detail} Who can change it: {who(job.who)}" in web
+    assert f"{job.detail} Who can change it: {who(job.who, job.reason)}" in web
 
     # The pod: the same as its own condition, and as `simulate --explain` in both forms.
     said = explained["pods"]["default/job-0"]

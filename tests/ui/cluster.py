@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.engine import Engine
+from stromboli.explain.checkup import Finding
 from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.cluster.environment import OFFLINE
@@ -93,6 +94,9 @@ class Ran:
 
     def absent(self, kind: str, key: str) -> str:
         return ""
+
+    def unserved(self) -> list[Finding]:
+        return []
 
     def unreadable(self, kind: str, key: str) -> str:
         return ""

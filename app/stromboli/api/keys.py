@@ -1,6 +1,10 @@
-"""Keys of objects."""
+"""Keys and names of objects."""
 
 from __future__ import annotations
+
+#: the API group of Kubernetes' own PodGroups
+NATIVE_GROUP = "scheduling.k8s.io"
+_SUFFIX = f".podgroups.{NATIVE_GROUP}"
 
 
 def key(namespace: str | None, name: str) -> str:
@@ -11,3 +15,13 @@ def key(namespace: str | None, name: str) -> str:
 def namespace_of(key: str) -> str:
     """The namespace in `NAMESPACE/NAME`, empty without one."""
     return key.partition("/")[0] if "/" in key else ""
+
+
+def inner_name(name: str) -> str:
+    """The name or key under which a PodGroup of Kubernetes' own is known: those of Volcano may have the same one."""
+    return f"{name}{_SUFFIX}"
+
+
+def outer_name(name: str) -> str | None:
+    """The name or key of the PodGroup of Kubernetes' own that is known under one; None for those of Volcano."""
+    return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None

@@ -42,6 +42,20 @@ _WHO = {
     Actionable.Admin: "An administrator can change this.",
 }
 
+#: what is to be done about a reason, where that is not what those who can act would think of
+_NEXT_STEPS = {
+    "PodGroupNotFound": "The PodGroup must be created, or the pod has to name another.",
+    "NoPodGroup": "The service makes one, if it may.",
+    "SchedulingGated": "What set the gates lifts them.",
+    "NotEnoughPods": "The pods that are missing must be created, or minMember lowered.",
+    "NotEnoughPodsOfTask": "The pods that are missing must be created, or the minimum lowered.",
+}
+
+
+def next_step(reason: str, who: Actionable) -> str:
+    """A sentence for users on what is to be done about a reason."""
+    return _NEXT_STEPS.get(reason) or who.told
+
 
 class Passage(Struct, frozen=True):
     """A part of a message that names objects of other namespaces, or their numbers."""
@@ -112,7 +126,7 @@ class Reason(Struct, frozen=True):
     @property
     def told(self) -> str:
         """The complete text for users: reason, message, numbers, and who can act."""
-        return f"{self.reason}: {self.numbered}. {self.actionable.told}"
+        return f"{self.reason}: {self.numbered}. {next_step(self.reason, self.actionable)}"
 
 
 def detailed(detail: str, passages: Iterable[Passage], readable: Collection[str] | None) -> str:

@@ -23,6 +23,7 @@ import msgspec
 
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import StromboliError, in_words
+from stromboli.api.keys import NATIVE_GROUP
 from stromboli.cli.located import Located, locate
 from stromboli.cli.options import DEFAULT_URL
 from stromboli.cli.policies import engine_by
@@ -264,8 +265,8 @@ async def _workloads(kube: Kube, refused: Callable[[str, int], None]) -> AsyncIt
     named = [
         (row.group, served.get(row.group, []), row.plural, row.kind) for row in (each.row for each in known_kinds())
     ]
-    own = [version for version in native.VERSIONS if version in served.get(native.GROUP, ())]
-    named.append((native.GROUP, own, "podgroups", "PodGroup"))
+    own = [version for version in native.VERSIONS if version in served.get(NATIVE_GROUP, ())]
+    named.append((NATIVE_GROUP, own, "podgroups", "PodGroup"))
     for group, versions, plural, kind in named:
         for version in versions:
             try:

@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 import time
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +31,13 @@ from rich.table import Table
 from stromboli.api import crd_schema, quantity
 from stromboli.api.crds import SCHEDULING, QueueState
 from stromboli.devserver import DevServer, Options
-from stromboli.live.client import Credentials, Kube
+from stromboli.live.client import CONNECTION_ERRORS, Credentials, Kube
 
 _NODES, _CPU_PER_NODE = 10, 10
 _PODS_PER_JOB, _JOB_MINIMUM = 10, 2
 _TIMEOUT = 120.0
+#: of the log of a service that has ended
+_LAST_LINES = 10
 _SCHEDULING = f"/apis/{SCHEDULING}"
 
 
@@ -97,6 +100,7 @@ class _Demo:
     def __init__(self, api_url: str, kubeconfig: Path, http_port: int, ui_port: int) -> None:
         self._api_url = api_url
         self._kubeconfig = kubeconfig
+        self._log = kubeconfig.with_name("scheduler.log")
         self._http_url = f"http://127.0.0.1:{http_port}"
         self._ui_port = ui_port
         self._console = Console()
@@ -111,13 +115,13 @@ class _Demo:
             self._console.print(f"API server {self._api_url} with {_NODES} simulated nodes of {_CPU_PER_NODE} CPUs")
             await _build(kube)
             await _submit(kube)
-            async with self._service():
+            async with self._service() as service:
                 self._console.print(f"scheduler  {self._http_url}\n")
                 reached = await self._watch(kube)
                 if serve:
                     await _submit_hopeless(kube)
-                    async with self._page() as page:
-                        await self._serve(page)
+                    async with self._page() as (address, page):
+                        await self._serve(address, {"scheduler": service, "page": page}, kube)
                 else:
                     again = f"{sys.argv[0]} demo --serve"
                     self._console.print(f"{again} keeps all of it up, with a page to look at", soft_wrap=True)
@@ -126,10 +130,9 @@ class _Demo:
             await kube.close()
 
     @contextlib.asynccontextmanager
-    async def _service(self) -> AsyncIterator[None]:
+    async def _service(self) -> AsyncIterator[Process]:
         """The live service, until it is ready and as long as the context lasts."""
-        log = self._kubeconfig.with_name("scheduler.log")
-        with log.open("wb") as out:
+        with self._log.open("wb") as out:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "stromboli.cli", "run"),
                 *("--kubeconfig", str(self._kubeconfig), "--listen", self._http_url.removeprefix("http://")),
@@ -138,13 +141,13 @@ class _Demo:
             )
         async with _until_left(process):
             if not await self._ready(process):
-                self._console.print(await asyncio.to_thread(log.read_text), markup=False)
+                self._console.print(await asyncio.to_thread(self._log.read_text), markup=False)
                 raise typer.Exit(1)
-            yield
+            yield process
 
     @contextlib.asynccontextmanager
-    async def _page(self) -> AsyncIterator[str]:
-        """The page about it, as long as the context lasts: its address, or why there is none."""
+    async def _page(self) -> AsyncIterator[tuple[str, Process]]:
+        """The page about it, as long as the context lasts, with its address, or why there is none."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "stromboli.cli", "ui"),
             *("--url", self._http_url, "--listen", f"127.0.0.1:{self._ui_port}"),
@@ -155,9 +158,9 @@ class _Demo:
         assert process.stderr is not None
         async with _until_left(process):
             address = (await process.stdout.readline()).decode().strip()
-            yield address or (await process.stderr.read()).decode().strip()
+            yield address or (await process.stderr.read()).decode().strip(), process
 
-    async def _ready(self, process: asyncio.subprocess.Process) -> bool:
+    async def _ready(self, process: Process) -> bool:
         """Wait until the service has run a session; False when it ended or took too long."""
         deadline = time.monotonic() + _TIMEOUT
         async with aiohttp.ClientSession() as session:
@@ -204,7 +207,8 @@ class _Demo:
             if sample.name == "volcano_queue_deserved_milli_cpu"
         }
 
-    async def _serve(self, page: str) -> None:
+    async def _serve(self, page: str, processes: Mapping[str, Process], kube: Kube) -> None:
+        """Say where everything is, and, until it is interrupted, what of it has ended."""
         self._console.print(
             f"\npage {page}\n"
             f"kubectl --server {self._api_url} get queues,podgroups,pods\n"
@@ -218,11 +222,31 @@ class _Demo:
         stopped = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        tellers = [asyncio.create_task(self._tell_end(name, process)) for name, process in processes.items()]
+        tellers.append(asyncio.create_task(self._tell_silence(kube)))
         await stopped.wait()
+        for teller in tellers:
+            teller.cancel()
+
+    async def _tell_end(self, name: str, process: Process) -> None:
+        code = await process.wait()
+        self._tell(f"the {name} ended with code {code}")
+        if name == "scheduler":
+            last = (await asyncio.to_thread(self._log.read_text)).splitlines()[-_LAST_LINES:]
+            self._tell("\n".join(["nothing is scheduled any more; the last lines of its log:", *last]))
+
+    async def _tell_silence(self, kube: Kube) -> None:
+        with contextlib.suppress(*CONNECTION_ERRORS):
+            while True:
+                await asyncio.gather(kube.get("/version"), asyncio.sleep(1))
+        self._tell("the API server does not answer any more")
+
+    def _tell(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextlib.asynccontextmanager
-async def _until_left(process: asyncio.subprocess.Process) -> AsyncIterator[None]:
+async def _until_left(process: Process) -> AsyncIterator[None]:
     """Ends a process with the context, unless it has ended before."""
     try:
         yield

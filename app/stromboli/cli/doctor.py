@@ -11,13 +11,14 @@ from pathlib import Path
 import typer
 
 from stromboli.api.crds import SCHEDULING
+from stromboli.api.errors import StromboliError
 from stromboli.cli import clusters
-from stromboli.cli.clusters import Known
 from stromboli.cli.located import values_of
 from stromboli.cli.options import Format, Output
 from stromboli.cli.output import show
+from stromboli.cli.sources import opened
 from stromboli.cli.which import Which, about_a_cluster
-from stromboli.explain.checkup import OF_SESSIONS, Finding, policy_findings, scheduler_findings
+from stromboli.explain.checkup import Finding
 from stromboli.simulation.files import LARGEST_FILE
 from stromboli.simulation.manifests import load
 
@@ -39,20 +40,13 @@ def doctor(
     Example: stromboli doctor --context production --policy volcano-scheduler.conf
     """
     problems: list[tuple[str, int]] = []
-    files = which.filename
 
     def refused(kind: str, status: int) -> None:
         problems.append((kind, status))
 
-    known = clusters.known_in(which, files) if files else clusters.known_of(which, refused)
-    found = [*_access(problems), *policy_findings(known.engine), *_schedulers(known, which.scheduler_name)]
-    if files:
-        found += _misspelt(files)
-    else:
-        found += asyncio.run(_deployments(which.kubeconfig, which.context))
-        found += asyncio.run(_definitions(which.kubeconfig, which.context))
-    session = known.rehearsal().session()
-    found += [finding for check in OF_SESSIONS for finding in check(session)]
+    source = opened(which, refused=refused)
+    found = [*_access(problems), *source.findings()]
+    found += _misspelt(which.filename) if which.filename else _of_cluster(which)
     show(found, output, _lines(found))
     if found:
         raise typer.Exit(FOUND)
@@ -86,14 +80,18 @@ def _access(problems: list[tuple[str, int]]) -> Iterator[Finding]:
             )
 
 
-def _schedulers(known: Known, names: list[str] | None) -> Iterator[Finding]:
-    served = names or sorted(known.state.scheduler_names)
-    pods = [
-        (obj.metadata.key, obj.spec.scheduler_name or "", not obj.spec.node_name)
-        for kind, obj in known.loaded.objects
-        if kind == "Pod"
-    ]
-    return scheduler_findings(pods, served)
+def _of_cluster(which: Which) -> list[Finding]:
+    """What is looked at with one's own rights, as the service has none to read it."""
+    try:
+        return [
+            *asyncio.run(_deployments(which.kubeconfig, which.context)),
+            *asyncio.run(_definitions(which.kubeconfig, which.context)),
+        ]
+    except StromboliError as error:
+        if not which.url:
+            raise
+        clusters.note(f"Deployments and definitions are not looked at: {error}")
+        return []
 
 
 async def _deployments(kubeconfig: Path | None, context: str | None) -> list[Finding]:

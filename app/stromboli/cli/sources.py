@@ -27,6 +27,7 @@ from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.report import SessionReport
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
+from stromboli.explain.checkup import Finding, Findings, findings, scheduler_findings
 from stromboli.explain.foreign import elsewhere, with_foreign
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
@@ -84,23 +85,27 @@ class Source(Protocol):
 
     def whatif(self, changes: Texts) -> WhatIf: ...
 
+    def findings(self) -> list[Finding]: ...
 
-def opened(which: Which, told: Callable[[str], None] = note) -> Source:
+
+def opened(
+    which: Which, told: Callable[[str], None] = note, refused: Callable[[str, int], None] | None = None
+) -> Source:
     """The service, wherever it is found, else what is decided here; what was found is `told` where it is not obvious.
 
-    Raises StromboliError.
+    `refused` is for `known_of`. Raises StromboliError.
     """
     if which.filename:
         return Here(clusters.known_in(which, which.filename), ", ".join(which.filename))
     if which.url:
         return OfService(Address(which.url, which.token, which.certificate_authority))
     if which.decides_here:
-        return _here(which, told)
-    return _found(which, told)
+        return _here(which, told, refused)
+    return _found(which, told) or _here(which, told, refused)
 
 
-def _found(which: Which, told: Callable[[str], None]) -> Source:
-    """The service of the cluster that is named, or one on this machine where none is."""
+def _found(which: Which, told: Callable[[str], None]) -> OfService | None:
+    """The service of the cluster that is named, or one on this machine where none is; None where none answers."""
     is_named = which.kubeconfig is not None or which.context is not None
     local = Address(DEFAULT_URL, which.token, which.certificate_authority)
     if not is_named and _answers(local):
@@ -124,11 +129,13 @@ def _found(which: Which, told: Callable[[str], None]) -> Source:
             told(f"service {service.found_as} cannot be asked: its port does not answer")
         except ForwardError as error:
             told(f"service {service.found_as} cannot be asked: {error}")
-    return _here(which, told)
+    return None
 
 
-def _here(which: Which, told: Callable[[str], None]) -> Source:
-    return Here(clusters.known_of(which, told=told), str(which.context or which.kubeconfig or "the current context"))
+def _here(which: Which, told: Callable[[str], None], refused: Callable[[str, int], None] | None) -> Here:
+    return Here(
+        clusters.known_of(which, refused, told), str(which.context or which.kubeconfig or "the current context")
+    )
 
 
 async def _located(which: Which) -> Located | None:
@@ -207,6 +214,9 @@ class OfService:
 
     def whatif(self, changes: Texts) -> WhatIf:
         return self._ask("whatif", WhatIf, body=joined(changes))
+
+    def findings(self) -> list[Finding]:
+        return self._ask("findings", Findings).items
 
 
 def joined(texts: Texts) -> bytes:
@@ -309,6 +319,15 @@ class Here:
     def whatif(self, changes: Texts) -> WhatIf:
         engine_of = partial(Engine, registry=self.known.engine.registry, source=", ".join(changes))
         return try_changes(changes, self._rehearsal, engine_of)
+
+    def findings(self) -> list[Finding]:
+        pods = [
+            (obj.metadata.key, obj.spec.scheduler_name or "", not obj.spec.node_name)
+            for kind, obj in self.known.loaded.objects
+            if kind == "Pod"
+        ]
+        served = self.known.state.scheduler_names
+        return [*findings(self.known.engine, self.session), *scheduler_findings(pods, served)]
 
 
 def near_key(namespace: str, name: str, keys: Iterable[str]) -> str:

@@ -9,8 +9,10 @@ from itertools import combinations
 import numpy as np
 from msgspec import Struct
 
+from stromboli.api.keys import NATIVE_GROUP, outer_name
+from stromboli.api.objects import PodSpec
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import TOLERANCE, ResourceAmounts, amounts, told
+from stromboli.api.resources import TOLERANCE, ResourceAmounts, amount, amounts, told
 from stromboli.api.validation import did_you_mean
 from stromboli.engine import Engine
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING
@@ -21,7 +23,6 @@ from stromboli.framework.session.session import Session
 from stromboli.plugins.nodepools import NodePools
 from stromboli.plugins.nodepools.arguments import listed, named_by, nodes_of
 from stromboli.state.pods import GROUP_ANNOTATION
-from stromboli.workloads.native import GROUP, outer_name
 
 #: objects of a kind that are named
 _MOST = 5
@@ -40,6 +41,17 @@ class Finding(Struct, frozen=True):
     problem: str
     #: what to do about it
     advice: str
+
+
+class Findings(Struct, frozen=True):
+    """What is likely to be wrong."""
+
+    items: list[Finding]
+
+
+def findings(engine: Engine, session: Session) -> list[Finding]:
+    """What is likely to be wrong with a policy, and with the cluster that a session of it saw."""
+    return [*policy_findings(engine), *(each for check in OF_SESSIONS for each in check(session))]
 
 
 def policy_findings(engine: Engine) -> Iterator[Finding]:
@@ -123,10 +135,8 @@ def amount_findings(session: Session) -> Iterator[Finding]:
     for queue in view.queues.values():
         named = {name for of in _AMOUNTS.values() for name in amounts(of(queue))}
         for field, amounts_of in _AMOUNTS.items():
-            for name, value in amounts(amounts_of(queue)).items():
-                if name in _BYTES and 0 < value < 2**20:
-                    problem = f"queue {queue.name}: spec.{field} has {value:g} bytes of {name}"
-                    yield Finding("queues", problem, "give it a unit, such as Mi or Gi")
+            for few in _too_few_bytes(amounts_of(queue)):
+                yield Finding("queues", f"queue {queue.name}: spec.{field} has {few}", _GIVE_UNIT)
         for name in sorted(each for each in named if "/" in each and each not in offered):
             near = did_you_mean(name, offered)
             problem = f"queue {queue.name} names {name}, which no node offers{near}"
@@ -144,6 +154,14 @@ _AMOUNTS: dict[str, Callable[[Queue], ResourceAmounts | None]] = {
     "capability": lambda queue: queue.spec.capability,
 }
 _BYTES = ("memory", "ephemeral-storage")
+_GIVE_UNIT = "give it a unit, such as Mi or Gi"
+
+
+def _too_few_bytes(listed: ResourceAmounts | None) -> Iterator[str]:
+    """Amounts that are so small that a unit was forgotten, or m was written for M, in words."""
+    for name, value in amounts(listed).items():
+        if name in _BYTES and 0 < value < amount(name, 2**20):
+            yield f"{told(name, value)} bytes of {name}"
 
 
 def topology_findings(session: Session) -> Iterator[Finding]:
@@ -218,8 +236,54 @@ def pod_findings(session: Session) -> Iterator[Finding]:
         advice = f"create it, or correct the annotation {GROUP_ANNOTATION}"
         own = outer_name(group)
         if own is not None:
-            what, advice = f"PodGroup {own} of {GROUP} does not exist", "create it: their spec.schedulingGroup names it"
+            what, advice = (
+                f"PodGroup {own} of {NATIVE_GROUP} does not exist",
+                "create it: their spec.schedulingGroup names it",
+            )
         yield Finding("pods", f"{_some(pods, 'pod')}: {what}", advice if group else "the service makes one for each")
+
+
+def request_findings(session: Session) -> Iterator[Finding]:
+    """Amounts of pods and PodGroups that hardly mean what they say, or that no API server takes."""
+    view = session.view
+    largest = max((amounts(record.allocatable).get("cpu", 0) for record in view.nodes.facts.records), default=0)
+    asking: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    known: dict[int, list[tuple[str, str]]] = {}
+    for pod in view.records(np.flatnonzero(~np.isin(view.pods.state, (PodState.Succeeded, PodState.Failed)))):
+        each = pod.pod_class
+        if each.id not in known:
+            known[each.id] = list(dict.fromkeys(_doubtful(each.spec, largest)))
+        for doubt in known[each.id]:
+            asking[doubt].append(pod.key)
+    for (problem, advice), pods in asking.items():
+        yield Finding("pods", f"{_some(pods, 'pod')}: {problem}", advice)
+    for group in view.snapshot.pod_groups:
+        # What a controller adds up is wrong in its pods.
+        if group is None or group.metadata.owner_references:
+            continue
+        for few in _too_few_bytes(group.spec.min_resources):
+            yield Finding("pods", f"PodGroup {group.key}: spec.minResources has {few}", _GIVE_UNIT)
+
+
+def _doubtful(spec: PodSpec, largest: int) -> Iterator[tuple[str, str]]:
+    """What of the requests and limits of a pod is not likely to be meant, with what to do; `largest` is the cpu of the
+    largest node."""
+    for container in (*(spec.init_containers or ()), *(spec.containers or ())):
+        asked = container.resources
+        if asked is None:
+            continue
+        for given in (asked.requests, asked.limits):
+            yield from ((f"container {container.name} is given {few}", _GIVE_UNIT) for few in _too_few_bytes(given))
+        requests, limits = amounts(asked.requests), amounts(asked.limits)
+        cpu = requests.get("cpu", 0)
+        if cpu > largest >= cpu / 1000 > 0:
+            problem = f"container {container.name} requests {told('cpu', cpu)} cpu, the largest node has"
+            yield f"{problem} {told('cpu', largest)}", f"write {cpu // 1000}m if thousandths are meant"
+        for name, value in requests.items():
+            if ("/" in name or name.startswith("hugepages-")) and limits.get(name) != value:
+                has = "another limit" if name in limits else "no limit"
+                problem = f"container {container.name} requests {name} and has {has} of it"
+                yield problem, "set the limit to what is requested: the API server refuses other pods"
 
 
 def scheduler_findings(pods: Collection[tuple[str, str, bool]], served: Collection[str]) -> Iterator[Finding]:
@@ -248,4 +312,5 @@ OF_SESSIONS: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     topology_findings,
     pool_findings,
     pod_findings,
+    request_findings,
 )

@@ -43,7 +43,12 @@ def why_no_evictions(session: Session, job: Job) -> Iterator[tuple[str, Reason]]
     pod = session.ask.in_task_order(waiting)[0]
     for action in session.policy.actions:
         if action in PREEMPTING or action in RECLAIMING:
-            yield action, _why_none(session, job, pod, "preemptable" if action in PREEMPTING else "reclaimable")
+            yield action, _why_none(session, job, pod, point_of(action))
+
+
+def point_of(action: str) -> str:
+    """Where plugins are asked about the victims of an action that evicts."""
+    return "preemptable" if action in PREEMPTING else "reclaimable"
 
 
 def _not_admitted(session: Session, job: Job) -> Iterator[tuple[str, Reason]]:
@@ -182,21 +187,31 @@ def _protected(session: Session, pods: Sequence[PodRecord]) -> Iterator[Passage]
         yield Passage((budgets.listed[number].namespace,), words, others)
 
 
-def _young(session: Session, job: Job, point: str, pods: Sequence[PodRecord]) -> Iterator[Passage]:
+def young_jobs(session: Session, job: Job, point: str, pods: Sequence[PodRecord]) -> list[tuple[float, Job]]:
     """The jobs of some pods that have not run for their minimum, and when they will have, where the policy heeds it."""
-    view = session.view
-    for plugin in session.points.plugins:
-        if plugin.name != "minruntime" or not pods:
-            continue
-        young = RunTimes(view, plugin.arguments).young(None if point == "preemptable" else job.queue)
-        found = [of for key in dict.fromkeys(pod.job for pod in pods) if young.jobs[(of := view.jobs[key]).index]]
-        found.sort(key=lambda of: young.until[of.index])
-        named = ", ".join(f"{of.key} until {timestamp(young.until[of.index])}" for of in found[:_MOST_JOBS])
+    view, plugin = session.view, next((each for each in session.points.plugins if each.name == "minruntime"), None)
+    if plugin is None or not pods:
+        return []
+    young = RunTimes(view, plugin.arguments).young(reclaimer_at(point, job))
+    of_pods = (view.jobs[key] for key in dict.fromkeys(pod.job for pod in pods))
+    found = [(float(young.until[of.index]), of) for of in of_pods if young.jobs[of.index]]
+    return sorted(found, key=lambda each: each[0])
+
+
+def reclaimer_at(point: str, job: Job) -> Queue | None:
+    """The queue that takes back what others hold; None where a job preempts those of its own."""
+    return None if point == "preemptable" else job.queue
+
+
+def _young(session: Session, job: Job, point: str, pods: Sequence[PodRecord]) -> Iterator[Passage]:
+    """The jobs of some pods that have not run for their minimum, and when they will have."""
+    found = young_jobs(session, job, point, pods)
+    if found:
+        named = ", ".join(f"{of.key} until {timestamp(until)}" for until, of in found[:_MOST_JOBS])
         more = f" and {len(found) - _MOST_JOBS} more" if len(found) > _MOST_JOBS else ""
-        if found:
-            words = "their minimum run time protects"
-            namespaces = tuple(sorted({of.namespace for of in found[:_MOST_JOBS]}))
-            yield Passage(namespaces, f"{words} {named}{more}", f"{words} jobs of other namespaces")
+        words = "their minimum run time protects"
+        namespaces = tuple(sorted({of.namespace for _, of in found[:_MOST_JOBS]}))
+        yield Passage(namespaces, f"{words} {named}{more}", f"{words} jobs of other namespaces")
 
 
 def _share(session: Session, queue: Queue, pod: PodRecord) -> str:

@@ -262,6 +262,12 @@ class Rehearsal:
         change(other.state)
         return other
 
+    def at(self, now: float) -> Rehearsal:
+        """A rehearsal on the cluster as it is, at another time; its work counts here as well."""
+        other = copy(self)
+        other.now = now
+        return other
+
     def abandon(self) -> None:
         """End the session that runs, and run no further one; may be called from another thread."""
         self._work.abandoned = True

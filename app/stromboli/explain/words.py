@@ -9,6 +9,8 @@ from stromboli.api.resources import in_bytes, listed, told_quantity
 from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start, Starts
 from stromboli.explain.jobs import counted
 
+#: who can change what has one of these reasons
+_WHO_BY_REASON = {"SchedulingGated": "what set the gates", "NoPodGroup": "the service makes one, if it may"}
 _WHO = {"wait": "no one; it may resolve by itself", "user": "the user", "admin": "an administrator"}
 #: spans of time, the longest first
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -18,15 +20,15 @@ _ROUNDED = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
 
 
-def who(word: str) -> str:
-    """Who can change something, in a few words."""
-    return _WHO.get(word, word)
+def who(word: str, reason: str = "") -> str:
+    """Who can change something that has a reason, in a few words."""
+    return _WHO_BY_REASON.get(reason) or _WHO.get(word, word)
 
 
 def _who_of_one(answer: Answer) -> str:
     """Who can change what an answer is about: that it resolves is said only where that was tried."""
     if answer.who != "wait":
-        return who(answer.who)
+        return who(answer.who, answer.reason)
     sure = any(remedy.who == "wait" for remedy in answer.remedies)
     return f"no one; it {'resolves' if sure else 'may resolve'} as others finish"
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroupCondition
 from stromboli.api.decisions import FOREIGN_POD_GROUP
-from stromboli.api.keys import namespace_of
+from stromboli.api.keys import NATIVE_GROUP, namespace_of, outer_name
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import UNKNOWN
 from stromboli.api.validation import nearest
@@ -219,7 +219,9 @@ def no_pod_group(pod: PodRecord) -> Reason:
     """A pod whose PodGroup, or whose PodGroup's queue, does not exist."""
     if not pod.job:
         return Reason(Stage.Admission, "NoPodGroup", "the pod belongs to no PodGroup", Actionable.User)
-    return Reason(Stage.Admission, "PodGroupNotFound", f"there is no PodGroup {pod.job}", Actionable.User)
+    native = outer_name(pod.job)
+    name = pod.job if native is None else f"{native} of {NATIVE_GROUP}"
+    return Reason(Stage.Admission, "PodGroupNotFound", f"there is no PodGroup {name}", Actionable.User)
 
 
 def queue_not_found(queue: str, known: Iterable[str]) -> Reason:

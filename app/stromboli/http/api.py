@@ -19,6 +19,7 @@ from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
+from stromboli.explain.checkup import Findings, findings
 from stromboli.explain.foreign import with_foreign
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
@@ -222,6 +223,16 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         except StromboliError as error:
             raise HTTPException(400, str(error)) from None
         return await _answer(found, who)
+
+    @router.get("/findings", responses=answers(Findings, 401, 403, 429, 503))
+    async def found(request: Request) -> Response:
+        """What is likely to be wrong with the policy and the cluster, as `stromboli doctor` tells it. Needs `list` on
+        queues, and on PodGroups and pods of all namespaces."""
+        who = await caller(request, reviews)
+        for group, resource in ((GROUP, "queues"), (GROUP, "podgroups"), ("", "pods")):
+            await who.demand("list", group, resource)
+        in_session = await questions.ask(who, lambda rehearsal: findings(rehearsal.engine, rehearsal.session()))
+        return as_json(Findings(in_session + source.unserved()))
 
     @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 415, 429, 503), openapi_extra=_CHANGE)
     async def whatif(request: Request) -> Response:

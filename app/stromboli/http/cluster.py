@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from stromboli.engine import Engine, Successive
+from stromboli.explain.checkup import Finding
 from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.session.session import Session
@@ -33,6 +34,9 @@ class Source(Protocol):
 
     def absent(self, kind: str, key: str) -> str:
         """Why a pod or a job is not known: its scheduler is not served here, or it is suspended; empty for others."""
+
+    def unserved(self) -> list[Finding]:
+        """Schedulers that pods wait for and of which nothing is heard."""
 
     def engine(self, policy: str) -> Engine:
         """An engine for a policy. Raises PolicyError."""
@@ -65,6 +69,10 @@ class LiveCluster:
     def absent(self, kind: str, key: str) -> str:
         """Why a pod or a job is not known."""
         return self._service.absent(kind, key)
+
+    def unserved(self) -> list[Finding]:
+        """Schedulers that pods wait for and of which nothing is heard."""
+        return self._service.unserved()
 
     def rehearsal(self) -> Rehearsal | None:
         """A fork of the state, with the input of the next session."""

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 
 from stromboli.api.version import version
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
+from stromboli.explain.checkup import Findings
 from stromboli.explain.overview import (
     Freshness,
     JobPage,
@@ -29,7 +30,7 @@ from stromboli.explain.whatif import WhatIf
 
 #: structs that are JSON responses
 ANSWERS = (
-    *(Answer, QueueAnswer, Starts, WhatIf),
+    *(Answer, QueueAnswer, Starts, WhatIf, Findings),
     *(Overview, QueuePage, JobPage, PodPage, Nodes, NodePage, Shares, Sessions, SessionPage, Story),
     *(PolicyInForce, Freshness),
 )

@@ -16,6 +16,7 @@ from stromboli.api import keys, objects
 from stromboli.api.crds import PodGroup, PodGroupStatus
 from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.api.errors import InvalidObjectError
+from stromboli.api.keys import NATIVE_GROUP, inner_name, outer_name
 from stromboli.live.client import CONNECTION_ERRORS, STRATEGIC_PATCH, ApiError, Kube, Object, timestamp
 from stromboli.live.events import Reference
 from stromboli.live.logs import Logger
@@ -30,7 +31,7 @@ from stromboli.workloads.paths import text
 
 log = Logger(__name__)
 
-_ROOT = f"/apis/{native.GROUP}"
+_ROOT = f"/apis/{NATIVE_GROUP}"
 _FIRST, *_OTHERS = (f"{_ROOT}/{version}/podgroups" for version in native.VERSIONS)
 SOURCE = Source("KubernetesPodGroup", _FIRST, others=tuple(_OTHERS))
 
@@ -148,11 +149,11 @@ class NativeGroups:
 
     def reference(self, about: Reference) -> Reference:
         """What an Event about a PodGroup is about, if that is a native one."""
-        name = native.outer_name(about.name) if about.kind == "PodGroup" else None
+        name = outer_name(about.name) if about.kind == "PodGroup" else None
         if name is None:
             return about
         version = self._path().split("/")[3]
-        return Reference(f"{native.GROUP}/{version}", "PodGroup", about.namespace, name, about.uid)
+        return Reference(f"{NATIVE_GROUP}/{version}", "PodGroup", about.namespace, name, about.uid)
 
     async def run(self) -> None:
         """Write conditions until cancelled."""
@@ -167,7 +168,7 @@ class NativeGroups:
     async def _write(self, key: str, found: Object) -> None:
         namespace, _, name = key.rpartition("/")
         root, plural = self._path().rsplit("/", 1)
-        path = f"{root}/namespaces/{namespace}/{plural}/{native.outer_name(name)}/status"
+        path = f"{root}/namespaces/{namespace}/{plural}/{outer_name(name)}/status"
         fields = {"status": {"conditions": [{**found, "lastTransitionTime": timestamp()}]}}
         await self._kube.persist("PATCH", path, msgspec.json.encode(fields), STRATEGIC_PATCH)
 
@@ -192,13 +193,13 @@ class _Listing:
         """The list is complete. Returns the keys of removed objects."""
         dropped = sorted(self._known)
         for key in dropped:
-            self._groups.delete("PodGroup", key.removesuffix(native.inner_name("")), None)
+            self._groups.delete("PodGroup", key.removesuffix(inner_name("")), None)
         return dropped
 
 
 def _key(key: str) -> str:
     namespace, _, name = key.rpartition("/")
-    return keys.key(namespace, native.inner_name(name))
+    return keys.key(namespace, inner_name(name))
 
 
 def _uid(obj: Object) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from stromboli.api.decisions import Bind
+from stromboli.explain.checkup import Finding
 from stromboli.explain.past_runs import PastRuns
 from stromboli.live.asked_bindings import bind_as_asked
 from stromboli.live.client import Credentials, Kube
@@ -358,6 +359,10 @@ class Service:
         suspended; else empty."""
         unserved = self._writers.unserved
         return unserved.why(key) if kind == "pod" else self._writers.suspended.why(key) or unserved.of_gang(key)
+
+    def unserved(self) -> list[Finding]:
+        """Schedulers that pods wait for and of which nothing is heard."""
+        return self._writers.unserved.findings()
 
     def report_plugins(self, failing: Mapping[tuple[str, str], str]) -> None:
         """`failing` are the plugins that failed in the last session; what changed is told by Events."""

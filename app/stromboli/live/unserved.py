@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from stromboli.api import objects
 from stromboli.api.validation import did_you_mean
+from stromboli.explain.checkup import Finding, scheduler_findings
 from stromboli.explain.foreign import elsewhere
 from stromboli.live.events import Events, Reference
 from stromboli.live.mirror import Mirror
@@ -68,6 +69,11 @@ class Unserved:
     def of_gang(self, key: str) -> str:
         """Which pods of a PodGroup wait for schedulers that are not served here; empty for none."""
         return elsewhere((pod.scheduler for pod in self._pods.values() if pod.group == key), self._served)
+
+    def findings(self) -> list[Finding]:
+        """The schedulers of which nothing is heard, each with the pods that wait for it."""
+        silent = [(key, pod.scheduler, True) for key, pod in self._pods.items() if pod.scheduler not in self._heard_of]
+        return list(scheduler_findings(silent, self._served))
 
     def _words(self, scheduler: str) -> str:
         served = ", ".join(sorted(self._served))

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase, PodGroupStatus
 from stromboli.api.errors import InvalidObjectError
+from stromboli.api.keys import NATIVE_GROUP, inner_name, outer_name
 from stromboli.api.objects import Pod
 from stromboli.api.validation import shown
 from stromboli.policy.queue_rules import QueueRule
@@ -22,10 +23,8 @@ from stromboli.workloads.assignment import assigned, made_by
 from stromboli.workloads.groups import WORKLOAD_ANNOTATION
 from stromboli.workloads.paths import Object, at, count, described, items, mapping, text
 
-GROUP = "scheduling.k8s.io"
 #: versions, the newest first
 VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
-_SUFFIX = f".podgroups.{GROUP}"
 _CONDITIONS = {"v1alpha2": "PodGroupScheduled"}
 _CONDITION = "PodGroupInitiallyScheduled"
 #: the API server refuses longer messages
@@ -35,17 +34,7 @@ _LONGEST = 32_768
 def is_native(manifest: object) -> bool:
     """Whether a manifest is one of Kubernetes' own PodGroups."""
     version = manifest.get("apiVersion") if isinstance(manifest, dict) else None
-    return isinstance(version, str) and version.partition("/")[0] == GROUP and at(manifest, "kind") == "PodGroup"
-
-
-def inner_name(name: str) -> str:
-    """The name under which the core knows a group: PodGroups of Volcano may have the same one."""
-    return f"{name}{_SUFFIX}"
-
-
-def outer_name(name: str) -> str | None:
-    """The name of the group that the core knows under a name; None for PodGroups of Volcano."""
-    return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
+    return isinstance(version, str) and version.partition("/")[0] == NATIVE_GROUP and at(manifest, "kind") == "PodGroup"
 
 
 def group_of(pod: Pod) -> str:
@@ -150,4 +139,4 @@ def _min_count(native: Object) -> int:
 
 def native_key(key: str) -> bool:
     """Whether a key is that of a native group in the core."""
-    return key.endswith(_SUFFIX)
+    return outer_name(key) is not None

@@ -269,7 +269,11 @@ POOLS: dict[str, Situation] = {
         queue_closed, "QueueNotOpen", "admin", ("queue {} takes no new work: its state is Closed",), ("open queue {}",)
     ),
     "gated": Situation(
-        gated, "SchedulingGated", "user", ("example.com/data",), ("remove the scheduling gates example.com/data",)
+        gated,
+        "SchedulingGated",
+        "user",
+        ("example.com/data",),
+        ("have the scheduling gates example.com/data lifted by",),
     ),
     "huge": Situation(
         more_than_the_cluster,

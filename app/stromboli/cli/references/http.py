@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from stromboli.cli.references.tables import code, table
 from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
+from stromboli.explain.checkup import Finding
 from stromboli.explain.past_runs import PastRuns
 from stromboli.extender import Standing
 from stromboli.http.api import api_routes
@@ -44,6 +45,9 @@ class _Nobody:
 
     def absent(self, kind: str, key: str) -> str:
         return ""
+
+    def unserved(self) -> list[Finding]:
+        return []
 
     def unreadable(self, kind: str, key: str) -> str:
         return ""

@@ -8,6 +8,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from stromboli.api import crds, objects
+from stromboli.api.keys import NATIVE_GROUP, outer_name
 from stromboli.api.validation import nearest
 from stromboli.explain.rehearsal import pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
@@ -16,8 +17,8 @@ from stromboli.framework.cluster.job import Job, Queue, lineage
 from stromboli.framework.cluster.tenants import NAMESPACES
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
+from stromboli.workloads.groups import group_uid
 from stromboli.workloads.names import in_queue
-from stromboli.workloads.native import GROUP, outer_name
 
 
 def groups(case: Case) -> Iterator[Candidate]:
@@ -37,20 +38,37 @@ def groups(case: Case) -> Iterator[Candidate]:
             if not first.job:
                 _regroup(forked, case.pods, name)
 
-        groups = [group.metadata for group in state.jobs.pod_groups if group is not None]
-        there = [group.name for group in groups if group.namespace == first.namespace]
-        if near := nearest(name, there):
+        of_kubernetes = outer_name(name)
+        if near := nearest(name, _named_by_people(state, first.namespace, native=of_kubernetes is not None)):
             words = f"set the annotation {GROUP_ANNOTATION}: {near} on the pods"
+            if of_kubernetes is not None:
+                words = f"make the pods again with spec.schedulingGroup.podGroupName: {outer_name(near)}"
             yield Candidate(words, "user", partial(_regroup, pods=case.pods, name=near))
         if state.pod_group(key) is None:
-            of_kubernetes = outer_name(name)
             what = f"PodGroup {key} in queue default with minMember 1"
             if of_kubernetes is not None:
-                what = f"podgroups.{GROUP} {first.namespace}/{of_kubernetes} with minCount 1"
+                what = f"podgroups.{NATIVE_GROUP} {first.namespace}/{of_kubernetes} with minCount 1"
             yield Candidate(f"create {what}", "user", create)
     if reason == "SchedulingGated":
         names = sorted({gate.name for pod in case.pods for gate in pod.pod_class.spec.scheduling_gates or ()})
-        yield Candidate(f"remove the scheduling gates {', '.join(names)}", "user", respec(case, scheduling_gates=None))
+        words = f"have the scheduling gates {', '.join(names)} lifted by what set them"
+        yield Candidate(words, "user", respec(case, scheduling_gates=None))
+
+
+def _named_by_people(state: ClusterState, namespace: str, *, native: bool) -> list[str]:
+    """PodGroups of a namespace whose names somebody may misspell: those that the service makes have names of its own.
+
+    `native` are Kubernetes' own alone, and not Volcano's alone.
+    """
+    groups = [group.metadata for group in state.jobs.pod_groups if group is not None]
+    return [
+        group.name
+        for group in groups
+        if group.namespace == namespace
+        and (outer_name(group.name) is not None) is native
+        and not group_uid(group.name)
+        and not any(owner.get("kind") == "Pod" for owner in group.owner_references)
+    ]
 
 
 def _regroup(state: ClusterState, pods: Sequence[PodRecord], name: str) -> None:

@@ -32,6 +32,8 @@ class Candidate:
     jobs: Sequence[str] = ()
     #: how many of the pods have to be bound; 0 for as many as the case needs
     needed: int = 0
+    #: when it is made, seconds since the epoch; 0 for at once
+    at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -86,11 +88,14 @@ class Case:
         asked for.
         """
         enough = partial(self.reached, needed=candidate.needed)
+        alone_there, there = self.alone, self.rehearsal
+        if candidate.at:
+            alone_there, there = alone_there.at(candidate.at), there.at(candidate.at)
         if not whole:
-            alone = self.alone.run(candidate.change, engine=candidate.engine, enough=enough)
+            alone = alone_there.run(candidate.change, engine=candidate.engine, enough=enough)
             if not self.reached(alone, candidate.needed):
                 return alone
-        return self.rehearsal.run(candidate.change, engine=candidate.engine, enough=enough)
+        return there.run(candidate.change, engine=candidate.engine, enough=enough)
 
     def helps(self, change: Change) -> bool:
         """Whether a change alone is enough; not once enough was tried."""

@@ -14,7 +14,7 @@ from pydantic import Field
 from stromboli.api import duration
 from stromboli.api.duration import Duration
 from stromboli.api.resources import Mask, Vector
-from stromboli.framework.cluster.job import Queue, lineage
+from stromboli.framework.cluster.job import Job, Queue, lineage
 from stromboli.framework.cluster.started import started_or_scheduled, times_of_held
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments
@@ -77,18 +77,31 @@ class RunTimes:
             self._found[key] = self._since(self._of_jobs(least, preempting=reclaimer is None))
         return self._found[key]
 
+    def queue_of(self, queue: Queue, reclaimer: Queue | None) -> Queue:
+        """The queue that says the minimum run time of the jobs of another, or the first that may."""
+        line = self._line(queue, reclaimer)
+        return next((each for each in line if _said(each, reclaimer)), line[0])
+
+    def class_of(self, job: Job, reclaimer: Queue | None) -> str:
+        """The priority class that says the minimum run time of a job, empty for none."""
+        name = job.pod_group.spec.priority_class_name
+        of = self._arguments.classes.get(name)
+        return name if of is not None and (of.preempt if reclaimer is None else of.reclaim) is not None else ""
+
     def _of_queue(self, queue: Queue, reclaimer: Queue | None) -> float:
         """The minimum run time of the jobs of a queue, as queues have it."""
+        text = _said(self.queue_of(queue, reclaimer), reclaimer)
+        otherwise = self._arguments.preempt if reclaimer is None else self._arguments.reclaim
+        return duration.parse(text) if text else otherwise
+
+    def _line(self, queue: Queue, reclaimer: Queue | None) -> list[Queue]:
+        """The queues that are asked for the minimum run time of the jobs of one, in order."""
         above = list(lineage(queue, self._view.queues))
-        if reclaimer is None:
-            said = (each.spec.preempt_min_runtime for each in above)
-            return next((duration.parse(text) for text in said if text), self._arguments.preempt)
-        if self._arguments.method == "lca":
-            common = {each.name for each in lineage(reclaimer, self._view.queues)}
-            apart = sum(each.name not in common for each in above)
-            above = above[max(apart - 1, 0) :]
-        said = (each.spec.reclaim_min_runtime for each in above)
-        return next((duration.parse(text) for text in said if text), self._arguments.reclaim)
+        if reclaimer is None or self._arguments.method == "queue":
+            return above
+        common = {each.name for each in lineage(reclaimer, self._view.queues)}
+        apart = sum(each.name not in common for each in above)
+        return above[max(apart - 1, 0) :]
 
     def _of_jobs(self, of_queues: Vector, *, preempting: bool) -> Vector:
         jobs, classes = self._view.jobs, self._arguments.classes
@@ -123,3 +136,7 @@ class RunTimes:
         found = np.full(len(jobs), -np.inf)
         found[there] = at[order[(np.cumsum(counts) - counts + least - 1)[there]]]
         return found
+
+
+def _said(queue: Queue, reclaimer: Queue | None) -> str:
+    return queue.spec.preempt_min_runtime if reclaimer is None else queue.spec.reclaim_min_runtime
