@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.explain.answers import Start
 from stromboli.explain.past_runs import PastRuns
-from stromboli.explain.told_starts import ToldStarts
+from stromboli.explain.told_starts import MEASURED, ToldStarts
 from stromboli.explain.words import expected
 from tests.builders import NOON
 
@@ -33,6 +33,33 @@ def test_the_share_of_starts_within_their_range_counts_once_there_are_enough() -
 
 def test_a_range_without_an_end_is_wrong_only_for_jobs_that_start_before() -> None:
     assert told([100] * 10 + [1e6] * 10, Start(expected=1_800, earliest=900)).share == (0.5, 20)
+
+
+def spread(after: list[float], *, first: float = 1_000, last: float | None = 2_000) -> ToldStarts:
+    """Of jobs with simulated starts between two times that started so many seconds after they were told."""
+    return told(after, Start(expected=1_500, earliest=500, latest=3_200, first=first, last=last))
+
+
+def test_ranges_become_as_wide_as_eight_of_ten_starts_needed() -> None:
+    # Two of twenty started much sooner, and two much later.
+    learned = spread([200, 400, *range(600, 2_200, 100), 5_000, 9_000]).widening
+    assert learned == pytest.approx((0.4, 2.5))
+    # Those that always start as was simulated are told no more than that.
+    assert spread([1_500] * 30).widening == (1, 1)
+
+
+def test_ranges_are_as_was_measured_while_too_few_have_started() -> None:
+    assert spread([1_000] * 19).widening == MEASURED
+    assert told([1_000] * 30).widening == MEASURED
+    assert spread([1_000] * 30, last=None).widening == MEASURED
+
+
+def test_a_job_that_is_deleted_when_it_was_late_widens_the_range() -> None:
+    starts = spread([1_500] * 17)
+    for number in range(3):
+        starts.tell(f"gone/{number}", "uid", Start(expected=1, earliest=1, latest=3_200, first=1_000, last=2_000), NOON)
+        starts.gone(f"gone/{number}", NOON + 8_000)
+    assert starts.widening == (1, 4)
 
 
 def test_the_first_answer_about_a_job_counts() -> None:
@@ -88,6 +115,21 @@ def test_the_next_leader_goes_on_with_what_was_told() -> None:
     # As releases before this one wrote it.
     after.restore({"kinds": []})
     assert after.starts.share == (1.0, 26)
+    after.restore({"kinds": [], "starts": {"open": [["default/old", "uid", NOON, NOON]], "kept": [0] * 200}})
+    assert after.starts.share == (26 / 200, 200)
+
+
+def test_the_next_leader_goes_on_with_ranges_as_wide() -> None:
+    before, after = PastRuns(), PastRuns()
+    for number in range(25):
+        start = Start(expected=1_500, earliest=500, latest=3_200, first=1_000, last=2_000)
+        before.starts.tell(f"default/{number}", "uid", start, NOON)
+        if number < 19:
+            before.starts.started(f"default/{number}", "uid", NOON + 3_000)
+    after.restore(before.as_data())
+    assert after.starts.widening == MEASURED
+    after.starts.started("default/19", "uid", NOON + 3_000)
+    assert after.starts.widening == (1, 1.5)
 
 
 @pytest.mark.parametrize("row", [["a", "uid", math.nan, 1.0], ["a", "uid"], ["a", "uid", None, 1.0]])

@@ -14,6 +14,7 @@ from stromboli.explain.answers import Start
 from stromboli.explain.jobs import explain_job
 from stromboli.explain.past_runs import Kind, PastRuns, Run
 from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
+from stromboli.explain.told_starts import WITHIN
 from stromboli.explain.words import expected
 from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.lab import forecast
@@ -72,8 +73,10 @@ def test_an_answer_says_how_many_started_when_they_were_told() -> None:
         assert answer is not None
         start = with_start(answer, rehearsal, past).start
         assert start is not None
-        # Until there are enough it is what was measured.
-        assert (start.within, start.within_of) == ((forecast._WITHIN, 0) if number < 20 else (1 / number, number))
+        # Until there are enough it is what was measured, and from then on ranges are as early as jobs started.
+        right = number - 19
+        assert (start.within, start.within_of) == ((WITHIN, 0) if number < 20 else (right / number, number))
+        assert (start.earliest == 0) is (number >= 20)
         assert "default/waits" in past.starts
         uid = rehearsal.state.pod_group("default/waits").metadata.uid  # type: ignore[union-attr]
         past.starts.started("default/waits", uid, NOON + (1_200 if number == 0 else 0))
@@ -215,7 +218,7 @@ def test_quantiles_of_jobs_are_spread_and_begin_with_the_median() -> None:
         (Start(expected=720, earliest=480), "Expected to start in 12 min (8 min or later)"),
         (
             Start(expected=720, earliest=480, latest=1860, within=0.8),
-            "Expected to start in 12 min (8 to 31 min); when it was measured, 80% started within such a range",
+            "Expected to start in 12 min (8 to 31 min); on other workloads, 80% started within such a range",
         ),
         (Start(earliest=480), "Expected to start in 8 min or later"),
         (Start(why="x", unknown=["a/b"], unknown_count=3), "No start can be told: x: a/b, 2 more"),

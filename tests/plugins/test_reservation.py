@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.engine import Engine
+from stromboli.explain.jobs import explain_job
 from stromboli.framework.session.session import Session
 from stromboli.lab.cluster import equal_nodes
 from stromboli.lab.generator import Model, generate
@@ -192,3 +193,38 @@ def test_a_gang_that_waits_long_gets_its_reservation_though_nothing_happens() ->
     assert of(done, "gang", "started") == 1_000
     # One when each job came, one as the gang had waited for long, one that kept places first, and one at the end.
     assert done.total["sessions"] <= 8
+
+
+def test_the_gang_is_told_from_when_on_it_has_places_and_which_jobs_should_be_over() -> None:
+    said: dict[float, tuple[str, float | None, bool]] = {}
+
+    class Watched(Engine):
+        def decide(self, *args, now, **options):  # type: ignore[no-untyped-def]
+            result = super().decide(*args, now=now, **options)
+            answer = explain_job(result.session, "default/gang")
+            left = result.environment.left.get("reservation")
+            if answer is not None and left is not None:
+                options["environment"] = result.environment
+                again = super().decide(*args, now=now + 1, **options)
+                said[now - 1_704_067_200.0] = answer.detail, left.time, again.environment == result.environment
+            return result
+
+    jobs = [
+        Job(0, 1_000, pods(8), 100, name="runs"),
+        Job(0, 500, pods(8), 500, name="ends-in-time"),
+        Job(10, 100, pods(12), 100, name="gang"),
+    ]
+    done = simulate(in_order(jobs), equal_nodes(4, {"cpu": "4"}), Watched(with_reservation()), Settings(period=5.0))
+    assert of(done, "gang", "started") == 1_000
+    # Until then by what jobs declare, and from then on as soon as the one is over that should be.
+    before = [said[now] for now in said if 70 < now < 500]
+    after = [said[now] for now in said if 500 <= now < 1_000]
+    assert before
+    assert all("places are kept for it, from 2024-01-01T00:08:20+00:00 on" in detail for detail, _, _ in before[:1])
+    assert after
+    for detail, time, _ in after:
+        assert "places are kept for it that PodGroup default/runs has, which runs for longer than it said" in detail
+        assert "ends-in-time" not in detail
+        assert time is None
+    # As time goes by nothing of that is news, which would call for another session.
+    assert all(same for *_, same in (*before, *after))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -62,6 +63,8 @@ def exact(resource: str, value: float) -> str:
     return str(round(value)) if resource == "pods" else quantity.format_milli(value)
 
 
+# Sessions compare the same few amounts again and again, and tell them in every reason.
+@lru_cache(4_096)
 def told(resource: str, value: float) -> str:
     """An amount in the unit of its dimension, for messages."""
     return quantity.in_words(value if resource in _WHOLE else value / 1000, binary=in_bytes(resource))

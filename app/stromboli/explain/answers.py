@@ -111,10 +111,13 @@ class Start(Part, frozen=True, kw_only=True):
 
     #: the median, None where it was not reached
     expected: float | None = None
-    #: the range: half of the earliest of them
+    #: the range that is told: the simulated one, made wider by what jobs that were told one started outside of it
     earliest: float | None = None
-    #: 1.6 times the latest of them, None where some did not start
+    #: None where some did not start
     latest: float | None = None
+    #: the earliest and the latest start that was simulated
+    first: float | None = None
+    last: float | None = None
     #: the part of starts that was within the range: of jobs that were told one before, or when that was measured, see
     #: docs/concepts.md
     within: float | None = None

@@ -1,4 +1,7 @@
-"""Whether jobs started within the range that they were told, so that the next answer can say how good it is.
+"""When jobs started that were told a start, so that the next answer has a range that holds, and says how often it did.
+
+The queue is run forward several times, and what comes is no better known than that: jobs that are yet to come go
+before, others end sooner. How much earlier and later than simulated jobs started gives the next range, by quantiles.
 
 The first answer about a job counts, as it starts; what is told while it waits on is no better known. Jobs that are
 deleted before count only if they were late already.
@@ -10,6 +13,8 @@ import math
 from collections import deque
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from stromboli.explain.answers import Start
 
 #: jobs that wait for what they were told, and past ones that count, the newest
@@ -20,21 +25,51 @@ _ENOUGH = 20
 _TOLERANCE = 10.0
 
 
-class Range(NamedTuple):
+#: the part of starts that is to be within the range
+_AIM = 0.8
+
+
+class Widening(NamedTuple):
+    """What the earliest and the latest of the simulated starts are multiplied by, to become a range."""
+
+    sooner: float
+    later: float
+
+
+#: until enough is known here: what gave that part on workloads, and the part that it gave on others, see
+#: docs/concepts.md
+MEASURED, WITHIN = Widening(0.5, 1.6), 0.8
+
+
+class Told(NamedTuple):
     """When a job was told to start, in seconds since the epoch."""
 
     uid: str
     earliest: float
     latest: float
+    #: when it was told, and the earliest and latest of the simulated starts
+    at: float = math.nan
+    first: float = math.nan
+    last: float = math.nan
+
+
+class Past(NamedTuple):
+    """One that started."""
+
+    #: within the range that it was told
+    right: bool
+    #: its wait as a part of the shortest and of the longest that was simulated, NaN where that is not known
+    of_first: float = math.nan
+    of_last: float = math.nan
 
 
 class ToldStarts:
     """Told by answers in any thread, and by the event loop as jobs start."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Range] = {}
-        #: whether it was right, of jobs that started since
-        self._kept: deque[bool] = deque(maxlen=_KEPT)
+        self._open: dict[str, Told] = {}
+        #: of jobs that started since
+        self._kept: deque[Past] = deque(maxlen=_KEPT)
         #: how often something was added
         self.added = 0
 
@@ -45,7 +80,21 @@ class ToldStarts:
     def share(self) -> tuple[float, int] | None:
         """The part of jobs that started within their range, and how many there were; None if too few."""
         kept = list(self._kept)
-        return (sum(kept) / len(kept), len(kept)) if len(kept) >= _ENOUGH else None
+        return (sum(each.right for each in kept) / len(kept), len(kept)) if len(kept) >= _ENOUGH else None
+
+    @property
+    def widening(self) -> Widening:
+        """What holds for eight of ten jobs of those that started here, or what was measured as long as they are few."""
+        kept = list(self._kept)
+        of_first = [each.of_first for each in kept if not math.isnan(each.of_first)]
+        of_last = [each.of_last for each in kept if not math.isnan(each.of_last)]
+        if min(len(of_first), len(of_last)) < _ENOUGH:
+            return MEASURED
+        beyond = (1 - _AIM) / 2
+        sooner = float(np.quantile(of_first, beyond, method="lower"))
+        later = float(np.quantile(of_last, 1 - beyond, method="higher"))
+        # What was simulated may always come.
+        return Widening(min(sooner, 1.0), max(later, 1.0))
 
     def tell(self, job: str, uid: str, start: Start, now: float) -> None:
         """A job that waits was told a start at a time in seconds since the epoch, or none."""
@@ -53,7 +102,8 @@ class ToldStarts:
         if start.expected is None or start.earliest is None or (known is not None and known.uid == uid):
             return
         latest = math.inf if start.latest is None else now + start.latest
-        self._open[job] = Range(uid, now + start.earliest, latest)
+        first, last = (now + (math.nan if each is None else each) for each in (start.first, start.last))
+        self._open[job] = Told(uid, now + start.earliest, latest, now, first, last)
         if len(self._open) > _OPEN:
             self._open.pop(next(iter(self._open)), None)
         self.added += 1
@@ -62,36 +112,47 @@ class ToldStarts:
         """As many pods of a job have nodes as start together."""
         told = self._open.pop(job, None)
         if told is not None and told.uid == uid:
-            self._kept.append(told.earliest - _TOLERANCE <= now <= told.latest + _TOLERANCE)
-            self.added += 1
+            self._keep(told, now, right=told.earliest - _TOLERANCE <= now <= told.latest + _TOLERANCE)
 
     def gone(self, job: str, now: float) -> None:
         """A job was deleted that waited."""
         told = self._open.pop(job, None)
         if told is not None and now > told.latest + _TOLERANCE:
-            self._kept.append(False)
-            self.added += 1
+            self._keep(told, now, right=False)
+
+    def _keep(self, told: Told, now: float, *, right: bool) -> None:
+        of_first, of_last = ((now - told.at) / max(each - told.at, _TOLERANCE) for each in (told.first, told.last))
+        self._kept.append(Past(right, of_first, of_last))
+        self.added += 1
 
     # -- beyond the process ----------------------------------------------------------------------------------------
 
     def as_data(self) -> object:
         """What is written of them."""
-        of_open = [
-            [job, each.uid, round(each.earliest, 1), None if math.isinf(each.latest) else round(each.latest, 1)]
-            for job, each in list(self._open.items())
-        ]
-        return {"open": of_open, "kept": [int(each) for each in list(self._kept)]}
+        of_open = [[job, each.uid, *map(_written, each[1:])] for job, each in list(self._open.items())]
+        kept = [[int(each.right), _written(each.of_first, 4), _written(each.of_last, 4)] for each in list(self._kept)]
+        return {"open": of_open, "kept": kept}
 
     def restore(self, data: Any) -> None:
         """Go on with what was written before. Raises ValueError, KeyError or TypeError."""
         known = {
-            str(job): Range(str(uid), float(earliest), math.inf if latest is None else float(latest))
-            for job, uid, earliest, latest in data["open"][-_OPEN:]
+            str(job): Told(str(uid), _read(earliest), math.inf if latest is None else _read(latest), *map(_read, rest))
+            for job, uid, earliest, latest, *rest in data["open"][-_OPEN:]
         }
         if any(math.isnan(each.earliest + each.latest) for each in known.values()):
             raise ValueError("starts that were told are no times")
-        kept = [bool(each) for each in data["kept"]]
+        # Releases before kept no more than whether it was right.
+        rows = (each if isinstance(each, list) else [each] for each in data["kept"])
+        kept = [Past(bool(right), *map(_read, rest)) for right, *rest in rows]
         # What this process told meanwhile comes after it.
         self._open = known | self._open
         self._kept = deque([*kept, *self._kept], maxlen=_KEPT)
         self.added += 1
+
+
+def _written(value: float, digits: int = 1) -> float | None:
+    return round(value, digits) if math.isfinite(value) else None
+
+
+def _read(value: float | None) -> float:
+    return math.nan if value is None else float(value)

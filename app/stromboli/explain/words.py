@@ -59,7 +59,7 @@ def expected(start: Start) -> str:
         if start.within_of and start.within is not None:
             said += f"; of the last {start.within_of} jobs that were told one, {start.within:.0%} started within theirs"
         elif start.within is not None:
-            said += f"; when it was measured, {start.within:.0%} started within such a range"
+            said += f"; on other workloads, {start.within:.0%} started within such a range"
     return f"{said}; nothing says how long these run: {', '.join(named)}" if named else said
 
 

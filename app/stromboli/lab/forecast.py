@@ -2,8 +2,9 @@
 
 It is run several times. In the first, every job runs for as long as the median of its kind does. In each other, a job
 draws its own quantile, which follows from its name and the number of the run, so that the same cluster always gets the
-same answer. The median of the starts is told, with a range from half of the earliest to 1.6 times the latest: jobs that
-are yet to come may go before, and many jobs end before they have to.
+same answer. The median of the starts is told, with a range from before the earliest to after the latest: jobs that are
+yet to come may go before, and many jobs end before they have to. By how much is learned from jobs that were told one,
+see `told_starts`.
 
 What is known of a job's run time comes from what it declares, from jobs of its kind that are over, or from both: of a
 declared time, jobs need the part that others of their kind needed. A job of which nothing is known is taken to run on.
@@ -29,6 +30,7 @@ from stromboli.api.resources import Vector
 from stromboli.explain.answers import Answer, Start
 from stromboli.explain.past_runs import Kind, PastRuns, quantile
 from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError, pod_of, terminating
+from stromboli.explain.told_starts import WITHIN
 from stromboli.explain.words import lasting
 from stromboli.framework.cluster.started import started_or_scheduled
 from stromboli.lab.timeline import Run, Timeline
@@ -51,9 +53,6 @@ _MOST_NAMED = 5
 #: before it is known of a kind: the parts of a declared time that the quantiles 0, 0.5 and 1 need
 _PARTS = (0.5, 1.0, 1.1)
 _UNKNOWN = "nothing says how long some jobs run that hold what it needs"
-#: what the range is made wider by, for jobs that are yet to come and others that end sooner, and the part of starts
-#: within it that was measured (docs/concepts.md), until enough is known of jobs that were told one
-_SOONER, _LATER, _WITHIN = 0.5, 1.6, 0.8
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _GONE = frozenset((int(PodState.Succeeded), int(PodState.Failed)))
 
@@ -200,14 +199,17 @@ class Forecast:
         if not reached:
             return self._never(said, job, outcomes[0])
         middle, last = starts[len(starts) // 2], starts[-1]
-        within, of = self._past.starts.share or (_WITHIN, 0)
+        within, of = self._past.starts.share or (WITHIN, 0)
+        wider = self._past.starts.widening
         return replace(
             said,
             expected=middle if math.isfinite(middle) else None,
             within=within,
             within_of=of,
-            earliest=_SOONER * reached[0],
-            latest=_LATER * last if math.isfinite(last) else None,
+            earliest=wider.sooner * reached[0],
+            latest=wider.later * last if math.isfinite(last) else None,
+            first=reached[0],
+            last=last if math.isfinite(last) else None,
         )
 
     def _never(self, said: Start, job: str, first: Outcome) -> Start:

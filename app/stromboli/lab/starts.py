@@ -90,6 +90,7 @@ class _Watch(Silent):
 
     def started_job(self, job: str) -> None:
         self.started.setdefault(job, self.now)
+        self.past.starts.started(job, job, self.now)
 
     def ended_job(self, job: str) -> None:
         workload, row = self._workload, self._rows[job]
@@ -101,7 +102,8 @@ class _Watch(Silent):
 def foretold(workload: Workload, cluster: Cluster, engine: Engine, *, period: float, every: int) -> list[Told]:
     """Run a workload, and ask when each of so many jobs that find no place at once will start.
 
-    What is known of run times is what jobs declare, and what those took that were over by then.
+    What is known of run times is what jobs declare, and what those took that were over by then; ranges are as wide as
+    those of the jobs before had to be.
     """
     asked: dict[str, tuple[float, Start]] = {}
     waited = sessions = 0
@@ -117,7 +119,9 @@ def foretold(workload: Workload, cluster: Cluster, engine: Engine, *, period: fl
             waited += 1
             if waited % every == 0:
                 rehearsal = Rehearsal(engine, timeline.state.fork(), timeline.environment, timeline.now)
-                asked[job] = timeline.now, Forecast(rehearsal, watch.past).start([job])[0]
+                start = Forecast(rehearsal, watch.past).start([job])[0]
+                asked[job] = timeline.now, start
+                watch.past.starts.tell(job, job, start, timeline.now)
 
     _, watch = run_over_time(workload, cluster, engine.silent(), lambda rows, _: _Watch(workload, rows), period, ask)
     return [Told(start, watch.started.get(job, math.inf) - at) for job, (at, start) in asked.items()]

@@ -7,10 +7,11 @@ their jobs are over by that time, and else where enough is left beside the reser
 the latest, if no job runs for longer than it said, and little lies idle for it.
 
 A job says how long it runs by `stromboli.io/run-time` on its PodGroup, which the service takes from what owns its pods,
-or from `activeDeadlineSeconds`. Others are taken to run for `defaultRunTime`, and one that runs for longer than that is
-expected to end any moment. The reservation is worked out anew in each session. While there is one, jobs are admitted,
-where this plugin is in a tier above those that refuse them: what the gang claims would keep all others back. Rules
-between pods, such as anti-affinity, and the gang's queue may still delay it.
+or from `activeDeadlineSeconds`. Others are taken to run for `defaultRunTime`. One that runs for longer than it said is
+expected to end any moment: what the gang needs of its places stays kept, so that the gang starts as soon as it is over,
+and the reasons of the gang name it. The reservation is worked out anew in each session. While there is one, jobs are
+admitted, where this plugin is in a tier above those that refuse them: what the gang claims would keep all others back.
+Rules between pods, such as anti-affinity, and the gang's queue may still delay it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.duration import Duration
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Stage
+from stromboli.api.reasons import Passage, Stage
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector
 from stromboli.eviction.ordering import beginnings
 from stromboli.framework.cluster.job import Job
@@ -34,12 +35,13 @@ from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.plugin.causes import Filters
 from stromboli.framework.plugin.report import Report
+from stromboli.framework.session.remarks import amend
 from stromboli.kube import node_affinity, taints
 from stromboli.placement.earliest import Earliest, Ends, demands_of
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import PodRecord, timestamp
 
-#: how many gangs that waited long are looked at
-_MOST = 100
+#: how many gangs that waited long are looked at, and jobs that should be over named
+_MOST, _MOST_NAMED = 100, 5
 #: where a gang waits that would start if places were free
 _STAGES = (Stage.Gang, Stage.Placement)
 _OVERCOMMITTED = "ClusterOvercommitted"
@@ -58,7 +60,7 @@ class Reserved(NamedTuple):
     """What is left to the next session: the gang, and the time that it was promised in this one, if any."""
 
     job: str
-    #: seconds since the epoch
+    #: seconds since the epoch; None while it waits for jobs that should be over
     time: float | None
 
 
@@ -73,6 +75,8 @@ class Reservation(Plugin):
         self._reservation: Earliest | None = None
         #: which jobs are over when the gang starts, shape (jobs,)
         self._early = np.zeros(0, np.bool_)
+        #: which jobs should be over, shape (jobs,)
+        self._late = np.zeros(0, np.bool_)
         if self._job is None or not self._job.counts[PodState.Pending]:
             self._job = None
             return
@@ -81,6 +85,7 @@ class Reservation(Plugin):
         ends = np.maximum(np.where(began > 0, began, now) + lengths, now)
         # As time goes by it changes only with jobs that run for longer than they said, or whose start is not known.
         held = np.unique(view.membership.index_of[view.pods.job[self._rows_held()]])
+        self._now, self._late = now, (began > 0) & (began + lengths <= now)
         coming = np.where(began[held] > 0, ends[held], -math.inf)
         view.time(float(coming[coming != now].min(initial=math.inf)))
         self._reservation = Ends(view, ends).earliest(demands_of(view, self._job, partial(_passing, view)), now)
@@ -158,7 +163,33 @@ class Reservation(Plugin):
                 if job is not self._job:
                     # The next session is the first that keeps places for it.
                     view.time()
+                elif self._reservation is not None:
+                    self._tell(job, self._reservation)
                 return
+
+    def _tell(self, job: Job, reservation: Earliest) -> None:
+        """Add to the reasons of the gang from when on it has places, or which jobs have them that should be over."""
+        view, rows = self._view, self._rows_held()
+        taken: Mask = np.logical_or.reduce(reservation.taken > 0, axis=0)
+        rows = rows[taken[view.pods.node[rows]]]
+        late = [view.jobs.at(index) for index in self._late_in(rows)]
+        said = [
+            Passage(
+                (each.namespace,),
+                f"places are kept for it that PodGroup {each.key} has, which runs for longer than it said",
+                "places are kept for it that a job of another namespace has, which runs for longer than it said",
+            )
+            for each in late[:_MOST_NAMED]
+        ]
+        if reservation.time > self._now and not late:
+            said = [Passage((), f"places are kept for it, from {timestamp(reservation.time)} on", "")]
+        amend(view, job, lambda reason: reason.saying(job.namespace, said))
+
+    def _late_in(self, rows: Rows) -> list[int]:
+        """The jobs of the pods in some rows that should be over."""
+        jobs = np.unique(self._view.membership.index_of[self._view.pods.job[rows]])
+        late: list[int] = jobs[self._late[jobs]].tolist()
+        return late
 
     def _lacks_places(self, job: Job) -> bool:
         reason = self._view.reason(job)
@@ -167,8 +198,9 @@ class Reservation(Plugin):
     def leave(self) -> Reserved | None:
         if self._next is None:
             return None
-        kept = self._next is self._job and self._reservation is not None
-        return Reserved(self._next.key, self._reservation.time if kept and self._reservation else None)
+        kept = self._reservation if self._next is self._job else None
+        # What only goes on with time is no news to the next session.
+        return Reserved(self._next.key, kept.time if kept is not None and kept.time > self._now else None)
 
 
 def _passing(view: View, pod: PodRecord) -> Mask:

@@ -308,7 +308,7 @@ class View:
             counts=self.membership.counts[:, index].tolist(),
             pending_best_effort=int(self.membership.pending_best_effort[index]),
             allocated=self.job_allocated[index],
-            min_resources=None if spec.min_resources is None else self.vector(spec.min_resources),
+            min_resources=None if spec.min_resources is None else jobs.min_resources[index],
             members=self.members,
             state_of=self.pods.state.__getitem__,
             make_groups=self._make_groups,
