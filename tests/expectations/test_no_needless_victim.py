@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stromboli.api.decisions import Bind, Evict, Nominate
@@ -48,16 +49,59 @@ def decided(action: str, jobs: Sequence[tuple[int, list[int]]], gang: Sequence[i
 @given(jobs=running, gang=gangs)
 def test_all_are_needed(action: str, jobs: list[tuple[int, list[int]]], gang: list[int]) -> None:
     decisions, at = decided(action, jobs, gang)
+    free, placed = left_free(decisions, at, gang)
+    for node_of, cpu in placed:
+        free[node_of] -= cpu
+    assert min(free.values()) >= 0
+    for lost, least in may_return(decisions, at, jobs):
+        back = (Counter(at[name] for name in lost) & free).total()
+        assert back < least, f"{back} of {lost} could have stayed"
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@given(jobs=running, gang=st.lists(st.integers(1, 4), min_size=1, max_size=2))
+@example(jobs=[(3, [0, 0, 1, 1, 1]), (1, [2]), (3, [0, 0, 2]), (2, [1])], gang=[3, 4])
+def test_all_are_needed_wherever_the_pods_go(action: str, jobs: list[tuple[int, list[int]]], gang: list[int]) -> None:
+    decisions, at = decided(action, jobs, gang)
+    free, placed = left_free(decisions, at, gang)
+    cpus = [cpu for _, cpu in placed]
+    for lost, least in may_return(decisions, at, jobs):
+        for back in combinations(lost, least):
+            rest = Counter(free)
+            rest.subtract(at[name] for name in back)
+            fits = any(all(rest[node_of] >= cpu for node_of, cpu in together(nodes, cpus)) for nodes in ways(cpus))
+            assert min(rest.values()) < 0 or not fits, f"{back} could have stayed"
+
+
+def left_free(decisions: Any, at: dict[str, int], gang: Sequence[int]) -> tuple[Counter[int], list[tuple[int, int]]]:
+    """What those that still run leave free on each node, and the nodes and CPUs of the pods of the gang."""
     gone = {each.name for each in decisions if isinstance(each, Evict)}
     free = Counter(dict.fromkeys(range(3), CPUS))
     free.subtract(place for name, place in at.items() if name not in gone)
-    for each in decisions:
-        if isinstance(each, Bind | Nominate) and each.name.startswith("g-"):
-            free[int(each.node[1:])] -= gang[int(each.name[2:])]
-    assert min(free.values()) >= 0
+    placed = [each for each in decisions if isinstance(each, Bind | Nominate) and each.name.startswith("g-")]
+    return free, [(int(each.node[1:]), gang[int(each.name[2:])]) for each in placed]
+
+
+def may_return(
+    decisions: Any, at: dict[str, int], jobs: Sequence[tuple[int, list[int]]]
+) -> Iterator[tuple[list[str], int]]:
+    """What each job lost, and how much of that at least it would have to keep to run."""
+    gone = {each.name for each in decisions if isinstance(each, Evict)}
     for job, held in Counter(name.partition("-")[0] for name in at).items():
-        least = min(jobs[int(job[1:])][0], len(jobs[int(job[1:])][1]))
         lost = sorted(name for name in gone if name.startswith(f"{job}-"))
-        fitting = Counter(at[name] for name in lost) & free
-        back, left = fitting.total(), held - len(lost)
-        assert not back or left + back < least, f"{back} of {lost} could have stayed"
+        if lost:
+            least, places = jobs[int(job[1:])]
+            yield lost, max(1, min(least, len(places)) - (held - len(lost)))
+
+
+def ways(cpus: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The nodes that pods can be given."""
+    return product(range(3), repeat=len(cpus))
+
+
+def together(nodes: Sequence[int], cpus: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """What pods request of each node."""
+    taken = Counter[int]()
+    for node_of, cpu in zip(nodes, cpus, strict=True):
+        taken[node_of] += cpu
+    return taken.items()

@@ -17,7 +17,8 @@ from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.trial import Trial, settle, take_back_all
+from stromboli.eviction.reprieve import settle
+from stromboli.eviction.trial import Trial, take_back_all
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.plugin.operation import Operation

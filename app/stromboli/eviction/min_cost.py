@@ -2,10 +2,10 @@
 
 The steps are: a lower bound for each node of what the next place there costs, in vectors (`CostBounds`), the exact
 candidates of the nodes that look cheapest (`NodeCandidates`), of these the cheapest for each place (`_find_place`),
-victims on any node where it is the queue that may take no more (`_free_share`), and in the end a reprieve for victims
-that the pods can do without, the most expensive first (`_reprieve`). Where pods are in the way not by their amounts but
-by ports, affinity or spread, a node is cleared of all pods that may be evicted, and those stay after all with which the
-pod fits as well (`_clear`).
+and victims on any node where it is the queue that may take no more (`_free_share`). Where pods are in the way not by
+their amounts but by ports, affinity or spread, a node is cleared of all pods that may be evicted, and those stay after
+all with which the pod fits as well (`_clear`). Once all pods of the job have places, victims that they can do without
+are given back (`reprieve`).
 
 A pod that its gang can spare is evicted alone, any other with its whole gang, wherever that is. What a gang leaves free
 on other nodes is used for the next pods. Candidates follow from amounts; evictions are tried on a statement, and every
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import Candidate, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.prefilter import Prefilter
-from stromboli.eviction.reprieve import Reprieve
 from stromboli.eviction.trial import Evicted, Trial, give_back, undo
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
@@ -87,8 +85,8 @@ class MinCostSearch:
         # 1. The nodes on which the pods would fit if all candidates were evicted.
         context = self._context
         held_amounts = context.held_amounts(self._job, self._candidates)
-        rows = self._rows()
-        rows = rows[held_amounts.suffices(self._request, rows)]
+        allowed = self._rows()
+        rows = allowed[held_amounts.suffices(self._request, allowed)]
         if not len(rows):
             return 0
         # 2. What places cost there at least.
@@ -106,9 +104,8 @@ class MinCostSearch:
         for pod in self._pods:
             if not self._find_place(pod) and not (self._varies and self._clear(pod, rows)):
                 break
-        # 4. Units that the pods can do without are given back.
-        if len(self.trial.evicted) > 1 and not self._varies:
-            self._reprieve(rows)
+        if not self._varies:
+            self.trial.alternatives = np.setdiff1d(allowed, list(self._refused))
         return len(self.trial.placed)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
@@ -290,53 +287,3 @@ class MinCostSearch:
             candidates = prefilter.pods(whole=self._may_go_whole)
             self._cheapest_first = CheapestFirst(session, context.pod_index, candidates, self._node_candidates)
         return self._cheapest_first
-
-    # -- giving back -----------------------------------------------------------------------------------------------
-
-    def _reprieve(self, rows: Rows) -> None:
-        """Give back what the pods can do without, the most expensive first, and place them again."""
-        before, gone, nodes = self.trial.placed, self.trial.evicted, self._session.view.nodes
-        place = np.full(len(self._possible), -1)
-        place[rows] = np.arange(len(rows))
-        free = nodes.future_idle(rows)
-        at, taken = np.unique(place[[node for _, node in before]], return_counts=True)
-        free[:, at] += np.outer(self._request, taken)
-        reprieve = Reprieve(self._request, free, self._most_places()[rows], nodes.always)
-        units = [unit for _, unit in sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)]
-        spare = reprieve.spare(units, place, len(before))
-        first = next(spare, None)
-        if first is None:
-            return
-        self.trial.withdraw()
-        given = give_back(chain((first,), spare), self.trial.within_share)
-        self.trial.evicted = [entry for entry in gone if entry[1]]
-        if not self._place_anew(rows, reprieve.copies):
-            for statement, evictions in reversed(given):
-                statement.recover(evictions)
-            self.trial.evicted = gone
-            self.trial.promise(before)
-
-    def _most_places(self) -> Vector:
-        """How many of the pods each node takes at most, shape (nodes,): one that refused some, those that it took."""
-        most = np.full(len(self._possible), float(len(self.trial.placed)))
-        for refused in self._refused:
-            most[refused] = sum(node == refused for _, node in self.trial.placed)
-        return most
-
-    def _place_anew(self, rows: Rows, copies: Vector) -> bool:
-        """Promise the pods places again: the nodes where they were first in front. False if a plugin refuses one.
-
-        `copies` says how many of them fit on each of the nodes.
-        """
-        before = [node for _, node in self.trial.placed]
-        places = np.zeros(len(self._possible), np.intp)
-        places[rows] = copies
-        nodes = [node for node in dict.fromkeys(before) for _ in range(places[node])]
-        if len(nodes) < len(before):
-            places[before] = 0
-            for node in rows[np.argsort(self._place[rows], kind="stable")].tolist():
-                nodes += [node] * int(places[node])
-                if len(nodes) >= len(before):
-                    break
-        pods = [pod for pod, _ in self.trial.placed]
-        return self.trial.promise(list(zip(pods, nodes[: len(pods)], strict=True)))

@@ -9,7 +9,8 @@ from stromboli.eviction.first_places import FirstPlaces
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.trial import Trial, settle, take_back_all
+from stromboli.eviction.reprieve import settle
+from stromboli.eviction.trial import Trial, take_back_all
 from stromboli.framework.cluster.job import Job
 from stromboli.placement.pending import needed_first
 from stromboli.state.pods import PodRecord

@@ -1,64 +1,224 @@
-"""Which evicted units pods can do without: as many pods fit when such a unit stays, by amounts."""
+"""The end of a search: victims that all preemptors together can do without are given back.
+
+What was evicted for the first of them may be needless once more was evicted for others. The steps are: by amounts, the
+most expensive unit first, whether all pods still have room when it stays, some of them on other nodes (`_Packing`);
+whether the queue may take them without its eviction; and in the end whether all pods get those places. Where a plugin
+objects to that, it is asked unit by unit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from stromboli.api.resources import Matrix, Rows, Vector, copies_that_fit
+from stromboli.api.resources import Vector, fits
+from stromboli.eviction.ordering import Cost, unit_cost
+from stromboli.eviction.trial import Trial, join
+from stromboli.eviction.units import Unit, may_go_in_part
+from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
+from stromboli.state.pods import PodRecord
+
+#: how often other nodes are looked for, in all
+_LOOKS = 500
+#: the node of what has none
+_NO_NODE = -1
+
+
+def settle(session: Session, trials: Sequence[Trial]) -> tuple[Statement, Cost]:
+    """The evictions and promises of trials on one statement, all evictions first, and what the evictions cost."""
+    _join_gangs(trials)
+    evicted = [unit for trial in trials for unit, _ in trial.evicted]
+    if len(evicted) > 1 or any(unit.whole for unit in evicted):
+        Reprieve(session, trials).run()
+    statement, remaining = session.statement(), [each for trial in trials for each in trial.evicted]
+    statement.merge(*(unit for _, unit in remaining))
+    for trial in trials:
+        trial.hand_over(statement, after_eviction=bool(remaining))
+    return statement, Cost.of(unit for unit, _ in remaining)
+
+
+def _join_gangs(trials: Sequence[Trial]) -> None:
+    """Have a gang that is broken for one of the trials go back as a whole, with what it gave for the others."""
+    statements = [statement for trial in trials for _, statement in trial.evicted]
+    for trial in trials:
+        for unit, statement in trial.evicted:
+            if unit.whole:
+                join(statement, unit.job, statements)
+    for trial in trials:
+        trial.evicted = [each for each in trial.evicted if each[1]]
 
 
 class Reprieve:
-    """How many identical pods fit on some nodes while evicted units are given back there."""
+    """Gives back what the pods of some trials can do without."""
 
-    def __init__(self, request: Vector, free: Matrix, most: Vector, always: Collection[int]) -> None:
-        """`free` is what is left on nodes once all units are evicted and no pod is placed, shape (dimensions, nodes).
+    def __init__(self, session: Session, trials: Sequence[Trial]) -> None:
+        self._session = session
+        self._trials = trials
+        entries = [(trial, at) for trial in trials for at in range(len(trial.evicted))]
+        #: where units are, the most expensive first
+        self._entries = sorted(entries, key=lambda each: unit_cost(each[0].evicted[each[1]][0]), reverse=True)
+        self._promised = True
 
-        `most` says how many of the pods each node takes at most.
-        """
-        self._request = request
-        self._free = free
-        self._most = most
-        self._always = always
-        #: how many of the pods fit on each node
-        self.copies: Vector = copies_that_fit(request, free, always).clip(0, most)
+    def run(self) -> None:
+        """Give units back; plugins are asked about places once, or after each unit if they object then."""
+        _ = self._give_back(one_by_one=False) or self._give_back(one_by_one=True)
+        for trial in self._trials:
+            trial.evicted = [each for each in trial.evicted if each[1]]
 
-    def spare(self, units: Sequence[Statement], place: Rows, needed: int) -> Iterator[Statement]:
-        """The units without which `needed` pods still fit, in order; those that the caller discards are given back.
+    def _give_back(self, *, one_by_one: bool) -> bool:
+        """False, and nothing done, when some pod does not get its place."""
+        packing, given = _Packing(self._session, self._trials), list[tuple[Trial, int, Unit, list[Operation]]]()
+        before = packing.places()
+        for trial, at in self._entries:
+            unit, statement = trial.evicted[at]
+            operations = statement.save()
+            back = packing.give_back(unit, operations)
+            if not back:
+                continue
+            self._withdraw()
+            statement.discard()
+            statement.recover([each for each in operations if each not in back])
+            if self._within_share() and (not one_by_one or self._promise(packing.places())):
+                trial.evicted[at] = unit.without([each.pods[0] for each in back]), statement
+                given.append((trial, at, unit, operations))
+            else:
+                _restore(statement, operations)
+                packing.undo()
+        if self._promised or self._promise(packing.places()):
+            return True
+        for trial, at, unit, operations in reversed(given):
+            _restore(trial.evicted[at][1], operations)
+            trial.evicted[at] = unit, trial.evicted[at][1]
+        self._promise(before)
+        return False
 
-        `place` has the number of each of the session's nodes among these, negative for others.
-        """
-        released = [_released(unit, place) for unit in units]
-        owner = np.repeat(np.arange(len(units)), [len(at) for at, _ in released])
-        at = np.concatenate([at for at, _ in released])
-        fewer = self._copies_without(at, np.concatenate([amounts for _, amounts in released], axis=1))
-        lost = np.bincount(owner, self.copies[at] - fewer, minlength=len(units))
-        # A unit that cannot be spared now cannot be spared once another was given back.
-        for number in np.flatnonzero(self.copies.sum() - lost >= needed).tolist():
-            unit, (at, amounts) = units[number], released[number]
-            fewer = self._copies_without(at, amounts)
-            if self.copies.sum() - self.copies[at].sum() + fewer.sum() >= needed:
-                yield unit
-                if not unit:
-                    self._free[:, at] -= amounts
-                    self.copies[at] = fewer
+    def _withdraw(self) -> None:
+        if self._promised:
+            self._promised = False
+            for trial in reversed(self._trials):
+                trial.withdraw()
 
-    def _copies_without(self, at: Rows, amounts: Matrix) -> Vector:
-        """How many pods fit on some nodes with so much less."""
-        less = self._free[:, at] - amounts
-        fewer: Vector = copies_that_fit(self._request, less, self._always).clip(0, self._most[at])
-        return fewer
+    def _within_share(self) -> bool:
+        """Whether the queue may take all pods; asked while none of them is promised its place."""
+        granted = self._session.statement()
+        *others, last = sorted(self._trials, key=lambda trial: len(trial.placed))
+        within = all(trial.within_share(granted) for trial in others) and last.within_share(granted, last=True)
+        granted.discard()
+        return within
+
+    def _promise(self, places: Sequence[list[tuple[PodRecord, int]]]) -> bool:
+        """Promise all pods their places; False, and none is promised, if one does not fit."""
+        for at, (trial, its) in enumerate(zip(self._trials, places, strict=True)):
+            if not trial.promise(its):
+                for other in reversed(self._trials[:at]):
+                    other.withdraw()
+                return False
+        self._promised = True
+        return True
 
 
-def _released(unit: Statement, place: Rows) -> tuple[Rows, Matrix]:
-    """The nodes on which a unit is evicted, by their places, and what it releases there."""
-    released: dict[int, Vector] = {}
-    for operation in unit.operations:
-        node = operation.nodes[0]
-        at = int(place[node]) if node >= 0 else -1
-        if at >= 0:
-            released[at] = released[at] + operation.request if at in released else operation.request
-    dimensions = len(unit.operations[0].request)
-    return np.array(list(released), np.intp), np.array(list(released.values())).reshape(-1, dimensions).T
+def _restore(statement: Statement, operations: Sequence[Operation]) -> None:
+    statement.discard()
+    statement.recover(operations)
+
+
+class _Packing:
+    """Where the pods of trials may be by amounts, when victims stay after all and pods go to other nodes for them."""
+
+    def __init__(self, session: Session, trials: Sequence[Trial]) -> None:
+        self._trials = trials
+        self._always = session.view.nodes.always
+        #: what is left on nodes, shape (dimensions, nodes)
+        self._free = session.view.nodes.future_idle()
+        #: the trial, request and node of each pod; after the pods come the victims that stay
+        self._trial_of = [trial for trial in trials for _ in trial.placed]
+        self._requests = [trial.request for trial in self._trial_of]
+        self._node = [node for trial in trials for _, node in trial.placed]
+        #: the pods on each node
+        self._on: dict[int, list[int]] = {}
+        for pod, node in enumerate(self._node):
+            self._on.setdefault(node, []).append(pod)
+        self._looks = _LOOKS
+        #: how many pods move at most for one victim, each for the one before; nothing is gained where all are alike
+        self._depth = min(2, len(trials))
+        #: what was moved for the last unit, and from where
+        self._moved: list[tuple[int, int]] = []
+
+    def places(self) -> list[list[tuple[PodRecord, int]]]:
+        """The node of each pod, by trial."""
+        nodes = iter(self._node)
+        return [[(pod, next(nodes)) for pod, _ in trial.placed] for trial in self._trials]
+
+    def give_back(self, unit: Unit, operations: Sequence[Operation]) -> list[Operation]:
+        """The evictions of a unit that are not needed: all, or as many as a gang has to have back to run, or none."""
+        self._moved.clear()
+        back = [each for each in operations if self._stays(each)]
+        if len(back) < len(operations):
+            runs = unit.job.ready_count + len(back) >= unit.job.min_available
+            if not (unit.whole and runs and may_go_in_part(unit.job)):
+                self.undo()
+                return []
+        return back
+
+    def undo(self, to: int = 0) -> None:
+        """Undo what was done for the last unit, but for its first moves."""
+        while len(self._moved) > to:
+            self._put(*self._moved.pop())
+
+    def _stays(self, eviction: Operation) -> bool:
+        """Have a victim stay, if there is room for it."""
+        node = eviction.nodes[0]
+        if node >= 0:
+            if not self._make_room(node, eviction.request, self._depth):
+                return False
+            self._requests.append(eviction.request)
+            self._node.append(_NO_NODE)
+            self._move(len(self._node) - 1, node)
+        return True
+
+    def _make_room(self, node: int, request: Vector, depth: int) -> bool:
+        """Have pods leave a node until a request fits there; False when they cannot."""
+        if fits(request, self._free[:, node], self._always):
+            return True
+        pods = tuple(self._on.get(node, ())) if depth else ()
+        return any(self._leaves(pod, depth - 1) and fits(request, self._free[:, node], self._always) for pod in pods)
+
+    def _leaves(self, pod: int, depth: int) -> bool:
+        """Have a pod go to another node, which others leave for it if need be; False when there is none."""
+        before, request, nodes = self._node[pod], self._requests[pod], self._trial_of[pod].alternatives
+        if not len(nodes) or self._looks <= 0:
+            return False
+        self._looks -= 1
+        mark = len(self._moved)
+        self._move(pod, _NO_NODE)
+        room = fits(request, self._free[:, nodes], self._always) & (nodes != before)
+        if room.any():
+            self._move(pod, int(nodes[room.argmax()]))
+            return True
+        for node in tuple(self._on) if depth else ():
+            if node != before and (nodes == node).any() and self._make_room(node, request, depth):
+                self._move(pod, node)
+                return True
+        self.undo(mark)
+        if self._depth == 1:
+            # No other victim finds more room, where all pods are alike.
+            self._looks = 0
+        return False
+
+    def _move(self, pod: int, node: int) -> None:
+        self._moved.append((pod, self._node[pod]))
+        self._put(pod, node)
+
+    def _put(self, pod: int, node: int) -> None:
+        before, request = self._node[pod], self._requests[pod]
+        self._node[pod] = node
+        if before != _NO_NODE:
+            self._free[:, before] += request
+        if node != _NO_NODE:
+            self._free[:, node] -= request
+        if pod < len(self._trial_of):
+            if before != _NO_NODE:
+                self._on[before].remove(pod)
+            if node != _NO_NODE:
+                self._on.setdefault(node, []).append(pod)
