@@ -105,7 +105,8 @@ class MinCostSearch:
             if not self._find_place(pod) and not (self._varies and self._clear(pod, rows)):
                 break
         if not self._varies:
-            self.trial.alternatives = np.setdiff1d(allowed, list(self._refused))
+            refused = list(self._refused)
+            self.trial.alternatives = allowed[~np.isin(allowed, refused)] if refused else allowed
         return len(self.trial.placed)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
