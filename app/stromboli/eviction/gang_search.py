@@ -23,7 +23,7 @@ from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.plugin.operation import Operation
 from stromboli.placement import domains
-from stromboli.placement.pending import PendingGroup, in_turn, needed_first
+from stromboli.placement.pending import PendingGroup, in_turn, largest_first, needed_first
 from stromboli.state.pods import PodRecord
 
 
@@ -147,7 +147,8 @@ class GangSearch:
 
     def _place_group(self, trials: list[Trial], group: PendingGroup, hyper_node: int, places: FirstPlaces) -> bool:
         """Find places for all pods of a group in a HyperNode, beside those of `trials`; False, undone, if one fails."""
-        session, left, at = self._session, group.left(), len(trials)
+        session, at = self._session, len(trials)
+        left = largest_first(session, group.left())
         within, failed = session.view.topology.mask(hyper_node), None
         while left and failed is None:
             run = identical(session, left)

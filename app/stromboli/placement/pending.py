@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from stromboli.framework.cluster.job import Job, SubJob
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.node_selection.kernel import Kernel
@@ -158,7 +160,10 @@ def in_turn(session: Session, job: Job, *, first_group: bool = False) -> list[Po
 
 
 def needed_first(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[PodRecord]:
-    """Some pods of a job in order, those in front that its roles and sub groups lack for it to start."""
+    """Some pods of a job in order, those in front that its roles and sub groups lack for it to start.
+
+    Of the pods that it all lacks the largest are first.
+    """
     found = list(pods)
     if job.divided:
         pending, found = pending_job(session, job, found), []
@@ -173,7 +178,21 @@ def needed_first(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[
             (needed if lacking[pod.role] > 0 else beyond).append(pod)
             lacking[pod.role] -= 1
         found = needed + beyond
-    return found
+    missing = max(0, session.ask.job_missing(job) - job.waiting_count)
+    return largest_first(session, found[:missing]) + found[missing:]
+
+
+def largest_first(session: Session, pods: list[PodRecord]) -> list[PodRecord]:
+    """Some pods that are all needed, those that request the largest share of the cluster first: small ones fit beside.
+
+    Pods that request the same stay together, in order.
+    """
+    classes = {pod.pod_class.id: pod for pod in pods}
+    if len(classes) == 1:
+        return pods
+    total = np.maximum(session.view.total, 1)
+    size = {id: float((session.view.request(pod) / total).max()) for id, pod in classes.items()}
+    return sorted(pods, key=lambda pod: -size[pod.pod_class.id])
 
 
 def pending_job(session: Session, job: Job, pods: list[PodRecord]) -> PendingJob:
