@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.cluster import Cluster
-from tests.e2e.beside import devices, requests, volumes
+from tests.e2e.beside import devices, neighbors, preemption, requests, volumes
 from tests.e2e.beside.scene import Scene, Situation
 from tests.e2e.provisioner import Provisioner
 from tests.e2e.service import Service
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 SITUATIONS: dict[str, Situation] = {
     name: found
-    for module in (volumes, devices, requests)
+    for module in (volumes, devices, requests, neighbors, preemption)
     for name, found in getmembers(module, isfunction)
     if found.__module__ == module.__name__ and list(found.__annotations__) == ["at", "return"]
 }

@@ -60,6 +60,7 @@ def main() -> int:
             service.wait_ready()
             _furnish(world)
             flags = [f"--ginkgo.focus={options.focus or FOCUS}", f"--kubeconfig={cluster.kubeconfig()}"]
+            flags.append(f"--num-nodes={_NODES}")
             found = ginkgo.play(specs, options.logs, flags, {})
         finally:
             kubelet.stop()

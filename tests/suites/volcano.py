@@ -72,6 +72,8 @@ class Site:
         # One spec binds a pod to a node that is not there.
         cluster.start_controller_manager("--controllers=pod-garbage-collector-controller")
         cluster.start_kwok(stages(cluster.binaries, self._logs))
+        # Some specs fill nodes with the pods of a ReplicaSet that name no scheduler.
+        cluster.start_scheduler()
         world = World(cluster, NAMESPACE)
         define(world.api, [*VOLCANO.resources(), *JOB_FLOW.resources()])
         world.begin()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tests.controlplane.cluster import eventually
@@ -20,6 +20,9 @@ _CLUSTER_WIDE = (
 )
 HOSTNAME = "kubernetes.io/hostname"
 DRIVER = "gpu.example.com"
+#: the finalizer of pods that end when they are let go
+SLOWLY = "example.com/slowly"
+_PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 #: without it the API server refuses to resize what a pod asks for as a whole
 _RESIZES_WHOLE_PODS = "InPlacePodLevelResourcesVerticalScaling"
 #: for how many seconds kube-scheduler keeps a pod back that it refused, and some
@@ -40,12 +43,19 @@ class Scene:
 
     def clear(self) -> None:
         """Delete everything, and wait until nothing is left that the next play could see."""
+        self._let_all_go()
         everything = (self._pods, self._groups, self._device_claims, f"{CORE}/nodes", *_CLUSTER_WIDE)
         for path in everything:
             self.world.api.delete(path, params={"gracePeriodSeconds": "0"}).raise_for_status()
         self.world.api.delete(f"{CORE}/namespaces/{self.world.namespace}").raise_for_status()
         eventually(lambda: not any(self.world.items(path) for path in everything), 60)
         self.world.api.close()
+
+    def _let_all_go(self) -> None:
+        for each in self.world.items(self._pods):
+            if SLOWLY in each["metadata"].get("finalizers", ()):
+                path = f"{self._pods}/{each['metadata']['name']}"
+                self.world.api.patch(path, json={"metadata": {"finalizers": None}}, headers=MERGE_PATCH)
 
     # -- nodes and pods ---
 
@@ -61,14 +71,45 @@ class Scene:
 
     def pod(self, name: str, on: str = "", **spec: Any) -> None:
         """A pod of the scheduler, decided when this returns; `on` is the only node that it may have."""
-        selector = {"nodeSelector": {HOSTNAME: on}} if on else {}
-        self.world.pods([pod(name, scheduler=self._scheduler, **{"cpu": "100m", **selector, **spec})])
+        self._create(name, self._scheduler, **({"nodeSelector": {HOSTNAME: on}} if on else {}) | spec)
         eventually(lambda: name in self.world.placed() or name in self.world.refused(), 60)
+
+    def running(self, name: str, on: str, **spec: Any) -> None:
+        """A pod of the scheduler that has got its only node and runs."""
+        self.pod(name, on, **spec)
+        eventually(lambda: self._status(name).get("phase") == "Running")
 
     def placed(self, name: str, on: str, **spec: Any) -> None:
         """A pod that no scheduler placed, and that runs."""
-        self.world.pods([pod(name, scheduler="none", **{"cpu": "100m", "nodeName": on, **spec})])
+        self._create(name, "none", nodeName=on, **spec)
         eventually(lambda: self._status(name).get("phase") == "Running")
+
+    def _create(self, name: str, scheduler: str, **spec: Any) -> None:
+        metadata = {key: spec.pop(key) for key in ("labels", "finalizers") if key in spec}
+        if "priority" in spec:
+            spec["priorityClassName"] = self._priority_class(spec.pop("priority"), **spec)
+        manifest = pod(name, scheduler=scheduler, **{"cpu": "100m", **spec})
+        manifest["metadata"] |= metadata
+        if "priorityClassName" in spec:
+            # A class that is new is known a moment later.
+            eventually(lambda: self.world.api.post(self._pods, json=manifest, params={"dryRun": "All"}).is_success)
+        self.world.pods([manifest])
+
+    def _priority_class(self, value: int, preemptionPolicy: str = "PreemptLowerPriority", **_: Any) -> str:  # noqa: N803
+        """The class of a priority, which stays for other plays."""
+        name = f"beside-{value}-{preemptionPolicy.lower()}"
+        manifest = {"metadata": {"name": name}, "value": value, "preemptionPolicy": preemptionPolicy}
+        self.world.api.post(_PRIORITIES, json=manifest)
+        return name
+
+    def delete(self, name: str) -> None:
+        self.world.api.delete(f"{self._pods}/{name}").raise_for_status()
+
+    def let_go(self, name: str) -> None:
+        """Let a pod end that has to, once it has to."""
+        pod = f"{self._pods}/{name}"
+        eventually(lambda: "deletionTimestamp" in self.world.get(pod)["metadata"])
+        self.world.api.patch(pod, json={"metadata": {"finalizers": None}}, headers=MERGE_PATCH).raise_for_status()
 
     def tell(self, name: str, **status: Any) -> None:
         """Write of a pod what a kubelet would."""
@@ -150,16 +191,15 @@ class Scene:
 
         What is expected is waited for longer.
         """
-        found, since = self._found(), time.monotonic()
+        waiting, found, since = self.world.refused().keys(), self._found(), time.monotonic()
         patience = _PATIENCE if expected is None else 5 * _PATIENCE
-        while found != expected and self._may_change(found) and time.monotonic() < since + patience:
+        while found != expected and _may_change(waiting, found) and time.monotonic() < since + patience:
             time.sleep(0.5)
-            if (now := self._found()) != found:
+            # Refused pods are listed before placed ones: one that is bound in between still counts as waiting.
+            waiting, now = self.world.refused().keys(), self._found()
+            if now != found:
                 found, since = now, time.monotonic()
         return found
-
-    def _may_change(self, found: Object) -> bool:
-        return any(each not in found["pods"] for each in self.world.refused())
 
     def _found(self) -> Object:
         allocations = {
@@ -169,6 +209,11 @@ class Scene:
         }
         return {
             "pods": self.world.placed(),
+            "ending": [
+                each["metadata"]["name"]
+                for each in self.world.items(self._pods)
+                if "deletionTimestamp" in each["metadata"]
+            ],
             "volumes": {
                 each["metadata"]["name"]: each["spec"].get("volumeName", "").partition("pvc-")[0]
                 for each in self.world.items(self.claims)
@@ -179,6 +224,11 @@ class Scene:
                 if found
             },
         }
+
+
+def _may_change(waiting: Iterable[str], found: Object) -> bool:
+    """Whether pods that were refused may still be placed, or pods are on their way out."""
+    return bool(found["ending"]) or any(each not in found["pods"] for each in waiting)
 
 
 def claim_spec(size: str = "5Gi", storage_class: str = "local", **spec: Any) -> Object:
