@@ -31,6 +31,7 @@ def to_tell(session: Session) -> list[Job]:
         if before:
             session.actions_left[_NAME] = ()
         return jobs.where(differ)
+    touched = jobs.keys_of(np.flatnonzero(differ & ~jobs.unmade))
     untouched = np.flatnonzero(differ & jobs.unmade)
     untouched = untouched[np.argsort(places(jobs.namespace[untouched]), kind="stable")]
     index = dict(zip(jobs.keys_of(untouched), untouched.tolist(), strict=True))
@@ -38,7 +39,7 @@ def to_tell(session: Session) -> list[Job]:
     new = [key for key in index if key not in again]
     chosen = [*new, *again][:most]
     session.view.trace.untold = untold = index.keys() - chosen
-    session.actions_left[_NAME] = (*(key for key in again if key in untold), *chosen)
+    session.actions_left[_NAME] = (*(key for key in again if key in untold), *chosen, *touched)
     if len(new) > most:
         session.budget.unfinished.add(_NAME)
     differ[[index[key] for key in untold]] = False
