@@ -75,15 +75,29 @@ def test_without_a_budget_all_are_told() -> None:
     assert len(told(session(successive(steps=0), ended()))) == MASS
 
 
-def test_of_pods_that_say_nothing_yet_a_part_is_told_that_their_turn_is_to_come() -> None:
-    """Those in turns of their own say what these found."""
+def waiting() -> ClusterState:
+    """A mass of jobs that are new and find no places."""
     objs: list[object] = [builders.node("n0"), builders.queue("default"), builders.pod("full", cpu="8", node="n0")]
     for at in range(10 * MASS):
-        objs.append(builders.pod_group(f"large-{at:03}", 1, phase="Inqueue"))
+        objs.append(builders.pod_group(f"large-{at:03}", 1, phase=""))
         objs.append(builders.pod(f"large-{at:03}", group=f"large-{at:03}", cpu=f"{1000 + at}m"))
+    return builders.state(*objs)
+
+
+def test_what_a_turn_found_is_not_replaced_while_others_were_not_told() -> None:
+    cluster, decide = waiting(), successive()
+    first, second = session(decide, cluster), session(decide, cluster)
+    tried = {job.key for job in first.session.view.jobs.made if job.unschedulable}
+    assert tried
+    assert tried <= told(first)
+    assert not tried & told(second)
+    assert tried <= set(second.put_off)
+
+
+def test_of_pods_that_say_nothing_yet_a_part_is_told_that_their_turn_is_to_come() -> None:
+    """Those in turns of their own say what these found."""
     steps = 50 * TURN
-    result = session(successive(steps), builders.state(*objs))
-    waiting = [each for each in result.decisions if isinstance(each, SetPodUnscheduled)]
-    pending = [each for each in waiting if each.reason == "TurnPending"]
-    assert len(pending) == steps // TURN
-    assert len(waiting) > len(pending)
+    result = session(successive(steps), waiting())
+    refused = [each.reason for each in result.decisions if isinstance(each, SetPodUnscheduled)]
+    assert refused.count("TurnPending") == steps // TURN
+    assert len(refused) > steps // TURN

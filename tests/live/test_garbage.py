@@ -45,12 +45,12 @@ def some() -> list[list[int]]:
 def test_everything_is_collected_in_a_pause_and_not_while_sessions_follow_each_other(full: list[Any]) -> None:
     async def work() -> None:
         garbage, kept = Garbage(), list[Any]()
-        garbage.session_ended()
+        garbage.session_ended(bound=False)
         garbage.session_began()
         kept.append(some())
         # A session that takes longer than a pause.
         await asyncio.sleep(10)
-        garbage.session_ended()
+        garbage.session_ended(bound=False)
         assert not full
         await asyncio.sleep(10)
         assert len(full) == 1
@@ -62,32 +62,32 @@ def test_everything_is_collected_in_a_pause_and_not_while_sessions_follow_each_o
     run(Clock(), work())
 
 
-def test_garbage_is_collected_in_the_end_where_there_is_no_pause_when_bindings_are_sent(full: list[Any]) -> None:
-    async def work() -> None:
-        garbage, kept = Garbage(), list[Any]()
-        garbage.session_ended()
-        while not full and len(kept) < 20:
+def test_garbage_is_collected_in_the_end_where_there_is_no_pause_and_later_while_bindings_are_sent(
+    full: list[Any],
+) -> None:
+    async def work(bound: bool) -> int:
+        garbage, kept, before = Garbage(), list[Any](), len(full)
+        garbage.session_ended(bound)
+        while len(full) == before and len(kept) < 20:
             kept.append(some())
             garbage.session_began()
-            garbage.session_ended()
-            assert not full
-            # Less than a pause.
-            await asyncio.sleep(0.1)
-        assert full
+            garbage.session_ended(bound)
+        assert len(full) > before
+        return len(kept)
 
-    run(Clock(), work())
+    assert run(Clock(), work(bound=False)) < run(Clock(), work(bound=True))
 
 
 @pytest.mark.exhaustive
 def test_what_was_frozen_is_freed_in_the_end(full: list[Any]) -> None:
     async def work() -> None:
         garbage, kept = Garbage(), list[Any]()
-        garbage.session_ended()
+        garbage.session_ended(bound=False)
         session: Cycle | None = Cycle()
         gone = weakref.ref(session)
         for _ in range(8):
             kept.append(some())
-            garbage.session_ended()
+            garbage.session_ended(bound=False)
             await asyncio.sleep(10)
             session = None
         assert gone() is None

@@ -241,7 +241,7 @@ class _Watcher(Metrics):
         if log.tells_all:
             for event, fields in log_lines(result.session):
                 log.debug(event, **fields, session=self._number)
-        self._garbage.session_ended()
+        self._garbage.session_ended(bool(result.session.bound))
         if self.node_shard is not None:
             self.node_shard.tell(result.session.view.shard.new_status)
 

@@ -16,10 +16,10 @@ import gc
 
 #: container objects that come before the young are collected, and collections of those before the middle ones are
 _YOUNG, _MIDDLE = 5_000, 10
-#: middle collections before a full one: in a pause, and while sessions follow each other
-_IN_PAUSE, _AT_MOST = 2, 4
-#: seconds after a session in which its bindings are sent, and without a session that are a pause
-_SENT, _PAUSE = 0.02, 0.5
+#: middle collections before a full one: in a pause, while sessions follow each other, and while bindings are sent
+_IN_PAUSE, _AT_MOST, _SENDING = 2, 4, 6
+#: seconds without a session that are a pause
+_PAUSE = 0.5
 #: the part of the frozen objects that others have to reach before they are frozen, too, and how often that is done
 #: before everything is looked at again: in a pause, and while sessions follow each other
 _WORTH = 1 / 8
@@ -39,16 +39,16 @@ class Garbage:
         if self._pause is not None:
             self._pause.cancel()
 
-    def session_ended(self) -> None:
-        """Have collected what is due once the session's bindings are sent. To be called in the event loop."""
+    def session_ended(self, bound: bool) -> None:
+        """Collect what is due; `bound` says whether bindings of the session are sent now. To be called in the event
+        loop."""
         if self._freezes is None:
             gc.set_threshold(_YOUNG, _MIDDLE, 1 << 30)
             # What the first lists brought mostly stays.
             gc.freeze()
             self._freezes = 0
-        loop = asyncio.get_running_loop()
-        loop.call_later(_SENT, self._collect, _AT_MOST, _FREEZES_AT_MOST)
-        self._pause = loop.call_later(_PAUSE, self._in_pause)
+        self._collect(_SENDING if bound else _AT_MOST, _FREEZES_AT_MOST)
+        self._pause = asyncio.get_running_loop().call_later(_PAUSE, self._in_pause)
 
     def _in_pause(self) -> None:
         """Collect what is due as long as no session begins: questions leave garbage, too."""

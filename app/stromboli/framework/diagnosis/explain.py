@@ -54,12 +54,11 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
         record = pods.records[row]
         if record is None or record.node_name:
             continue
-        if record.job in passed and (
-            refusal(record.conditions) is not None
-            or view.trace.jobs.get(record.job) is reasons.TURN_PENDING_AGAIN
-            or (silent := silent - 1) < 0
-        ):
-            continue
+        if record.job in passed:
+            again = view.trace.jobs.get(record.job) is reasons.TURN_PENDING_AGAIN
+            if again or not silent or refusal(record.conditions) is not None:
+                continue
+            silent -= 1
         if promised[at]:
             yield record, _why_promised(view, record), False
             continue

@@ -25,21 +25,21 @@ _NAME = "statuses"
 def to_tell(session: Session) -> list[Job]:
     """The jobs of which something else may be shown than before, in order."""
     jobs = session.view.jobs
-    differ = _may_differ(jobs)
-    untouched = np.flatnonzero(differ & jobs.unmade)
+    differ, most = _may_differ(jobs), session.policy.session.steps // TOLD + 1
     before: tuple[str, ...] = session.view.environment.left.get(_NAME, ())
-    most = session.policy.session.steps // TOLD + 1
-    if not session.view.bounded or len(untouched) <= most:
+    if not session.view.bounded or np.count_nonzero(differ) <= most:
         if before:
             session.actions_left[_NAME] = ()
         return jobs.where(differ)
+    touched = jobs.keys_of(np.flatnonzero(differ & ~jobs.unmade))
+    untouched = np.flatnonzero(differ & jobs.unmade)
     untouched = untouched[np.argsort(places(jobs.namespace[untouched]), kind="stable")]
     index = dict(zip(jobs.keys_of(untouched), untouched.tolist(), strict=True))
     again = {key: None for key in before if key in index}
     new = [key for key in index if key not in again]
     chosen = [*new, *again][:most]
     session.view.trace.untold = untold = index.keys() - chosen
-    session.actions_left[_NAME] = (*(key for key in again if key in untold), *chosen)
+    session.actions_left[_NAME] = (*(key for key in again if key in untold), *chosen, *touched)
     if len(new) > most:
         session.budget.unfinished.add(_NAME)
     differ[[index[key] for key in untold]] = False
