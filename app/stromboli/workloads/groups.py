@@ -20,7 +20,7 @@ from stromboli.state.pods import GROUP_ANNOTATION, USER_ANNOTATION, USER_GROUPS_
 from stromboli.workloads import said
 from stromboli.workloads.amounts import min_resources, of_roles, scaled
 from stromboli.workloads.assignment import Assigned, assigned, made_by
-from stromboli.workloads.gangs import Gang, Workload, makes_in_order, why_fewer
+from stromboli.workloads.gangs import EACH, Gang, Workload, makes_in_order, why_fewer
 from stromboli.workloads.labelled import KIND, Label, least_of
 from stromboli.workloads.model import Starts
 from stromboli.workloads.paths import Object, at, described, labels, mapping, text
@@ -315,11 +315,12 @@ class Family:
     def _fewer(self, gang: Gang) -> str:
         """Why fewer pods start together than are asked for; empty where it is as many.
 
-        What is above a workload speaks of all that it makes, so that parts which have fewer pods are no mistake.
+        What is above parts speaks of all of them, so that one which has fewer pods is no mistake.
         """
         asked = self._asked(gang)
         wanted = gang.min_member if asked is None else asked
-        return "" if self.above and gang.at_first is None else why_fewer(gang, wanted, self._upwards)
+        in_parts = self.above or (gang.part and gang.part != EACH)
+        return "" if in_parts and gang.at_first is None else why_fewer(gang, wanted, self._upwards)
 
     def _left_open(self, gang: Gang) -> Object:
         """The queue, priority and topology that pods by the templates, and the namespace, say."""
