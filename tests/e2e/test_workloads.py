@@ -154,3 +154,57 @@ def test_the_examples_of_each_kind_run(
     eventually(lambda: Counter(name.split("-")[0] for name in world.placed()) == sizes, 60)
     wanted = {"research", "serving"}
     assert {group["spec"]["queue"] for group in world.groups()} == wanted
+
+
+def replicated(world: World, kind: str, name: str, replicas: int, asked: str, **more: Any) -> str:
+    """Create replicas that are to start together, and return the path of what has them."""
+    path = f"/apis/apps/v1/namespaces/{world.namespace}/{kind.lower()}s"
+    template = {"metadata": {"labels": {"app": name}}, "spec": pod("")["spec"]}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template, **more}
+    noted = {"scheduling.volcano.sh/group-min-member": asked}
+    world.create(path, {"metadata": {"name": name, "annotations": noted}, "spec": spec})
+    return f"{path}/{name}"
+
+
+def test_a_stateful_set_starts_whatever_the_order_of_its_pods_is(world: World, start: Start) -> None:
+    world.nodes(1, cpu="3")
+    start()
+    replicated(world, "StatefulSet", "ordered", 3, "3", serviceName="s")
+    eventually(lambda: len(world.placed()) == 3, 60)
+    (group,) = world.groups()
+    assert group["spec"]["minMember"] == 1
+
+    def told() -> str:
+        conditions = world.groups()[0]["status"].get("conditions") or []
+        return next((each["message"] for each in conditions if each["type"] == "FieldIgnored"), "")
+
+    eventually(lambda: "instead of 3, since StatefulSet ordered makes the others when these are ready" in told(), 60)
+    replicated(world, "StatefulSet", "parallel", 2, "2", serviceName="s", podManagementPolicy="Parallel")
+    world.nodes(1, cpu="1", prefix="short")
+    eventually(lambda: sorted(each["spec"]["minMember"] for each in world.groups()) == [1, 2], 60)
+    eventually(lambda: count(world) == 5, 60)
+    assert len(world.placed()) == 3
+    world.nodes(1, cpu="1", prefix="more")
+    eventually(lambda: len(world.placed()) == 5, 60)
+
+
+def test_a_deployment_whose_pods_start_together_is_rolled_out_and_scaled(world: World, start: Start) -> None:
+    world.nodes(1, cpu="2")
+    start()
+    path = replicated(world, "Deployment", "web", 3, "3")
+    eventually(lambda: count(world) == 3 and len(world.groups()) == 1, 60)
+    assert world.placed() == {}
+    world.nodes(2, cpu="1", prefix="more")
+    eventually(lambda: len(world.placed()) == 3, 60)
+    patch(world, path, {"spec": {"template": {"metadata": {"labels": {"of": "the-rollout"}}}}})
+
+    def new() -> int:
+        pods = world.items(f"/api/v1/namespaces/{world.namespace}/pods")
+        return sum("of" in each["metadata"]["labels"] and "nodeName" in each["spec"] for each in pods)
+
+    eventually(lambda: new() == 3 == count(world), 90)
+    patch(world, path, {"spec": {"replicas": 1}})
+    eventually(lambda: count(world) == 1, 60)
+    (last,) = world.placed()
+    world.api.delete(f"/api/v1/namespaces/{world.namespace}/pods/{last}").raise_for_status()
+    eventually(lambda: len(world.placed()) == 1 and last not in world.placed(), 60)

@@ -88,6 +88,30 @@ async def test_one_for_other_pods_takes_its_place(cluster: Cluster) -> None:
     assert list(requests(cluster)) == ["train-2"]
 
 
+async def test_a_group_of_kubernetes_owns_its_request(
+    bare_cluster: Cluster, definitions: list[Path], start: StartService
+) -> None:
+    bare_cluster.define(*definitions)
+    define(bare_cluster, "autoscaling.x-k8s.io", "v1", "ProvisioningRequest")
+    define(bare_cluster, "scheduling.k8s.io", "v1alpha3", "PodGroup")
+    bare_cluster.node("n1", cpu="1")
+    await start(engine)
+    native = "/apis/scheduling.k8s.io/v1alpha3/namespaces/default/podgroups"
+    manifest = {"apiVersion": "scheduling.k8s.io/v1alpha3", "kind": "PodGroup", "metadata": {"name": "g"}}
+    made = bare_cluster.create(native, {**manifest, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
+    for number in range(2):
+        bare_cluster.pod(f"p-{number}", schedulingGroup={"podGroupName": "g"})
+    await until(lambda: len(requests(bare_cluster)) == 1)
+    (request,) = requests(bare_cluster).values()
+    (owner,) = request["metadata"]["ownerReferences"]
+    of = {key: manifest[key] for key in ("apiVersion", "kind")}
+    assert owner == {**of, "name": "g", "uid": made["metadata"]["uid"]}
+    answer(bare_cluster, request["metadata"]["name"], "Failed", "no such machines")
+    await until(told(bare_cluster, "NodesRefused"))
+    bare_cluster.node("n2", cpu="1")
+    await until(lambda: bare_cluster.all_bound(2) and requests(bare_cluster) == {})
+
+
 def reason(cluster: Cluster, pod: str) -> str:
     conditions = cluster.get(f"/api/v1/namespaces/default/pods/{pod}").get("status", {}).get("conditions") or [{}]
     return str(conditions[0].get("reason", ""))

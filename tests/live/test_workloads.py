@@ -10,7 +10,7 @@ import pytest
 
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
-from stromboli.live import podgroups
+from stromboli.live import owners, podgroups
 from stromboli.live.podgroups import PodGroupMaker
 from tests.cli.conftest import stromboli
 from tests.live.cluster import SCHEDULING, Cluster
@@ -162,6 +162,27 @@ async def test_the_group_of_a_replica_goes_with_its_pods_when_there_are_fewer(
     await until(lambda: not cluster.pods())
     cluster.patch(path, {"spec": {"replicas": 0}})
     await until(lambda: not groups(cluster))
+
+
+async def test_a_gang_of_replicas_is_as_large_as_they_are_when_a_pod_comes_anew(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "_FRESH", 0.0)
+    cluster.node("n1", cpu="8")
+    await start(engine)
+    noted = {"scheduling.volcano.sh/group-min-member": "3"}
+    selector = {"matchLabels": {"app": "web"}}
+    spec = {"replicas": 3, "selector": selector, "template": TEMPLATE}
+    made = make(cluster, "apps/v1", "ReplicaSet", "web", spec, annotations=noted)
+    pods_of(cluster, made, 3)
+    await until(lambda: cluster.all_bound(3))
+    cluster.patch("/apis/apps/v1/namespaces/default/replicasets/web", {"spec": {"replicas": 1}})
+    for number in range(3):
+        cluster.delete(f"/api/v1/namespaces/default/pods/web-{number}")
+    await until(lambda: not cluster.pods())
+    pods_of(cluster, made, 1, 3)
+    await until(lambda: cluster.all_bound(1))
+    assert group_of(cluster, made)["spec"]["minMember"] == 1
 
 
 async def test_an_owner_that_changes_before_its_group_is_seen_is_followed(

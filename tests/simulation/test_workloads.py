@@ -52,7 +52,7 @@ RAY_GROUPS = [{"groupName": "small", **replicas(2), "minReplicas": 1}]
 @pytest.mark.parametrize(
     ("made", "pods", "group", "min_member"),
     [
-        (workload("apps/v1", "Deployment", replicas=2, template=TEMPLATE), ["w-0", "w-1"], "deployment", 1),
+        (workload("apps/v1", "Deployment", replicas=2, template=TEMPLATE), ["w-0", "w-1"], "replicaset", 1),
         (workload("apps/v1", "ReplicaSet", template=TEMPLATE), ["w-0"], "replicaset", 1),
         (workload("apps/v1", "StatefulSet", replicas=0, template=TEMPLATE), [], "", 0),
         (workload("batch/v1", "Job", parallelism=4, completions=2, template=TEMPLATE), ["w-0", "w-1"], "job", 2),
@@ -84,7 +84,7 @@ def test_a_workload_becomes_its_pods_and_they_are_placed(
     session = simulated(made).session.view
     assert sorted(session.record(row).name for row in range(len(session.pods.records))) == pods
     groups = {pg.metadata.name: pg.spec for pg in session.snapshot.pod_groups if pg is not None}
-    name = f"podgroup-{group}-default-w" if group.islower() and group in made["kind"].lower() else group
+    name = f"podgroup-{group}-default-w" if group in (made["kind"].lower(), "replicaset") else group
     assert {key: spec.min_member for key, spec in groups.items()} == ({name: min_member} if pods else {})
     if pods:
         per_pod = (groups[name].min_resources or {}).get("nvidia.com/gpu")

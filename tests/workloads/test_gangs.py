@@ -400,6 +400,38 @@ def test_each_part_of_what_asks_for_a_number_has_as_many_of_its_pods() -> None:
     assert [ignored_of_job(session, job) for job in jobs] == [{}, {}]
 
 
+def test_a_size_for_all_parts_of_a_job_set_is_no_mistake_of_one() -> None:
+    in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+    asked = {"scheduling.volcano.sh/group-min-member": "5"}
+    whole = {"apiVersion": JOBSET, "kind": "JobSet", "metadata": {"name": "w", "annotations": asked}}
+    session = simulated({**whole, "spec": replicated(("a", 1, 1), ("b", 2, 2), **in_order)}).session
+    jobs = session.view.jobs.values()
+    assert sorted(job.min_available for job in jobs) == [1, 4]
+    assert [ignored_of_job(session, job) for job in jobs] == [{}, {}]
+
+
+def test_a_cron_job_says_of_its_jobs_what_its_template_does() -> None:
+    said = {"annotations": {"scheduling.volcano.sh/group-min-member": "2"}, "labels": {"kai.scheduler/queue": "q"}}
+    spec = {"schedule": "@daily", "jobTemplate": {"metadata": said, "spec": {"parallelism": 3, "template": POD}}}
+    session = simulated(
+        {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"weight": 1}},
+        {"apiVersion": BATCH, "kind": "CronJob", "metadata": {"name": "w"}, "spec": spec},
+    ).session
+    assert [(job.min_available, job.queue.name) for job in session.view.jobs.values()] == [(2, "q")]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Notebook"])
+def test_what_asks_for_more_replicas_than_it_has_starts_in_files_as_in_a_cluster(kind: str) -> None:
+    version = f"{KUBEFLOW}" if kind == "Notebook" else "apps/v1"
+    asked = {"scheduling.volcano.sh/group-min-member": "9"}
+    spec = {"template": POD} if kind == "Notebook" else replicas(3, podManagementPolicy="Parallel")
+    if kind == "Deployment":
+        del spec["podManagementPolicy"]
+    whole = {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "annotations": asked}, "spec": spec}
+    done = simulated(whole)
+    assert len(done.bindings) == (1 if kind == "Notebook" else 3)
+
+
 def test_a_wrapped_set_that_makes_its_pods_in_order_starts_with_the_first() -> None:
     inner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "in"}, "spec": replicas(3)}
     spec = {"components": [{"template": inner, "podSets": [{"replicas": 3, "path": "template.spec.template"}]}]}

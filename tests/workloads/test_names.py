@@ -12,6 +12,7 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.words import lines
 from stromboli.framework.cluster.environment import OFFLINE
+from stromboli.workloads.names import further_apart, in_queue, smaller_gang
 from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.plugins.sessions import decide, policy
 
@@ -74,6 +75,40 @@ def test_advice_names_what_its_owner_does_not_undo(made: Any, advice: str) -> No
     answer = explained(session, "job", made.key, Rehearsal(engine, cluster.fork(), OFFLINE, NOON))
     assert answer is not None
     assert f"{advice}, and minResources to match" in [each.change for each in answer.remedies]
+
+
+NATIVE = pod_group("g.podgroups.scheduling.k8s.io", 3)
+
+
+@pytest.mark.parametrize(
+    ("made", "smaller", "queued", "wider", "apart"),
+    [
+        (
+            NATIVE,
+            "set schedulingPolicy.gang.minCount: 2 in PodGroup default/g of scheduling.k8s.io",
+            "set the annotation scheduling.volcano.sh/queue-name: q on PodGroup default/g of scheduling.k8s.io",
+            "set the key of schedulingConstraints.topology to zone in PodGroup default/g of scheduling.k8s.io",
+            "leave schedulingConstraints.topology out of PodGroup default/g of scheduling.k8s.io",
+        ),
+        (
+            JOB,
+            "set the annotation scheduling.volcano.sh/group-min-member: 2 on Job default/sweep",
+            "set the annotation scheduling.volcano.sh/queue-name: q on Job default/sweep",
+            "set the annotation kueue.x-k8s.io/podset-required-topology: zone on Job default/sweep",
+            "set the annotation volcano.sh/network-topology-mode: soft on Job default/sweep",
+        ),
+        (
+            pod_group("mine", 3),
+            "set minMember: 2 in PodGroup default/mine",
+            "set queue: q in PodGroup default/mine",
+            "set highestTierName: zone in PodGroup default/mine",
+            "set networkTopology mode: soft in PodGroup default/mine",
+        ),
+    ],
+)
+def test_advice_names_what_a_group_follows_from(made: Any, smaller: str, queued: str, wider: str, apart: str) -> None:
+    assert (smaller_gang(made, 2), in_queue(made, "q")) == (smaller, queued)
+    assert (further_apart(made, "zone"), further_apart(made)) == (wider, apart)
 
 
 def test_a_group_with_fewer_pods_than_it_starts_with_is_explained() -> None:

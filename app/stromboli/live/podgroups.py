@@ -147,7 +147,7 @@ class PodGroupMaker:
         self._bare[uid][key], self._manager[key] = pod, uid
         family = self._families.get(uid)
         if family is not None and self._key(family, pod) in self._made:
-            if family.label is not None and before is None:
+            if before is None and (family.label is not None or family.is_sized):
                 self._enqueue(uid)
             annotations = {**(pod.metadata.annotations or {}), **family.annotations(pod)}
             return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
@@ -241,9 +241,12 @@ class PodGroupMaker:
     async def _make(self, uid: str) -> None:
         """Make the PodGroups of the pods that something manages, as far as they are not there, and add the pods."""
         family = self._families.get(uid)
-        if family is None:
+        if family is None or family.is_sized:
             first = next(iter(self._bare[uid].values()))
             family = await self._owners.family(first, self._namespace_object(first.metadata.namespace))
+            if family.is_sized and family.owner is not None:
+                # Owners of this kind are not watched: they may have another number of replicas by now.
+                await self._follow(family.uid, family.owner)
         pods = list(self._bare.get(uid, {}).values())
         samples = {self._key(family, pod): pod for pod in reversed(pods)}
         for key, pod in samples.items():

@@ -17,7 +17,7 @@ import msgspec
 from stromboli.api import readers
 from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase
 from stromboli.api.decisions import RequestNodes
-from stromboli.api.keys import namespace_of
+from stromboli.api.keys import inner_name, namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object, already_exists
 from stromboli.live.events import Events, Reference
 from stromboli.live.fair_queue import FairQueue
@@ -27,6 +27,7 @@ from stromboli.live.mirror import Mirror
 from stromboli.live.sources import Source
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
+from stromboli.workloads.native import is_native
 
 log = Logger(__name__)
 
@@ -106,7 +107,7 @@ class Provisioning:
         # A request may be answered before it is seen here.
         if group is None or said is None or (before is not None and said == _answer(before)):
             return
-        about = Reference(SCHEDULING, "PodGroup", group.metadata.namespace, group.metadata.name, group.metadata.uid)
+        about = _group(group.metadata.namespace, group.metadata.name, group.metadata.uid)
         good = said["type"] == "Provisioned"
         note = (
             f"ProvisioningRequest {request['metadata']['name']}: {said['type']}: {said.get('message') or 'no reason'}"
@@ -149,7 +150,9 @@ class Provisioning:
 
     async def _create(self, wanted: RequestNodes, number: int) -> None:
         root, name = f"/api/v1/namespaces/{wanted.namespace}", f"{wanted.name}-{number}"
-        keys = {"apiVersion": SCHEDULING, "kind": "PodGroup", "name": wanted.name, "uid": wanted.uid}
+        # An owner that is not there would have the request deleted: that of a native group is the group itself.
+        group = self._events.translate(_group(wanted.namespace, wanted.name, wanted.uid))
+        keys = {"apiVersion": group.api_version, "kind": group.kind, "name": group.name, "uid": group.uid}
         owned = {"ownerReferences": [keys]}
         sets = []
         for at, (pod, count) in enumerate(wanted.pods):
@@ -197,11 +200,19 @@ class Provisioning:
                     raise
 
 
+def _group(namespace: str, name: str, uid: str) -> Reference:
+    return Reference(SCHEDULING, "PodGroup", namespace, name, uid)
+
+
 def _owner(request: Object) -> str:
     """The key of the PodGroup for which a request was made here; empty for requests of others."""
     meta = request["metadata"]
-    owners = (each for each in meta.get("ownerReferences") or () if each.get("apiVersion") == SCHEDULING)
-    return next((f"{meta['namespace']}/{each['name']}" for each in owners if each.get("kind") == "PodGroup"), "")
+    for each in meta.get("ownerReferences") or ():
+        if each.get("kind") == "PodGroup" and each.get("apiVersion") == SCHEDULING:
+            return f"{meta['namespace']}/{each['name']}"
+        if is_native(each):
+            return f"{meta['namespace']}/{inner_name(each['name'])}"
+    return ""
 
 
 def _answer(request: Object) -> dict[str, Any] | None:

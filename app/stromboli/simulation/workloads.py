@@ -35,6 +35,8 @@ _TYPES: Mapping[str, str] = {
     **{kind: f"V1{kind}" for kind in ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")},
     **{kind: kind for kind in ("CronJob", "JobSet", "LeaderWorkerSet", "RayCluster")},
 }
+#: what a workload may say of what it makes beside its spec
+_SAID = ("labels", "annotations")
 #: kinds of which no number of pods follows
 _UNCOUNTED = frozenset((("", "Pod"), ("apps", "DaemonSet")))
 
@@ -115,7 +117,12 @@ class Expansion:
             return
         metadata = {key: manifest["metadata"].get(key) for key in ("name", "namespace", "creationTimestamp")}
         made = [
-            {"apiVersion": part.api_version, "kind": part.kind, "spec": mapping(manifest, part.spec)}
+            {
+                "apiVersion": part.api_version,
+                "kind": part.kind,
+                "metadata": {key: mapping(manifest, f"{part.metadata}.{key}") for key in _SAID if part.metadata},
+                "spec": mapping(manifest, part.spec),
+            }
             for part in kind.row.makes
             if whole and mapping(manifest, part.spec)
         ]

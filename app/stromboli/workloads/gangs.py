@@ -52,10 +52,11 @@ class Gang:
     by_role: bool = False
 
     @property
-    def deadline(self) -> int | None:
-        """The seconds after which all of its pods are ended; None where some are not."""
+    def run_time(self) -> str | None:
+        """How long its pods run at most by its templates; None where some are not ended."""
         found = [role.deadline for role in self.roles if role.count]
-        return max((each for each in found if each is not None), default=None) if None not in found else None
+        ends = [each for each in found if each is not None]
+        return f"{max(ends)}s" if ends and len(ends) == len(found) else None
 
     @property
     def min_member(self) -> int:

@@ -20,7 +20,7 @@ from stromboli.state.pods import GROUP_ANNOTATION, USER_ANNOTATION, USER_GROUPS_
 from stromboli.workloads import said
 from stromboli.workloads.amounts import min_resources, of_roles, scaled
 from stromboli.workloads.assignment import Assigned, assigned, made_by
-from stromboli.workloads.gangs import Gang, Workload, makes_in_order, why_fewer
+from stromboli.workloads.gangs import EACH, Gang, Workload, makes_in_order, why_fewer
 from stromboli.workloads.labelled import KIND, Label, least_of
 from stromboli.workloads.model import Starts
 from stromboli.workloads.paths import Object, at, described, labels, mapping, text
@@ -169,6 +169,12 @@ class Family:
         part = _in_name(self.part(pod))
         return f"podgroup-{uid}-{part}" if part else f"podgroup-{uid}"
 
+    @property
+    def is_sized(self) -> bool:
+        """Whether an annotation has pods start together that would start one by one, as many as there are replicas."""
+        by_one = self.kind is not None and self.kind.row.starts is Starts.one_by_one
+        return by_one and said.min_member(self._owners) is not None
+
     def role(self, pod: objects.Pod) -> str:
         """The role of a pod in its gang; empty for none."""
         labelled = pod.metadata.labels or {}
@@ -201,7 +207,7 @@ class Family:
         if "minResources" not in spec and not self._of_any_pods:
             spec["minResources"] = self._least(gang, spec["minMember"]) or min_resources(pod.spec, spec["minMember"])
         spec |= self._said([*self._owners, like], self.namespace)
-        run_time = said.run_time([*self._owners, like], self._where("run_time")) or _lasting(gang)
+        run_time = said.run_time([*self._owners, like], self._where("run_time")) or gang.run_time
         found = {RUN_TIME: run_time, FEWER: self._fewer(gang)}
         metadata["annotations"] |= {key: value for key, value in found.items() if value}
         if self.rules:
@@ -262,7 +268,7 @@ class Family:
         if "minResources" not in spec and spec["minMember"] != now.min_member:
             least = self._least(gang, spec["minMember"]) or scaled(now.min_resources, spec["minMember"], now.min_member)
             spec |= {"minResources": least} if least is not None else {}
-        run_time = spec.pop(RUN_TIME, None) or _lasting(gang)
+        run_time = spec.pop(RUN_TIME, None) or gang.run_time
         shown = dumped(now)
         changed: Object = {key: value for key, value in spec.items() if value != shown.get(key)}
         if self.rules:
@@ -315,11 +321,12 @@ class Family:
     def _fewer(self, gang: Gang) -> str:
         """Why fewer pods start together than are asked for; empty where it is as many.
 
-        What is above a workload speaks of all that it makes, so that parts which have fewer pods are no mistake.
+        What is above parts speaks of all of them, so that one which has fewer pods is no mistake.
         """
         asked = self._asked(gang)
         wanted = gang.min_member if asked is None else asked
-        return "" if self.above and gang.at_first is None else why_fewer(gang, wanted, self._upwards)
+        in_parts = self.above or (gang.part and gang.part != EACH)
+        return "" if in_parts and gang.at_first is None else why_fewer(gang, wanted, self._upwards)
 
     def _left_open(self, gang: Gang) -> Object:
         """The queue, priority and topology that pods by the templates, and the namespace, say."""
@@ -390,8 +397,3 @@ def group_uid(name: str) -> str:
 
 def _in_name(part: str) -> str:
     return _NOT_IN_NAMES.sub("-", part.lower()).strip("-.")
-
-
-def _lasting(gang: Gang) -> str | None:
-    """How long the pods of a gang run at most by its templates."""
-    return f"{gang.deadline}s" if gang.deadline else None

@@ -67,6 +67,8 @@ class Part(_Model):
     """Its kind."""
     spec: Path = ""
     """Where in the workload its spec is."""
+    metadata: Path = ""
+    """Where in the workload its labels and annotations are."""
     each: Path = ""
     """The list with an entry for each object that is there whole."""
     whole: Path = ""

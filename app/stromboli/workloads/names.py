@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from stromboli.api.crds import PodGroup
+from stromboli.api.keys import NATIVE_GROUP, outer_name
 from stromboli.workloads.groups import WORKLOAD_ANNOTATION, group_uid
-from stromboli.workloads.said import MIN_MEMBER, QUEUE
-from stromboli.workloads.table import known_kinds
+from stromboli.workloads.said import MIN_MEMBER, QUEUE, TIER_NAMES, TOPOLOGY_MODE, TOPOLOGY_TIER
+from stromboli.workloads.table import Kind, known_kinds
 
 
 def names_of(group: PodGroup) -> Iterator[tuple[str, str]]:
@@ -28,28 +30,66 @@ def workload_of(group: PodGroup) -> str:
 
 def in_queue(group: PodGroup, queue: str) -> str:
     """What people change so that a PodGroup is in another queue: what owns it would undo a change of it."""
-    for owner in group.metadata.owner_references:
-        version, kind, name = (str(owner.get(key, "")) for key in ("apiVersion", "kind", "name"))
-        known = known_kinds().get(version, kind)
-        if kind == "Pod" or not (known or group_uid(group.metadata.name)):
-            continue
-        if known is not None and known.row.queue:
-            return f"set {known.row.queue}: {queue} in {kind} {group.metadata.namespace}/{name}"
-        return f"set the annotation {QUEUE[0]}: {queue} on {kind} {group.metadata.namespace}/{name}"
+    owner = _owner(group)
+    if owner is not None and owner.field("queue"):
+        return f"set {owner.field('queue')}: {queue} in {owner.name}"
+    if owner is not None:
+        return f"set the annotation {QUEUE[0]}: {queue} on {owner.name}"
     return f"set queue: {queue} in PodGroup {group.key}"
 
 
 def smaller_gang(group: PodGroup, number: int) -> str:
     """What people change so that fewer pods of a PodGroup start together: what owns it would undo a change of it."""
-    namespace, owners = group.metadata.namespace, group.metadata.owner_references
-    for owner in owners:
+    owner = _owner(group)
+    if owner is None:
+        return f"set minMember: {number} in PodGroup {group.key}"
+    if owner.native:
+        return f"set schedulingPolicy.gang.minCount: {number} in {owner.name}"
+    if owner.field("min_member"):
+        return f"set {owner.field('min_member')}: {number} in {owner.name}"
+    if group_uid(group.metadata.name):
+        return f"set the annotation {MIN_MEMBER[0]}: {number} on {owner.name}"
+    return f"lower the replicas of {owner.name} so that {number} of its pods start together"
+
+
+def further_apart(group: PodGroup, tier: str | int | None = None) -> str:
+    """What people change so that pods of a PodGroup may be as far apart as in a tier, or as it comes."""
+    owner = _owner(group)
+    if owner is not None and owner.native:
+        changed = f"set the key of schedulingConstraints.topology to {tier} in" if tier is not None else ""
+        return f"{changed or 'leave schedulingConstraints.topology out of'} {owner.name}"
+    if owner is not None and group_uid(group.metadata.name):
+        key = TOPOLOGY_TIER if isinstance(tier, int) else next(iter(TIER_NAMES))
+        return (
+            f"set the annotation {f'{key}: {tier}' if tier is not None else f'{TOPOLOGY_MODE}: soft'} on {owner.name}"
+        )
+    field = "highestTierAllowed" if isinstance(tier, int) else "highestTierName"
+    changed = f"{field}: {tier}" if tier is not None else "networkTopology mode: soft"
+    return f"set {changed} in PodGroup {group.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """What a PodGroup follows from."""
+
+    name: str
+    kind: Kind | None
+    #: whether it is a PodGroup of Kubernetes itself
+    native: bool = False
+
+    def field(self, field: str) -> str:
+        """Where in its spec something is, by the field of its kind that says so; empty for nowhere."""
+        return str(getattr(self.kind.row, field)) if self.kind is not None else ""
+
+
+def _owner(group: PodGroup) -> _Owner | None:
+    """What would undo a change of a PodGroup; None where it stands for itself."""
+    namespace, native = group.metadata.namespace, outer_name(group.metadata.name)
+    if native is not None:
+        return _Owner(f"PodGroup {namespace}/{native} of {NATIVE_GROUP}", None, native=True)
+    for owner in group.metadata.owner_references:
         version, kind, name = (str(owner.get(key, "")) for key in ("apiVersion", "kind", "name"))
         known = known_kinds().get(version, kind)
-        if known is None or kind == "Pod":
-            continue
-        if known.row.min_member:
-            return f"set {known.row.min_member}: {number} in {kind} {namespace}/{name}"
-        if group_uid(group.metadata.name):
-            return f"set the annotation {MIN_MEMBER[0]}: {number} on {kind} {namespace}/{name}"
-        return f"lower the replicas of {kind} {namespace}/{name} so that {number} of its pods start together"
-    return f"set minMember: {number} in PodGroup {group.key}"
+        if kind != "Pod" and (known or group_uid(group.metadata.name)):
+            return _Owner(f"{kind} {namespace}/{name}", known)
+    return None

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec.structs import replace
-from pydantic.alias_generators import to_camel
 
 from stromboli.api import crds, objects, quantity
 from stromboli.api.resources import PODS, TOLERANCE, listed
@@ -20,7 +19,7 @@ from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import set_group
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import ROLE_ANNOTATION
-from stromboli.workloads.names import smaller_gang
+from stromboli.workloads.names import further_apart, smaller_gang
 
 #: the part of a gang that it may start with instead
 _LEAST = 0.5
@@ -163,10 +162,10 @@ def topology(case: Case) -> Iterator[Candidate]:
         field, value = ("highest_tier_name", named[tier]) if tier in named else ("highest_tier_allowed", tier)
         update = {"highest_tier_allowed": None, "highest_tier_name": "", field: value}
         wider = topology.model_copy(update=update)
-        words = f"set {to_camel(field)}: {value} in PodGroup {case.job.key}"
+        words = further_apart(case.job.pod_group, value)
         yield Candidate(words, "user", set_group(case.job.key, network_topology=wider))
     if case.reason == "NoHyperNode":
         yield _one_hyper_node(case, topology)
     soft = topology.model_copy(update={"mode": "soft", "highest_tier_allowed": None, "highest_tier_name": ""})
-    words = f"set networkTopology mode: soft in PodGroup {case.job.key}"
+    words = further_apart(case.job.pod_group)
     yield Candidate(words, "user", set_group(case.job.key, network_topology=soft))
