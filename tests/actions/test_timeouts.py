@@ -171,6 +171,14 @@ def test_jobs_run_no_longer_than_they_may(annotation: str, usual: str, goes: boo
         assert told(each)[0] == ("MaximumRunTimeExceeded" if goes else "")
 
 
+def test_a_member_that_is_made_anew_does_not_begin_the_time_again() -> None:
+    ages = {"job-0": 7200, "job-1": 60}
+    runs = [pod(name, "job", node="n", status={"startTime": at(age)}) for name, age in ages.items()]
+    job = pod_group("job", 2, phase="Running")
+    assert evicted(decide(job, runs, by=policy(maxRunTime="1h"))) == ["job-0", "job-1"]
+    assert evicted(decide(job, runs, by=policy(maxRunTime="3h"))) == []
+
+
 def test_a_start_that_is_not_known_ends_no_job() -> None:
     job = pod_group("job", 1, phase="Running")
     assert evicted(decide(job, pod("job-0", "job", node="n"), by=policy(maxRunTime="1s"))) == []

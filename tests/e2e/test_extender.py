@@ -320,3 +320,42 @@ def test_another_replica_goes_on_with_kube_scheduler(own_world: World, start: St
     eventually(lambda: world.bound() == {"before": 3, "gated": 4, "plain": 4}, 90)
     assert second.metric("stromboli_leading") == 1
     leader.close()
+
+
+@pytest.mark.parametrize("ignorable", [False, True])
+def test_no_managed_pod_slips_by_while_no_replica_leads(own_world: World, start: Start, ignorable: bool) -> None:
+    """Of a gang behind the gate none starts before the next leader decides; without one, none where we are not ignored.
+
+    kube-scheduler goes on meanwhile with pods that ask for no card.
+    """
+    world, cluster = own_world, own_world.cluster
+    world.nodes(4, cpu="8", **{CARD: "1"})
+    first = start("--leader-elect", kubeconfig=cluster.kubeconfig())
+    second = start("--leader-elect", kubeconfig=cluster.kubeconfig("kwok"))
+    leader = LeaderService(first, second)
+    form = {"managedResources": [{"name": CARD}], "ignorable": ignorable, "bindVerb": "bind"}
+    cluster.start_scheduler(cost.advised_by(leader, **form))
+    world.group("before", 2)
+    world.pods([with_card(gated("before-0", "before")), gated("before-1", "before")])
+    eventually(lambda: world.bound() == {"before": 2})
+
+    first.end(signal.SIGKILL)
+    world.group("mixed", 3)
+    world.pods([gated("mixed-0", "mixed"), *(with_card(gated(f"mixed-{at}", "mixed")) for at in (1, 2))])
+    # More cards than there are.
+    world.group("large", 5)
+    world.pods([with_card(gated(f"large-{at}", "large")) for at in range(5)])
+    if not ignorable:
+        world.group("bare", 5)
+        world.pods([with_card(pod(f"bare-{at}", "bare", scheduler=PROFILE)) for at in range(5)])
+    world.pods([pod("foreign", scheduler=PROFILE)])
+    while True:
+        bound = world.bound()
+        if second.metric("stromboli_leading") == 1:
+            break
+        assert bound.keys() <= {"before", ""}
+    eventually(lambda: world.bound() == {"before": 2, "mixed": 3, "": 1}, 90)
+    world.pods([pod("later", scheduler=PROFILE)])
+    eventually(lambda: "later" in world.placed())
+    assert world.bound() == {"before": 2, "mixed": 3, "": 2}
+    leader.close()

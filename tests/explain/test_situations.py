@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stromboli.api.crds import PodGroup
 from stromboli.api.objects import Metadata, PriorityClass
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
@@ -56,6 +58,19 @@ def _ran(name: str, seconds: int) -> list[Any]:
     began = datetime.fromtimestamp(NOON - seconds, UTC).isoformat()
     group = pod_group(name, 2, phase="Running", priorityClassName="low")
     return [group, *(pod(f"{name}-{at}", name, node="n", status={"startTime": began}) for at in range(2))]
+
+
+def _limited(plugin: str, actions: str = "allocate", **arguments: Any) -> str:
+    """A policy with a plugin that has arguments."""
+    named = json.dumps([{"name": "predicates"}, {"name": plugin, "arguments": arguments}])
+    return f"{policy('priority gang conformance', actions=actions)}\n- plugins: {named}"
+
+
+def _in_pools(names: str) -> PodGroup:
+    """The PodGroup of a job that may use some node pools."""
+    group = pod_group("train")
+    group.metadata.annotations["stromboli.io/pools"] = names
+    return group
 
 
 def full(queue_name: str = "default", count: int = 8, least: int = 1, **group: Any) -> list[Any]:
@@ -281,6 +296,38 @@ CASES = {
         ("wait until 2023-11-14T22:22:20+00:00, when the minimum run time of default/young", "in queue default"),
         says=("2 of 3 pods fit; their minimum run time protects default/young until 2023-11-14T22:22:20+00:00",),
         policy=policy("priority gang conformance", "predicates minruntime", actions="allocate, preempt"),
+    ),
+    "a limit by user, of a gang": Case(
+        lambda: state(node("n"), queue("default"), pod_group("train", 3), gang("train", 3, cpu="2")),
+        "UserLimitReached",
+        "user",
+        ("raise maxPods to 3 and resources to 6 cpu in limits[0] of plugin userlimits in the policy",),
+        policy=_limited("userlimits", limits=[{"maxPods": 2, "resources": {"cpu": 3}}]),
+    ),
+    "a limit by user, of one pod more": Case(
+        lambda: state(node("n"), queue("default"), pod_group("train"), gang("train", 3)),
+        "UserLimitReached",
+        "admin",
+        ("raise maxPods to 3 in limits[1] of plugin userlimits in the policy",),
+        ("resources",),
+        policy=_limited("userlimits", limits=[{"users": ["ann"]}, {"maxPods": 2, "resources": {"cpu": 3}}]),
+    ),
+    "node pools without nodes": Case(
+        lambda: state(node("n"), queue("default"), _in_pools("spot"), gang("train", 1)),
+        "NoMatchingNode",
+        "user",
+        ("drop the annotation stromboli.io/pools of PodGroup default/train, so that all nodes may be used",),
+        policy=_limited("nodepools", pools=[{"name": "spot", "nodeSelector": {"capacity": "spot"}}]),
+    ),
+    "a minimum run time of a priority class": Case(
+        lambda: state(
+            *(HIGH, LOW, node("n", cpu="2"), queue("default"), _ran("young", 60)),
+            *(pod_group("train", 2, priorityClassName="high"), gang("train", 2)),
+        ),
+        "Unschedulable",
+        "wait",
+        ("wait until 2023-11-14T22:43:20+00:00", "set priorityClasses.low.preemptMinRuntime: 0s for plugin minruntime"),
+        policy=_limited("minruntime", "allocate, preempt", priorityClasses={"low": {"preemptMinRuntime": "31m"}}),
     ),
     "a parent misspelt": Case(
         lambda: state(

@@ -171,6 +171,19 @@ def test_a_gang_is_placed_in_a_rack_and_told_which_label_is_missing() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("tier", "waits"), [({"highestTierAllowed": 2}, True), ({"highestTierAllowed": 3}, False), ({}, False)]
+)
+def test_levels_are_there_before_any_node_is_labelled(tier: dict[str, int], waits: bool) -> None:
+    job = pod_group("job", 2, networkTopology={"mode": "hard" if tier else "soft", **tier})
+    cluster = state(node("n"), queue("default"), job, gang("job", 2))
+    session = decide(cluster, LEVELS + POLICY).session
+    assert (session.bound == {}) is waits
+    assert [reason.reason for reason in session.view.trace.jobs.values()] == (["NoHyperNode"] if waits else [])
+    cluster.upsert("Node", placed("n", "a", "1"))
+    assert len(decide(cluster, LEVELS + POLICY).session.bound) == 2
+
+
 def test_levels_take_the_place_of_hyper_nodes_of_the_cluster() -> None:
     nodes = [placed("a1", "a", "1"), placed("b1", "b", "1")]
     cluster = state(nodes, list(racks(1, 1)), queue("default"))

@@ -140,7 +140,8 @@ def test_a_gang_wider_than_the_limit_is_said_to_be_impossible(asks: dict[str, An
     assert told.detail.startswith(
         "pods: holds 0, may have 3, 5 more requested; it is more than the user may have even when nothing runs"
     )
-    assert [remedy.change.partition(" in ")[0] for remedy in told.remedies] == ["set minMember: 3"]
+    changes = [remedy.change.partition(" in ")[0] for remedy in told.remedies]
+    assert changes == ["set minMember: 3", "raise maxPods to 5"]
     assert not told.holders
 
 

@@ -101,9 +101,8 @@ class Timeouts(Action):
         running = np.isfinite(most) & (jobs.count(*HELD) > 0)
         if running.any():
             of, at = times_of_held(view, "started or scheduled", started_or_scheduled, view.time(), unknown=math.inf)
-            held, least = np.bincount(of, minlength=len(jobs)), np.maximum(jobs.min_available, 1)
-            long = np.bincount(of[at <= view.time() - most[of]], minlength=len(jobs))
-            exceeded |= running & (long >= np.minimum(least, held))
+            # One pod is enough: a member that was made anew does not begin the time again.
+            exceeded |= running & (np.bincount(of[at <= view.time() - most[of]], minlength=len(jobs)) > 0)
         before: dict[tuple[str, str], bool] = view.environment.left.get(_EXCEEDED, {})
         for key, uid in before:
             job = jobs.get(key)

@@ -19,7 +19,7 @@ from stromboli.api.crds.base import ResourceList
 from stromboli.api.patterns import any_matches
 from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, told
+from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, exact, told
 from stromboli.fairness.limits import tried
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.view import View
@@ -159,6 +159,20 @@ class UserLimits(Plugin):
                 # An evicted pod counts until it is gone, a pod that is promised its place does not yet.
                 account.ending -= amount
 
+    def _raised_for(self, job: Job) -> tuple[int, Limit] | None:
+        account, pods = self._account_of(job), self._view.pending(job)
+        number = None if account is None else self._limit(account.queue, *_made_by(job.pod_group))
+        if account is None or number is None:
+            return None
+        one = np.append(self._view.request(pods[0]), 1.0) if pods else np.zeros_like(account.held)
+        missing = max(1, job.min_available - job.allocated_count)
+        needed = account.held + np.maximum(one * missing, self._minimum(job) - self._held(job))
+        short = needed > account.most + TOLERANCE
+        limit, names = self._limits[number], self._view.dimensions
+        resources = {names[at]: exact(names[at], needed[at]) for at in np.flatnonzero(short[:-1]).tolist()}
+        most = {"max_pods": int(needed[-1])} if short[-1] else {}
+        return number, limit.model_copy(update={"resources": {**limit.resources, **resources}, **most})
+
     def _account_of(self, job: Job) -> Account | None:
         if job.index not in self._of_job:
             self._of_job[job.index] = self._account(job.queue.index, *_made_by(job.pod_group))
@@ -231,6 +245,14 @@ class UserLimits(Plugin):
         message = f"{account.told} may not hold more in queue {account.queue}: {', '.join(names[at] for at in columns)}"
         actionable = Actionable.User if never else Actionable.Wait
         return Reason(stage, "UserLimitReached", message, actionable, "; ".join(numbers))
+
+
+def raised_for(plugin: UserLimits, job: Job) -> tuple[int, Limit] | None:
+    """The limit that is for a job, by its place in the policy, raised so that the job starts or has one pod more.
+
+    None where no limit is for it.
+    """
+    return plugin._raised_for(job)
 
 
 def _amount(resource: str, amount: float) -> str:

@@ -99,6 +99,8 @@ class Snapshot:
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     #: resources that pods get by a claim which is made for them, on nodes that have none of their own
     claimed: frozenset[str] = frozenset()
+    #: levels of the topology that the policy names, whether or not nodes are labelled for them
+    levels: int = 0
     #: schedulerName of the pods that kube-scheduler binds, which learns through its extender to which node
     bound_elsewhere: frozenset[str] = frozenset()
     #: the queue of each PodGroup that was deleted while there are pods that name it, by job row

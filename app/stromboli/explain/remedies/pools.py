@@ -37,6 +37,8 @@ def others(case: Case) -> Iterator[Candidate]:
     for names in filter(None, [*tried, *([*known, name] for name in pools if name not in known)][:MOST_ALIKE]):
         words = f"set the annotation {NODE_POOLS}: {','.join(names)} on PodGroup {case.key}"
         yield Candidate(words, "user", partial(_use, key=case.key, pools=",".join(names)))
+    words = f"drop the annotation {NODE_POOLS} of PodGroup {case.key}, so that all nodes may be used"
+    yield Candidate(words, "user", partial(_use, key=case.key, pools=""))
 
 
 def _use(state: ClusterState, key: str, pools: str) -> None:

@@ -31,11 +31,12 @@ def over(case: Case) -> Iterator[Candidate]:
 def given_up(case: Case) -> Iterator[Candidate]:
     """Queues, or priority classes in the policy, that give them up."""
     view, engine = case.session.view, case.rehearsal.engine
-    for point in _points(case):
+    plugin = next((each for each in case.session.points.plugins if each.name == "minruntime"), None)
+    for point in _points(case) if plugin is not None else ():
         assert case.job is not None
+        assert plugin is not None
         written, field, argument = _FIELDS[point]
         reclaimer = reclaimer_at(point, case.job)
-        plugin = next(each for each in case.session.points.plugins if each.name == "minruntime")
         run_times = RunTimes(view, plugin.arguments)
         for _, of in _protected(case, point)[:MOST_ALIKE]:
             if name := run_times.class_of(of, reclaimer):

@@ -16,7 +16,18 @@ from stromboli.explain.answers import Answer, Remedy
 from stromboli.explain.jobs import counted, explain_job, explain_pod
 from stromboli.explain.named import job_called
 from stromboli.explain.rehearsal import Future, Rehearsal
-from stromboli.explain.remedies import admission, claims, gangs, others, placement, pools, repairs, run_times, shares
+from stromboli.explain.remedies import (
+    admission,
+    claims,
+    gangs,
+    others,
+    placement,
+    pools,
+    repairs,
+    run_times,
+    shares,
+    users,
+)
 from stromboli.explain.remedies.case import Candidate, Case, taken
 from stromboli.framework.session.session import Session
 
@@ -147,16 +158,8 @@ _ADMITTING: tuple[Callable[[Case], Iterator[Candidate]], ...] = (admission.group
 _FIRST = (*_ADMITTING, placement.requests)
 _KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     *(*_ADMITTING, placement.requests, repairs.repairs, placement.predicates, claims.claims, gangs.topology),
-    *(gangs.sub_groups, gangs.roles, gangs.gangs, gangs.resources, shares.limits, pools.limits, shares.quotas),
-    *(
-        pools.others,
-        run_times.over,
-        run_times.given_up,
-        others.actions,
-        others.ends,
-        others.priorities,
-        shares.weights,
-        pools.deserved,
-    ),
+    *(gangs.sub_groups, gangs.roles, gangs.gangs, gangs.resources, shares.limits, pools.limits, users.limits),
+    *(shares.quotas, pools.others, run_times.over, run_times.given_up, others.actions, others.ends),
+    *(others.priorities, shares.weights, pools.deserved),
     *(shares.kept_by_others, pools.kept_by_others, placement.nodes),
 )

@@ -42,7 +42,7 @@ def with_levels(snapshot: Snapshot, labels: tuple[str, ...]) -> Snapshot:
         same = before is not None and before.paths == paths
         hyper_nodes = before.hyper_nodes if before is not None and same else dict(_hyper_nodes(labels, paths, before))
         known = snapshot.derived[_Known] = _Known(labels, facts, paths, hyper_nodes)
-    return replace(snapshot, hyper_nodes=known.hyper_nodes)
+    return replace(snapshot, hyper_nodes=known.hyper_nodes, levels=len(labels))
 
 
 def _paths(facts: NodeFacts, labels: tuple[str, ...]) -> frozenset[_Path]:

@@ -54,11 +54,14 @@ class Topology:
         "top",
     )
 
-    def __init__(self, ordered: list[crds.HyperNode], nodes: list[Rows], size: int) -> None:
-        """HyperNodes by ascending tier and name, and the nodes that each names itself, of `size` in all."""
+    def __init__(self, ordered: list[crds.HyperNode], nodes: list[Rows], size: int, levels: int = 0) -> None:
+        """HyperNodes by ascending tier and name, and the nodes that each names itself, of `size` in all.
+
+        There are at least so many `levels` below the virtual HyperNode.
+        """
         self.names = [h.metadata.name for h in ordered]
         self.top = len(self.names)
-        top_tier = max([h.spec.tier for h in ordered], default=0) + 1
+        top_tier = max([h.spec.tier for h in ordered], default=levels) + 1
         self.names.append(TOP_NAME)
         #: tier of each, shape (HyperNodes,)
         self.tiers: npt.NDArray[np.int64] = np.array([*(h.spec.tier for h in ordered), top_tier])
@@ -239,6 +242,7 @@ class _Kept:
     #: the nodes that each HyperNode names itself
     nodes: list[Rows]
     tree: Topology
+    levels: int
 
     def same(self, ordered: list[crds.HyperNode], facts: NodeFacts, nodes: list[Rows]) -> bool:
         """Whether the tree of these is the same one."""
@@ -248,10 +252,14 @@ class _Kept:
 
 
 def topology(
-    hyper_nodes: Mapping[str, crds.HyperNode], facts: NodeFacts, derived: MutableMapping[object, object]
+    hyper_nodes: Mapping[str, crds.HyperNode],
+    facts: NodeFacts,
+    derived: MutableMapping[object, object],
+    levels: int = 0,
 ) -> Topology:
-    """The tree of these HyperNodes over these nodes. It goes on in `derived`, see `Snapshot`."""
+    """The tree of these HyperNodes over these nodes. It goes on in `derived`, see `Snapshot`; `levels` as there."""
     before = cast("_Kept | None", derived.get(Topology))
+    before = before if before is not None and before.levels == levels else None
     if before is not None and before.facts is facts and before.specs == _specs(hyper_nodes.values()):
         return before.tree
     ordered = sorted(hyper_nodes.values(), key=lambda h: (h.spec.tier, h.metadata.name))
@@ -260,9 +268,9 @@ def topology(
     if before is not None and before.same(ordered, facts, nodes):
         tree = before.tree
     else:
-        tree = Topology(ordered, nodes, len(facts))
+        tree = Topology(ordered, nodes, len(facts), levels)
         tree.problems += [problem for each in members.values() for problem in each.problems]
-    derived[Topology] = _Kept(_specs(ordered), facts, members, nodes, tree)
+    derived[Topology] = _Kept(_specs(ordered), facts, members, nodes, tree, levels)
     return tree
 
 

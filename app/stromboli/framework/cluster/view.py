@@ -62,7 +62,7 @@ class View:
         #: what was refused so far, and why
         self.trace = Trace()
         #: which nodes are close together
-        self.topology: Topology = topology(snapshot.hyper_nodes, nodes.facts, snapshot.derived)
+        self.topology: Topology = topology(snapshot.hyper_nodes, nodes.facts, snapshot.derived, snapshot.levels)
         #: which nodes are this scheduler's own; None when all are
         self.shard: Shard | None = None
         if environment.sharding is not None:
