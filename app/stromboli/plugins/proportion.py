@@ -63,7 +63,7 @@ class Proportion(Plugin):
         self._pools_now: list[guarantees.Pool] = []
         self._inqueue_at_start = self._inqueue.copy()
         self._asked_overused: dict[str, bool] = {}
-        #: why pods get no more of what a queue deserves, by the queue, how many fit, what they ask for and what it holds
+        #: why pods get no more of what a queue deserves, by queue, how many fit, what they ask for and what it holds
         self._refused: dict[tuple[str, int, bytes, bytes], Reason] = {}
         #: queues whose allocated amount was changed, possibly back again
         self._changed: set[str] = set()
