@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,21 @@ def test_what_cannot_be_used_is_a_line(tmp_path: Path) -> None:
         done = stromboli("lab", "simulate", *arguments)
         assert done.exit_code == 2
         assert said in done.output
+
+
+def test_tables_that_cannot_be_written_are_told_before_anything_is_simulated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text(LOG)
+    monkeypatch.setattr("stromboli.cli.lab.simulated", None)
+    told = stromboli("lab", "simulate", log, "--nodes", NODES, "--output", log)
+    assert told.exit_code == 2
+    assert f"{log}: File exists" in told.output
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    told = stromboli("lab", "simulate", log, "--nodes", NODES, "--output", tmp_path, "--columns", "parquet")
+    assert told.exit_code == 2
+    assert "Parquet needs pyarrow: pip install 'stromboli[lab]'" in told.output
 
 
 def test_parquet_has_the_columns_of_csv(tmp_path: Path) -> None:

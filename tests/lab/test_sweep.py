@@ -163,6 +163,26 @@ def test_what_is_wrong_with_a_policy_is_said_from_other_processes(plan: Path) ->
     assert re.search("small, mine, seed [12]: the policy counts no cards", told.stderr)
 
 
+@pytest.mark.exhaustive
+def test_a_trial_that_fails_keeps_no_other_from_being_tried(plan: Path) -> None:
+    (plan.parent / "mine.yaml").write_text("actions: allocate\ntiers: [{plugins: [{name: gang}]}]")
+    plan.write_text("{trace: trace, policies: [mine.yaml, fgd], seeds: 1..2}")
+    report = plan.with_suffix(".html")
+    told = stromboli("lab", "sweep", plan, "--jobs", 1, "--report", report)
+    assert told.exit_code == 2
+    assert [line.partition(": ")[0] for line in told.stderr.split("\n") if line] == [
+        "small, mine, seed 1",
+        "small, mine, seed 2",
+    ]
+    assert "fgd" in told.stdout
+    assert "fgd" in report.read_text()
+    # What is recommended does not pass over it in silence.
+    told = stromboli("lab", "recommend", plan)
+    assert told.exit_code == 0
+    assert told.stderr == "small, mine: 2 of 2 trials are not done\n"
+    assert told.stdout.startswith("small: fgd\n")
+
+
 def test_policies_are_on_the_front_unless_another_outdoes_them() -> None:
     comparison = compare(
         [

@@ -27,7 +27,7 @@ from stromboli.lab.generator import Model
 from stromboli.lab.generator import generate as generated
 from stromboli.lab.readers.named import Reading, read_workload
 from stromboli.lab.readers.swf import write_swf
-from stromboli.lab.results import Results
+from stromboli.lab.results import Results, prepare
 from stromboli.lab.simulation import Settings
 from stromboli.lab.simulation import simulate as simulated
 from stromboli.lab.workload import Workload
@@ -102,6 +102,8 @@ def simulate(
     engine = engine_by(policy, registry, compatibility)
     reading = Reading(queue_by.value, per_pod, seconds(run_time))
     jobs, cluster, problems = read_both(workload, nodes, reading, registry)
+    if output is not None:
+        prepare(output, columns.value)
     results = simulated(jobs, cluster, engine, Settings(period=period))
     if output is not None:
         results.write(output, columns.value)

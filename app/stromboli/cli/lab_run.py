@@ -16,12 +16,16 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
 from stromboli.cli.options import AsJson, PluginsDir
 from stromboli.cli.output import columns
+from stromboli.cli.problems import quit_with
 from stromboli.lab.comparison import Interval
 from stromboli.lab.plan import seeds
 from stromboli.lab.policies import find_policy
 from stromboli.lab.published import AT, agree, allocations, read_published
 from stromboli.lab.sweep import Store, cores, on_cores, on_dask
-from stromboli.lab.trials import Outcome, Trial, find_lists, problems, with_plugins
+from stromboli.lab.trials import Outcome, Trial, TrialError, find_lists, problems, with_plugins
+
+#: trials that failed and are named
+_MOST_NAMED = 10
 
 Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 for one on each core.")]
 Scheduler = Annotated[str, typer.Option(help="Address of a Dask scheduler, such as tcp://127.0.0.1:8786, to run on.")]
@@ -52,12 +56,13 @@ def run(
     trials = make_trials(_chosen(trace, workload or []), policy or ["fgd"], seeds(seed), ratio)
     trials = with_plugins(trials, plugins_dir)
     tell_problems(trials)
-    outcomes = run_all(trials, store, jobs, scheduler)
+    outcomes, failed = run_all(trials, store, jobs, scheduler)
     if as_json:
         for outcome in outcomes:
             print(msgspec.json.encode(outcome).decode())
-        return
-    print("\n".join(columns(_table(outcomes, published))))
+    elif outcomes:
+        print("\n".join(columns(_table(outcomes, published))))
+    quit_if(failed)
 
 
 def make_trials(lists: dict[str, Path], policies: Sequence[str], seeds: Sequence[int], ratio: float) -> list[Trial]:
@@ -78,23 +83,42 @@ def tell_problems(trials: Sequence[Trial]) -> None:
             print(problem, file=sys.stderr)
 
 
-def run_all(trials: Sequence[Trial], path: Path | None, jobs: int, scheduler: str) -> list[Outcome]:
-    """The outcomes of trials, from a file as far as they are there, with a progress bar. Raises StromboliError."""
-    if path is None:
-        found = {outcome.key: outcome for outcome in _progress(trials, _spread(trials, jobs, scheduler))}
-        return [found[trial.key()] for trial in trials]
-    store = Store(path)
-    missing = store.missing(trials)
-    for outcome in _progress(missing, _spread(missing, jobs, scheduler)):
-        store.add(outcome)
-    return store.of(trials)
+def run_all(
+    trials: Sequence[Trial], path: Path | None, jobs: int, scheduler: str
+) -> tuple[list[Outcome], list[TrialError]]:
+    """The outcomes of trials, from a file as far as they are there, with a progress bar, and what is wrong with others.
+
+    Raises StromboliError.
+    """
+    store = None if path is None else Store(path)
+    missing = trials if store is None else store.missing(trials)
+    found: list[Outcome] = []
+    failed: list[TrialError] = []
+    for each in _progress(missing, _spread(missing, jobs, scheduler)):
+        if isinstance(each, TrialError):
+            failed.append(each)
+        elif store is None:
+            found.append(each)
+        else:
+            store.add(each)
+    if store is not None:
+        return store.of(trials), failed
+    by_key = {outcome.key: outcome for outcome in found}
+    return [by_key[key] for trial in trials if (key := trial.key()) in by_key], failed
 
 
-def _spread(trials: Sequence[Trial], jobs: int, scheduler: str) -> Iterator[Outcome]:
+def quit_if(failed: Sequence[TrialError]) -> None:
+    """End the command where something was wrong with trials, which are named, the first of many."""
+    if failed:
+        more = len(failed) - _MOST_NAMED
+        quit_with([*map(str, failed[:_MOST_NAMED]), *([f"{more:,} more trials failed"] if more > 0 else [])])
+
+
+def _spread(trials: Sequence[Trial], jobs: int, scheduler: str) -> Iterator[Outcome | TrialError]:
     return on_dask(trials, scheduler) if scheduler else on_cores(trials, min(jobs or cores(), max(1, len(trials))))
 
 
-def _progress(trials: Sequence[Trial], outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+def _progress(trials: Sequence[Trial], outcomes: Iterator[Outcome | TrialError]) -> Iterator[Outcome | TrialError]:
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     left = TextColumn("left:"), TimeRemainingColumn()
     with Progress(*shown, *left, console=Console(stderr=True), transient=True) as progress:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +12,7 @@ import typer
 
 from stromboli.api.errors import StromboliError
 from stromboli.cli.config import check
-from stromboli.cli.lab_run import Jobs, Scheduler, run_all, tell_problems
+from stromboli.cli.lab_run import Jobs, Scheduler, quit_if, run_all, tell_problems
 from stromboli.cli.options import PluginsDir
 from stromboli.cli.output import columns
 from stromboli.lab.comparison import Comparison, Line, compare
@@ -40,16 +42,17 @@ def sweep(
     """Try policies on workloads with seeds as a plan says, and report on them.
 
     Outcomes are kept as they come. A sweep that was interrupted goes on where it stopped, and trials that are known
-    already are not tried again.
+    already are not tried again. Trials that fail are named in the end, and the others are tried.
 
     Example: stromboli lab sweep plan.yaml --report report.html
     """
     trials = with_plugins(read_plan(plan), plugins_dir)
     tell_problems(trials)
-    outcomes = run_all(trials, _store(plan, store), jobs, scheduler)
+    outcomes, failed = run_all(trials, _store(plan, store), jobs, scheduler)
     _write_report(report, plan, trials, outcomes)
     for comparison in compare(outcomes):
         print("\n".join(columns(_table(comparison))))
+    quit_if(failed)
 
 
 def recommend(
@@ -68,6 +71,8 @@ def recommend(
     outcomes = Store(_store(plan, store)).of(trials)
     if not outcomes:
         raise NothingKnownError(f"{plan}: no trial is done: run stromboli lab sweep {plan}")
+    for line in _untried(trials, outcomes):
+        print(line, file=sys.stderr)
     comparisons = compare(outcomes)
     for comparison in comparisons:
         print("\n".join(_recommended(comparison)))
@@ -79,6 +84,15 @@ def recommend(
         for name, path in paths.items():
             path.write_text(texts[name])
         check(list(paths.values()), plugins_dir)
+
+
+def _untried(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """By workload and policy, of which trials of a plan there is no outcome: what is said does not count them."""
+    planned = Counter((trial.workload, trial.policy.name) for trial in trials)
+    known = Counter((outcome.workload, outcome.policy) for outcome in outcomes)
+    for pair, count in planned.items():
+        if known[pair] < count:
+            yield f"{', '.join(pair)}: {count - known[pair]} of {count} trials are not done"
 
 
 def _store(plan: Path, store: Path | None) -> Path:

@@ -58,9 +58,9 @@ class Results:
     def write(self, folder: Path, suffix: str) -> list[Path]:
         """Write the tables to `jobs`, `queues` and `samples` in a folder, as `csv` or `parquet`.
 
-        Raises MissingLibraryError.
+        Raises StromboliError.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        prepare(folder, suffix)
         tables = {"jobs": self.jobs, "queues": self.queues, "samples": self.samples}
         return [write_table(table, folder / f"{name}.{suffix}") for name, table in tables.items()]
 
@@ -144,6 +144,19 @@ def _total(recorder: Recorder, jobs: Mapping[str, Any], sessions: int) -> dict[s
     }
 
 
+def prepare(folder: Path, suffix: str) -> None:
+    """Make a folder for tables, and find out if they can be written, before much is done for them.
+
+    Raises MissingLibraryError, and StromboliError where there can be no such folder.
+    """
+    if suffix == "parquet":
+        _parquet()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StromboliError(f"{folder}: {error.strerror}") from None
+
+
 def write_table(table: Table, path: Path) -> Path:
     """Write columns to a file, as CSV or, where its name ends so, Parquet. Raises MissingLibraryError."""
     if path.suffix == ".parquet":
@@ -167,9 +180,14 @@ def _plain(value: Any) -> Any:
 
 
 def _write_parquet(table: Table, path: Path) -> None:
+    pyarrow = _parquet()
+    pyarrow.parquet.write_table(pyarrow.table(dict(table)), path)
+
+
+def _parquet() -> Any:
+    """The library that writes Parquet. Raises MissingLibraryError."""
     try:
-        import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise MissingLibraryError("Parquet needs pyarrow: pip install 'stromboli[lab]'") from None
-    pyarrow.parquet.write_table(pyarrow.table(dict(table)), path)
+    return pyarrow

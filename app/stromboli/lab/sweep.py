@@ -10,13 +10,14 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from stromboli.api.errors import StromboliError
-from stromboli.lab.trials import Outcome, Trial, run_trial
+from stromboli.lab.trials import Outcome, Trial, TrialError, outcome_or_error
 
 #: trials that wait in each process, so that none has nothing to do
 _AHEAD = 2
@@ -80,30 +81,37 @@ class Store:
         return outcomes
 
 
-def on_cores(trials: Sequence[Trial], processes: int) -> Iterator[Outcome]:
-    """The outcomes of trials as they come, from so many processes. Raises TrialError."""
+def on_cores(trials: Sequence[Trial], processes: int) -> Iterator[Outcome | TrialError]:
+    """The outcomes of trials as they come, from so many processes, or what is wrong with one.
+
+    Raises StromboliError where a process is ended.
+    """
     if processes == 1:
-        yield from map(run_trial, trials)
+        yield from map(outcome_or_error, trials)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         left = list(trials)[::-1]
-        running: set[Future[Outcome]] = set()
+        running: set[Future[Outcome | TrialError]] = set()
         try:
             while left or running:
                 while left and len(running) < _AHEAD * processes:
-                    running.add(pool.submit(run_trial, left.pop()))
+                    running.add(pool.submit(outcome_or_error, left.pop()))
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield future.result()
+        except BrokenProcessPool:
+            raise StromboliError(
+                "a process was ended in a trial, such as for want of memory: try fewer at once"
+            ) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def on_dask(trials: Sequence[Trial], address: str) -> Iterator[Outcome]:
-    """The outcomes of trials as they come, from the workers of a Dask scheduler.
+def on_dask(trials: Sequence[Trial], address: str) -> Iterator[Outcome | TrialError]:
+    """The outcomes of trials as they come, from the workers of a Dask scheduler, or what is wrong with one.
 
-    Raises TrialError, and StromboliError where Dask is missing or the scheduler is not there.
+    Raises StromboliError where Dask is missing or the scheduler is not there.
     """
     try:
         from distributed import Client, as_completed
@@ -114,7 +122,7 @@ def on_dask(trials: Sequence[Trial], address: str) -> Iterator[Outcome]:
     except (OSError, ValueError) as error:
         raise StromboliError(f"{address}: no Dask scheduler: {error}") from None
     with client:
-        futures = client.map(run_trial, list(trials), pure=False)
+        futures = client.map(outcome_or_error, list(trials), pure=False)
         try:
             for future in as_completed(futures):
                 yield future.result()

@@ -102,6 +102,14 @@ def run_trial(trial: Trial) -> Outcome:
         raise TrialError(f"{trial.workload}, {trial.policy.name}, seed {trial.seed}: {error}") from None
 
 
+def outcome_or_error(trial: Trial) -> Outcome | TrialError:
+    """What came of it, or what is wrong with it: for one that is not to keep others from being tried."""
+    try:
+        return run_trial(trial)
+    except TrialError as error:
+        return error
+
+
 def with_plugins(trials: Sequence[Trial], folder: Path | None) -> list[Trial]:
     """The trials with the plugins of a folder. Raises PolicyError when these cannot be loaded."""
     if folder is None:

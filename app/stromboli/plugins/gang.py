@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -144,6 +145,7 @@ class Gang(Plugin):
     # -- conditions ------------------------------------------------------------------------------------------------
 
     def close(self, report: Report) -> None:
+        blocked = OncePerReason(partial(reasons.unschedulable, self._view.rules))
         for job in _unlike_shown(self._view, self._may_have_news()):
             if not any(job.counts):
                 self._close_empty(report, job)
@@ -155,7 +157,7 @@ class Gang(Plugin):
                 continue
             elif not self._only_waits_for_release(job):
                 why = report.why(job) or self._view.reason(job) or self.job_valid(job) or reasons.gang_blocked(job)
-                report.unschedulable(job, reasons.unschedulable(self._view.rules, why))
+                report.unschedulable(job, blocked[why])
                 self._contradict(report, job, _NOT_SCHEDULED)
 
     def _may_have_news(self) -> Mask:

@@ -35,13 +35,21 @@ class Overcommit(Plugin):
         self._limit = view.total * factor
         self._idle = self._limit - self._used
         self._inqueue: Vector = shares.claims(view, beyond_allocated=False).sum(axis=0)
+        #: why jobs are refused, by what they request; until another one is admitted
+        self._refused: dict[bytes, Reason] = {}
 
     def job_enqueueable(self, job: Job) -> Verdict:
         if job.min_resources is None:
             return Vote.Permit
         request = shares.admission_request(self._view, job)
+        known = self._refused.get(request.tobytes())
+        if known is not None:
+            return known
         columns = shares.exceeded(self._inqueue + request, self._idle, request)
-        return self._refusal(request, columns) if columns else Vote.Permit
+        if not columns:
+            return Vote.Permit
+        refusal = self._refused[request.tobytes()] = self._refusal(request, columns)
+        return refusal
 
     def _refusal(self, asked: Vector, columns: list[int]) -> Reason:
         view, stage, word = self._view, Stage.Admission, "ClusterOvercommitted"
@@ -60,6 +68,7 @@ class Overcommit(Plugin):
 
     def job_enqueued(self, job: Job) -> None:
         if job.min_resources is not None:
+            self._refused.clear()
             self._inqueue += shares.reserved(self._view, job, beyond_allocated=False)
 
 

@@ -63,6 +63,8 @@ class Proportion(Plugin):
         self._pools_now: list[guarantees.Pool] = []
         self._inqueue_at_start = self._inqueue.copy()
         self._asked_overused: dict[str, bool] = {}
+        #: why pods get no more of what a queue deserves, by queue, how many fit, what they ask for and what it holds
+        self._refused: dict[tuple[str, int, bytes, bytes], Reason] = {}
         #: queues whose allocated amount was changed, possibly back again
         self._changed: set[str] = set()
 
@@ -100,9 +102,17 @@ class Proportion(Plugin):
         got = tried(self._view, self._view.jobs[pod.job])
         if pool is not None and kept < fitting:
             return kept, pool.excess(queue.name, held, request, kept + 1, got).reason(self._view, Limit.Capability)
+        # Many jobs that wait in a queue ask for the same.
+        alike = queue.name, fitting, request.tobytes(), held.tobytes()
+        known = self._refused.get(alike) if got is None and kept_for is None else None
+        if known is not None:
+            return fitting, known
         columns = shares.exceeded(taken + (fitting + 1) * request, limit, request, self._pods)
         excess = Excess(queue.name, held, request, limit, columns, tried=got, kept=kept_for, most=self._limit[row])
-        return fitting, excess.reason(self._view, Limit.Deserved)
+        reason = excess.reason(self._view, Limit.Deserved)
+        if got is None and kept_for is None:
+            self._refused[alike] = reason
+        return fitting, reason
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
         """The limit of the queue counts here, not its deserved amount: restarted pods need no unused share."""
