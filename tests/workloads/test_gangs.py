@@ -400,6 +400,16 @@ def test_each_part_of_what_asks_for_a_number_has_as_many_of_its_pods() -> None:
     assert [ignored_of_job(session, job) for job in jobs] == [{}, {}]
 
 
+@pytest.mark.parametrize(("asked", "sized"), [("3", True), ("many", True), ("", False)])
+def test_replicas_are_sized_by_an_annotation_whatever_it_says(asked: str, sized: bool) -> None:
+    """Also by one that cannot be read: pods are looked at before that is told."""
+    noted = {"scheduling.volcano.sh/group-min-member": asked} if asked else {}
+    for kind, found in (("ReplicaSet", sized), ("StatefulSet", sized), ("Job", False)):
+        version = BATCH if kind == "Job" else "apps/v1"
+        above = owner(version, kind, replicas(3), annotations=noted)
+        assert family_of(pod_of(above), [above]).is_sized is found
+
+
 def test_a_size_for_all_parts_of_a_job_set_is_no_mistake_of_one() -> None:
     in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
     asked = {"scheduling.volcano.sh/group-min-member": "5"}

@@ -173,7 +173,7 @@ class Family:
     def is_sized(self) -> bool:
         """Whether an annotation has pods start together that would start one by one, as many as there are replicas."""
         by_one = self.kind is not None and self.kind.row.starts is Starts.one_by_one
-        return by_one and said.min_member(self._owners) is not None
+        return by_one and said.said(self._owners, said.MIN_MEMBER) is not None
 
     def role(self, pod: objects.Pod) -> str:
         """The role of a pod in its gang; empty for none."""
