@@ -26,7 +26,7 @@ from stromboli.policy.document import DEFAULT_POLICY
 
 _PERIOD, _ASKED = 60.0, 60
 #: seeds of workloads by the model of Lublin and Feitelson, and which part of the cluster they ask for
-_GENERATED = ((21, 0.7), (22, 0.8))
+_GENERATED = ((21, 0.7), (22, 0.8), (23, 0.9))
 #: pods of the trace with cards, in the order in which they came: the first, and how many
 _FIRST, _PODS = 3_000, 600
 
