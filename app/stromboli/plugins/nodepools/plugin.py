@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import BaseModel
 
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import Vector, told
+from stromboli.api.resources import Mask, Rows, Vector, told
 from stromboli.api.validation import did_you_mean
 from stromboli.fairness import shares
 from stromboli.framework.cluster.job import Job, Queue
-from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.nodes import NodeView, read_only
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Plugin, Verdict, Vote
 from stromboli.framework.plugin.causes import Filters, Passing
@@ -36,6 +36,8 @@ from stromboli.state.pods import PodRecord
 #: what a place in the order of pools is worth: more than all that others say of a node
 _SCORE = 100_000.0
 
+Column = TypeVar("Column", Mask, Vector, Rows)
+
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
@@ -43,6 +45,13 @@ class _Choice:
 
     pools: tuple[int, ...] | None
     unknown: tuple[str, ...] = ()
+
+
+class _Order(NamedTuple):
+    """What pools in an order mean for each node, shape (nodes,): whether it is in one, and what that is worth."""
+
+    usable: Mask
+    scores: Vector
 
 
 class NodePools(Plugin):
@@ -58,6 +67,8 @@ class NodePools(Plugin):
         #: what PodGroups say, and the number of what each job's says
         self._said, self._of_job = view.jobs.said("node pools", named_by)
         self._choices: dict[str, _Choice] = {}
+        #: by the pools, the best first
+        self._orders: dict[tuple[int, ...], _Order] = {}
         #: how many copies of a pod its queue may take in each pool, by queue and class; until something changes
         self._copies_of: dict[tuple[int, int], list[float]] = {}
         #: by job and class, as long
@@ -102,23 +113,27 @@ class NodePools(Plugin):
         job = self._view.job_of(pod)
         if job is None:
             return
-        of_node, choice = self._accounts.of_node[nodes.rows], self._choice(job).pools
+        choice = self._choice(job).pools
         if choice is not None:
-            usable = np.zeros(len(self._number) + 1, np.bool_)
-            usable[list(choice)] = True
-            yield "node(s) in no node pool that the job may use", usable[of_node]
+            yield "node(s) in no node pool that the job may use", _shown(self._order(choice).usable, nodes)
         for pool, copies in enumerate(self._copies(job.queue, pod)):
             if copies < 1:
                 name = self._accounts.names[pool]
-                yield Passing(f"queue {job.queue.name} has no capacity left in node pool {name}"), of_node != pool
+                full = Passing(f"queue {job.queue.name} has no capacity left in node pool {name}")
+                yield full, _shown(self._accounts.of_node, nodes) != pool
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         order = self._ordered(pod)
-        if len(order) < 2:
-            return None
-        scores = np.zeros(len(self._number) + 1)
-        scores[list(order)] = _SCORE * np.arange(len(order))[::-1]
-        found: Vector = scores[self._accounts.of_node[nodes.rows]]
+        return None if len(order) < 2 else _shown(self._order(order).scores, nodes)
+
+    def _order(self, pools: tuple[int, ...]) -> _Order:
+        found = self._orders.get(pools)
+        if found is None:
+            usable, scores = np.zeros(len(self._number) + 1, np.bool_), np.zeros(len(self._number) + 1)
+            usable[list(pools)] = True
+            scores[list(pools)] = _SCORE * np.arange(len(pools))[::-1]
+            of_node = self._accounts.of_node
+            found = self._orders[pools] = _Order(read_only(usable[of_node]), read_only(scores[of_node]))
         return found
 
     # -- admission ---------------------------------------------------------------------------------------------------
@@ -352,3 +367,8 @@ class NodePools(Plugin):
                     f"{rest if each.for_others else ''}, {told(names[at], request[at])} more requested"
                 )
         return "; ".join(said)
+
+
+def _shown(column: Column, nodes: NodeView) -> Column:
+    """What a column of all nodes has for some; that of all is not copied."""
+    return column if len(nodes.rows) == len(column) else column.take(nodes.rows)
