@@ -18,6 +18,8 @@ _POLL = 0.5
 _SLEEP = re.compile(r"\bsleep +(\d+)")
 #: programs that serve until they are stopped
 _SERVERS = re.compile(r"sshd -D|\btail -f|\bnginx\b|\bray start\b")
+#: programs that work for a while, and for how many seconds: specs look for jobs that run
+_WORKERS, _WORK = re.compile(r"\bpython3? |\bmpiexec\b"), 5
 _PATCH = {"Content-Type": "application/strategic-merge-patch+json"}
 
 
@@ -27,7 +29,7 @@ def ends(container: dict[str, Any]) -> tuple[float, int] | None:
     text = " ".join(words)
     if _SERVERS.search(text) or (not words and "busybox" not in container["image"]):
         return None
-    seconds = sum(int(each) for each in _SLEEP.findall(text))
+    seconds = sum(int(each) for each in _SLEEP.findall(text)) + (_WORK if _WORKERS.search(text) else 0)
     last = re.split(r"&&|;", text)[-1].strip()
     if code := re.match(r"exit +(\d+)", last):
         return seconds, int(code[1])

@@ -16,6 +16,7 @@ from tests.suites.kubelet import ends
         (["sh", "-c", "sleep 3; sleep 2; exit 1"], (5, 1)),
         (["sh", "-c", "sh fake.sh"], (0, 127)),
         (["env"], (0, 0)),
+        (["sh", "-c", "python train.py --steps 10"], (5, 0)),
         (["sh", "-c", "mkdir -p /var/run/sshd; /usr/sbin/sshd -D;"], None),
     ],
 )

@@ -69,8 +69,10 @@ class Site:
 
     def __enter__(self) -> World:
         cluster = self._stack.enter_context(Cluster(control_plane()))
-        # One spec binds a pod to a node that is not there.
-        cluster.start_controller_manager("--controllers=pod-garbage-collector-controller")
+        # One spec binds a pod to a node that is not there, another makes a ReplicationController.
+        cluster.start_controller_manager(
+            "--controllers=pod-garbage-collector-controller,replicationcontroller-controller"
+        )
         cluster.start_kwok(stages(cluster.binaries, self._logs))
         # Some specs fill nodes with the pods of a ReplicaSet that name no scheduler.
         cluster.start_scheduler()
