@@ -8,7 +8,9 @@ import pytest
 from hypothesis import example, given
 
 from stromboli.api.decisions import Bind, Nominate
-from tests.expectations.test_no_needless_victim import CPUS, decided, gangs, running, ways
+from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.expectations.test_no_needless_victim import CPUS, ENGINES, decided, gangs, running, ways
+from tests.expectations.world import CLASSES
 
 
 def packs(gang: Sequence[int]) -> bool:
@@ -27,3 +29,23 @@ def test_what_fits_once_all_are_evicted_starts(action: str, jobs: list[tuple[int
     decisions, _ = decided(action, jobs, gang)
     placed = [each for each in decisions if isinstance(each, Bind | Nominate) and each.name.startswith("g-")]
     assert len(placed) == (len(gang) if packs(gang) else 0)
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+@pytest.mark.parametrize(
+    "gang",
+    [
+        [(5, 2), (4, 3), (1, 3), (5, 4), (2, 2)],
+        [(1, 4), (5, 2), (3, 3), (2, 4), (3, 2)],
+        [(3, 5), (4, 2), (3, 2), (2, 4), (3, 4)],
+    ],
+)
+def test_what_fits_by_cpu_and_memory_starts(action: str, gang: list[tuple[int, int]]) -> None:
+    objs = [*CLASSES, queue("mine"), queue("default"), pod_group("low", 1, "mine", "Running")]
+    for number in range(3):
+        objs.append(node(f"n{number}", cpu="6", memory="6Gi"))
+        objs += [pod(f"low-{number}-{at}", "low", memory="1Gi", node=f"n{number}", priority=1) for at in range(6)]
+    objs.append(pod_group("g", len(gang), "mine", created=99, priorityClassName="high"))
+    objs += [pod(f"g-{at}", "g", cpu=f"{cpu}", memory=f"{gi}Gi", priority=9) for at, (cpu, gi) in enumerate(gang)]
+    decisions = ENGINES[action].decide(state(objs).snapshot(), now=NOON).decisions
+    assert len([each for each in decisions if isinstance(each, Bind | Nominate)]) == len(gang)

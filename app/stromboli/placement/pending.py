@@ -183,7 +183,7 @@ def needed_first(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[
 
 
 def largest_first(session: Session, pods: list[PodRecord]) -> list[PodRecord]:
-    """Some pods that are all needed, those that request the largest share of the cluster first: small ones fit beside.
+    """Some pods that are all needed, the largest by the sum of their shares of all nodes first: small ones fit beside.
 
     Pods that request the same stay together, in order.
     """
@@ -191,7 +191,7 @@ def largest_first(session: Session, pods: list[PodRecord]) -> list[PodRecord]:
     if len(classes) == 1:
         return pods
     total = np.maximum(session.view.total, 1)
-    size = {id: float((session.view.request(pod) / total).max()) for id, pod in classes.items()}
+    size = {id: float((session.view.request(pod) / total).sum()) for id, pod in classes.items()}
     return sorted(pods, key=lambda pod: -size[pod.pod_class.id])
 
 
