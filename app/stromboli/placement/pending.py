@@ -188,7 +188,7 @@ def largest_first(session: Session, pods: list[PodRecord]) -> list[PodRecord]:
     Pods that request the same stay together, in order.
     """
     classes = {pod.pod_class.id: pod for pod in pods}
-    if len(classes) == 1:
+    if len(classes) < 2:
         return pods
     total = np.maximum(session.view.total, 1)
     size = {id: float((session.view.request(pod) / total).sum()) for id, pod in classes.items()}
