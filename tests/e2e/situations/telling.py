@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 from typer.testing import CliRunner
 
-from stromboli.api.reasons import Actionable
+from stromboli.api.reasons import Actionable, next_step
 from stromboli.cli import make_app
 from tests.controlplane.cluster import Cluster, Program, eventually, free_port
 from tests.e2e.service import STROMBOLI, Service
@@ -120,7 +120,7 @@ def check(told: Told, name: str, situation: Situation) -> None:
 
     # The cluster's own objects: what kubectl shows.
     condition = site.condition("train", "Unschedulable")
-    sentence = Actionable(situation.who).told
+    sentence = next_step(situation.reason, Actionable(situation.who))
     assert condition["message"].startswith(f"{situation.reason}: ")
     assert condition["message"].endswith(sentence)
     notes = told.noted(site, "PodGroup", "train")
