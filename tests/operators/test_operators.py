@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,6 +42,20 @@ def urgent(world: World) -> None:
         world.create(path, {"metadata": {"name": "urgent"}, "value": 1000})
 
 
+def waits_and_is_suspended(world: World, path: str, kind: str, size: int, spec: Callable[[bool], Object]) -> None:
+    """A gang is whole and has no place; suspended it has no pods, and afterwards it is whole again."""
+    eventually(lambda: numbers(world) == [size], 60)
+    (group,) = world.groups()
+    assert (group["spec"]["queue"], group["spec"]["priorityClassName"]) == ("research", "urgent")
+    assert group["metadata"]["ownerReferences"][0]["kind"] == kind
+    assert world.placed() == {}
+    patch(world, path, {"spec": spec(True)})
+    eventually(lambda: count(world) == 0, 60)
+    patch(world, path, {"spec": spec(False)})
+    eventually(lambda: count(world) == size, 60)
+    assert world.placed() == {}
+
+
 def test_a_job_set_starts_whole_in_its_queue_is_suspended_and_ends(
     world: World, start: Start, operate: Operate
 ) -> None:
@@ -59,16 +74,7 @@ def test_a_job_set_starts_whole_in_its_queue_is_suspended_and_ends(
     labels = {"kueue.x-k8s.io/queue-name": "research", "kueue.x-k8s.io/priority-class": "urgent"}
     path = make(world, "jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": jobs}, labels=labels)
     eventually(lambda: count(world) == 5, 60)
-    eventually(lambda: numbers(world) == [5], 60)
-    (group,) = world.groups()
-    assert (group["spec"]["queue"], group["spec"]["priorityClassName"]) == ("research", "urgent")
-    assert group["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
-    assert world.placed() == {}
-    patch(world, path, {"spec": {"suspend": True}})
-    eventually(lambda: count(world) == 0, 60)
-    patch(world, path, {"spec": {"suspend": False}})
-    eventually(lambda: count(world) == 5, 60)
-    assert world.placed() == {}
+    waits_and_is_suspended(world, path, "JobSet", 5, lambda suspend: {"suspend": suspend})
     world.nodes(1, cpu="2", prefix="more")
     # Pods of Jobs complete here as soon as they run.
     eventually(lambda: world.get(path).get("status", {}).get("terminalState") == "Completed", 90)
@@ -172,16 +178,7 @@ def test_an_mpi_job_starts_whole_in_its_queue_is_suspended_and_ends(
     start()
     path = mpi_job(world, "solve", 2)
     eventually(lambda: count(world) == 3, 90)
-    eventually(lambda: numbers(world) == [3], 60)
-    (group,) = world.groups()
-    assert (group["spec"]["queue"], group["spec"]["priorityClassName"]) == ("research", "urgent")
-    assert group["metadata"]["ownerReferences"][0]["kind"] == "MPIJob"
-    assert world.placed() == {}
-    patch(world, path, {"spec": {"runPolicy": {"suspend": True}}})
-    eventually(lambda: count(world) == 0, 60)
-    patch(world, path, {"spec": {"runPolicy": {"suspend": False}}})
-    eventually(lambda: count(world) == 3, 60)
-    assert world.placed() == {}
+    waits_and_is_suspended(world, path, "MPIJob", 3, lambda suspend: {"runPolicy": {"suspend": suspend}})
     world.nodes(1, cpu="1", prefix="more")
 
     def succeeded() -> bool:

@@ -104,6 +104,7 @@ class MinCostSearch:
         for pod in self._pods:
             if not self._find_place(pod) and not (self._varies and self._clear(pod, rows)):
                 break
+        # 4. Where they may go instead, for victims that stay after all.
         if not self._varies:
             refused = list(self._refused)
             self.trial.alternatives = allowed[~np.isin(allowed, refused)] if refused else allowed

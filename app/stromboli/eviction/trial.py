@@ -28,7 +28,7 @@ class Trial:
         #: what one of the pods requests, shape (dimensions,)
         self.request: Vector = session.view.request(pod)
         self._varies = session.kernel.varies(pod)
-        #: other nodes that the pods may have, by amounts, the best first
+        #: nodes that the pods may have besides, if there is room; none where more than amounts counts
         self.alternatives: Rows = np.zeros(0, np.intp)
         self.evicted: list[Evicted] = []
         self.placed: list[tuple[PodRecord, int]] = []
