@@ -70,6 +70,14 @@ class Jobs(Mapping[str, Job]):
             raise KeyError(key)
         return self.at(index)
 
+    def get(self, key: str, default: Job | None = None) -> Job | None:  # type: ignore[override]
+        """The job with a key, or the default."""
+        job = self._by_key.get(key)
+        if job is not None:
+            return job
+        index = self._index(key)
+        return default if index < 0 else self.at(index)
+
     def __contains__(self, key: object) -> bool:
         return key in self._by_key or self._index(key) >= 0
 

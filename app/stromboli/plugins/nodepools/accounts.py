@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -103,10 +102,10 @@ class Accounts:
         """The pool of a node, -1 for none."""
         return self._of_node[node] if node >= 0 else -1
 
-    def change(self, account: Account, nodes: Iterable[int], amount: Vector) -> bool:
+    def change(self, account: Account, nodes: Sequence[int], amount: Vector) -> bool:
         """Add an amount on each of some nodes, where they are in pools; whether any is."""
-        counts = Counter(map(self.pool, nodes))
-        counts.pop(-1, None)
+        pools = [self._of_node[node] for node in nodes]
+        counts = {pool: pools.count(pool) for pool in set(pools) if pool >= 0}
         for pool, count in counts.items():
             for each in account.path:
                 each.held[pool] += amount * count
@@ -135,10 +134,12 @@ class Accounts:
 
     def left(self, account: Account, pool: int) -> Vector:
         """What a queue may take besides in a pool, by limits and guarantees."""
-        limits = [each.capability[pool] - each.held[pool] for each in account.path]
+        left: Vector = account.capability[pool] - account.held[pool]
+        for each in account.path[1:]:
+            np.minimum(left, each.capability[pool] - each.held[pool], out=left)
         if pool in account.kept:
-            limits.append(account.kept[pool].left())
-        return reduce(np.minimum, limits)
+            np.minimum(left, account.kept[pool].left(), out=left)
+        return left
 
     def shortage(self, account: Account, pool: int, request: Vector) -> Shortage | None:
         """Why a queue may not take a request more in a pool."""

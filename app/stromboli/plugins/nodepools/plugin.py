@@ -44,7 +44,17 @@ class _Choice:
     """The pools that a job may use, the best first; None for all nodes. And names of no pools."""
 
     pools: tuple[int, ...] | None
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[str, ...]
+    #: the numbers of the pools
+    usable: Sequence[int]
+
+
+class _Owner(NamedTuple):
+    """The job that a pod is of, what it says about pools, and the account of its queue."""
+
+    job: Job
+    choice: _Choice
+    account: Account
 
 
 class _Order(NamedTuple):
@@ -67,6 +77,8 @@ class NodePools(Plugin):
         #: what PodGroups say, and the number of what each job's says
         self._said, self._of_job = view.jobs.said("node pools", named_by)
         self._choices: dict[str, _Choice] = {}
+        #: by the key of a pod's job
+        self._owners: dict[str, _Owner | None] = {}
         #: by the pools, the best first
         self._orders: dict[tuple[int, ...], _Order] = {}
         #: how many copies of a pod its queue may take in each pool, by queue and class; until something changes
@@ -90,18 +102,18 @@ class NodePools(Plugin):
         """The pools that it may use, and those of them in which its queue may hold one more."""
         key = pod.job, pod.pod_class.id
         if key not in self._identities:
-            job = self._view.job_of(pod)
-            open_to = () if job is None else tuple([copies >= 1 for copies in self._copies(job.queue, pod)])
-            self._identities[key] = None if job is None else (self._choice(job).pools, open_to)
+            owner = self._owner(pod)
+            open_to = () if owner is None else tuple([copies >= 1 for copies in self._copies(owner.account, pod)])
+            self._identities[key] = None if owner is None else (owner.choice.pools, open_to)
         return self._identities[key]
 
     def varies_on_node(self, pod: PodRecord) -> bool:
         """Whether placements of its job may use up a pool, or evictions may open one."""
-        job = self._view.job_of(pod)
-        if job is None or not self._accounts.used:
+        owner = self._owner(pod)
+        if owner is None or not self._accounts.used:
             return False
-        copies = self._copies(job.queue, pod)
-        return any(copies[pool] < job.size for pool in self._usable(job))
+        copies, size = self._copies(owner.account, pod), owner.job.size
+        return min([copies[pool] for pool in owner.choice.usable], default=size) < size
 
     def by_class(self, pod: PodRecord) -> bool:
         return True
@@ -110,16 +122,16 @@ class NodePools(Plugin):
         return len(self._ordered(pod)) < 2
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
-        job = self._view.job_of(pod)
-        if job is None:
+        owner = self._owner(pod)
+        if owner is None:
             return
-        choice = self._choice(job).pools
-        if choice is not None:
-            yield "node(s) in no node pool that the job may use", _shown(self._order(choice).usable, nodes)
-        for pool, copies in enumerate(self._copies(job.queue, pod)):
+        pools = owner.choice.pools
+        if pools is not None:
+            yield "node(s) in no node pool that the job may use", _shown(self._order(pools).usable, nodes)
+        for pool, copies in enumerate(self._copies(owner.account, pod)):
             if copies < 1:
                 name = self._accounts.names[pool]
-                full = Passing(f"queue {job.queue.name} has no capacity left in node pool {name}")
+                full = Passing(f"queue {owner.job.queue.name} has no capacity left in node pool {name}")
                 yield full, _shown(self._accounts.of_node, nodes) != pool
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
@@ -164,23 +176,24 @@ class NodePools(Plugin):
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
-        job = self._view.job_of(pod)
-        if job is None or not self._accounts.used:
+        owner = self._owner(pod)
+        if owner is None or not self._accounts.used:
             return count, None
-        account, request = self._account(queue), self._view.request(pod)
-        pools, copies = self._usable(job), self._copies(queue, pod)
-        fitting = sum(max(0.0, copies[pool]) for pool in pools)
-        if fitting >= count or self._may_leave(job):
+        account, pools = self._account(queue), owner.choice.usable
+        copies = self._copies(account, pod)
+        fitting = sum([max(0.0, copies[pool]) for pool in pools])
+        if fitting >= count or self._may_leave(owner.choice):
             return count, None
+        request = self._view.request(pod)
         lacking = ((1 + max(0.0, copies[pool])) * request for pool in pools)
         short = [self._accounts.shortage(account, pool, more) for pool, more in zip(pools, lacking, strict=True)]
         return int(fitting), self._reached(queue, request, [each for each in short if each is not None])
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
-        job, account, request = self._view.job_of(pod), self._account(queue), self._view.request(pod)
-        if job is None or not self._accounts.ends or self._may_leave(job):
+        owner, account, request = self._owner(pod), self._account(queue), self._view.request(pod)
+        if owner is None or not self._accounts.ends or self._may_leave(owner.choice):
             return count, None
-        copies = {pool: self._accounts.copies_now(account, pool, request) for pool in self._usable(job)}
+        copies = {pool: self._accounts.copies_now(account, pool, request) for pool in owner.choice.usable}
         fitting = sum(max(0.0, each) for each in copies.values())
         if fitting >= count:
             return count, None
@@ -190,8 +203,8 @@ class NodePools(Plugin):
 
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """A queue takes back what it deserves in the pools that its pods may use, where it is said what that is."""
-        job, account = self._view.job_of(pods[0]), self._account(queue)
-        pools = [] if job is None else [pool for pool in self._usable(job) if account.named[pool].any()]
+        owner, account = self._owner(pods[0]), self._account(queue)
+        pools = [] if owner is None else [pool for pool in owner.choice.usable if account.named[pool].any()]
         if not pools:
             return None
         request = self._view.requested(pods)
@@ -294,35 +307,40 @@ class NodePools(Plugin):
             names = listed(text)
             known = tuple(self._number[name] for name in names if name in self._number)
             unknown = tuple(name for name in names if name not in self._number)
-            found = self._choices[text] = _Choice(known if names else None, unknown)
+            usable = known if names else range(len(self._number))
+            found = self._choices[text] = _Choice(known if names else None, unknown, usable)
         return found
 
-    def _usable(self, job: Job) -> Sequence[int]:
-        """The numbers of the pools that a job may use."""
-        pools = self._choice(job).pools
-        return range(len(self._number)) if pools is None else pools
+    def _owner(self, pod: PodRecord) -> _Owner | None:
+        """What a pod's job says, with its account; None when its PodGroup is not in the session."""
+        if pod.job not in self._owners:
+            job = self._view.job_of(pod)
+            owner = None if job is None else _Owner(job, self._choice(job), self._account(job.queue))
+            self._owners[pod.job] = owner
+        return self._owners[pod.job]
 
-    def _may_leave(self, job: Job) -> bool:
+    def _may_leave(self, choice: _Choice) -> bool:
         """Whether a job may use nodes that are in no pool, and there are any."""
-        return self._accounts.leaves_nodes and self._choice(job).pools is None
+        return self._accounts.leaves_nodes and choice.pools is None
 
     def _only(self, job: Job) -> frozenset[int] | None:
         """The pools that a job may not leave; None where it may, or where no queue says anything about pools."""
-        return None if not self._accounts.used or self._may_leave(job) else frozenset(self._usable(job))
+        choice = self._choice(job)
+        return None if not self._accounts.used or self._may_leave(choice) else frozenset(choice.usable)
 
     def _ordered(self, pod: PodRecord) -> tuple[int, ...]:
         """The pools that a pod may use, in order; none where all are as good."""
-        job = self._view.job_of(pod)
-        return () if job is None else self._choice(job).pools or ()
+        owner = self._owner(pod)
+        return () if owner is None else owner.choice.pools or ()
 
-    def _copies(self, queue: Queue, pod: PodRecord) -> list[float]:
+    def _copies(self, account: Account, pod: PodRecord) -> list[float]:
         """How many pods like one a queue may take in each pool; nothing where no queue says anything about pools."""
         if not self._accounts.used:
             return []
-        key = queue.index, pod.pod_class.id
+        key = account.queue.index, pod.pod_class.id
         found = self._copies_of.get(key)
         if found is None:
-            found = self._copies_of[key] = self._accounts.copies(self._account(queue), self._view.request(pod))
+            found = self._copies_of[key] = self._accounts.copies(account, self._view.request(pod))
         return found
 
     # -- reasons -----------------------------------------------------------------------------------------------------
