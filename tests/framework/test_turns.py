@@ -18,7 +18,7 @@ from stromboli.framework.cluster.environment import Admitted, Environment
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.diagnosis.explain import pending_reasons
 from stromboli.framework.registry import Registry
-from stromboli.framework.session.turns import Beyond, Turns
+from stromboli.framework.session.turns import TOLD, TURN, Beyond, Turns
 from stromboli.plugins.drf import Drf
 from stromboli.state.cluster import ClusterState
 from tests import builders
@@ -64,6 +64,12 @@ def not_reached(result: SessionResult) -> set[str]:
     """The pods whose turn is still to come; it did not come in an earlier session either."""
     reasons = pending_reasons(result.session).items()
     return {key for key, why in reasons if why.reason == "TurnPending" and "in the next sessions" in why.message}
+
+
+def not_reached_jobs(result: SessionResult) -> set[str]:
+    """The jobs whose first turn is still to come."""
+    reasons = result.session.view.trace.jobs
+    return {key for key in result.session.view.trace.not_reached if "in the next sessions" in reasons[key].message}
 
 
 def tried(result: SessionResult, pods: set[str]) -> set[str]:
@@ -274,6 +280,37 @@ def test_admissions_share_a_budget_too(phase: str) -> None:
     assert first.session.view.jobs["default/late"].phase == "Inqueue"
     assert first.unfinished
     assert len(first.session.view.jobs.made) < 60
+
+
+def test_admissions_end_with_their_budget_and_go_on_in_order() -> None:
+    """Also those that are refused; and the gang of another queue is admitted at once."""
+    objs: list[object] = [builders.queue("mass", capability={"cpu": "8"}), builders.queue("other", created=1)]
+    objs += [builders.node("n0", cpu="16"), builders.pod_group("runs", 1, queue="mass", phase="Running")]
+    objs += [builders.pod("runs", "runs", cpu="4", node="n0", phase="Running")]
+    objs += [
+        builders.pod_group(f"mass-{at:04}", 2, queue="mass", minResources={"cpu": "6"}, phase="Pending")
+        for at in range(60)
+    ]
+    cluster, decide = builders.state(*objs), Successive(engine(STEPS), Environment())
+    left = {f"default/mass-{at:04}" for at in range(60)}
+    for number in range(12):
+        result = session(decide, cluster)
+        waiting = not_reached_jobs(result)
+        had = left - waiting
+        assert 0 < len(had) <= STEPS / (TURN + TOLD) + 2
+        assert waiting <= left
+        assert not waiting or max(had) < min(waiting)
+        left = waiting
+        if not left:
+            break
+        if number == 0:
+            cluster.upsert(
+                "PodGroup",
+                builders.pod_group("late", 1, queue="other", minResources={"cpu": "1"}, phase="Pending", created=9),
+            )
+        assert number == 0 or result.session.view.jobs["default/late"].phase == "Inqueue"
+    assert not left
+    assert not result.unfinished
 
 
 def test_jobs_that_cannot_be_tried_do_not_keep_their_place_in_the_line() -> None:

@@ -14,12 +14,10 @@ A gang that has no places in the order of its pods is tried in others (`placemen
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -27,12 +25,12 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework import reasons
 from stromboli.framework.action import Action, ErrorCacheArguments
-from stromboli.framework.cluster.job import NOWHERE, Job, Queue
+from stromboli.framework.cluster.job import NOWHERE, Job
 from stromboli.framework.cluster.lifted_gates import waits_for_queue
 from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.session.rounds import take_turns
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
-from stromboli.framework.session.turns import Turns
 from stromboli.placement import domains
 from stromboli.placement.borrowing import borrow_leftover
 from stromboli.placement.exact.memory import IN_VAIN
@@ -58,58 +56,18 @@ class Allocate(Action):
                 waiting.setdefault(job.queue.name, []).append(job)
         turns = session.budget.turns(self.name, waiting)
         turns.need_none(job for job in lined_up if job.key not in pending_jobs)
-        job_key = turns.by(session.ask.job_key)
-        jobs_of = {name: [(job_key(job), job) for job in jobs] for name, jobs in waiting.items()}
-        while jobs_of:
-            jobs_of = self._serve(session, pending_jobs, turns, jobs_of)
-            if not turns.begin_round({name: [job for _, job in jobs] for name, jobs in jobs_of.items()}):
-                break
+        take_turns(
+            session,
+            turns,
+            waiting,
+            partial(self._take_turn, session, pending_jobs),
+            lambda job: session.ask.job_missing(job) > 0,
+            session.ask.overused,
+        )
         session.budget.put_off(self.name, turns)
         waits = session.behind | session.view.trace.not_reached | session.budget.too_long
         left = [session.view.jobs[key] for key in pending_jobs if key not in waits]
         borrow_leftover(session, left, partial(self._lend, session))
-
-    def _serve(
-        self,
-        session: Session,
-        pending_jobs: dict[str, PendingJob],
-        turns: Turns,
-        jobs_of: dict[str, list[tuple[Any, Job]]],
-    ) -> dict[str, list[tuple[Any, Job]]]:
-        """Let queues and their jobs take turns until none is left but those that are put off, which are returned."""
-        ask, job_key = session.ask, turns.by(session.ask.job_key)
-        put_off: dict[str, list[tuple[Any, Job]]] = {}
-        queues: list[tuple[Any, Queue]] = []
-        for name, jobs in jobs_of.items():
-            heapq.heapify(jobs)
-            queue = session.view.queues[name]
-            heapq.heappush(queues, (ask.queue_key(queue), queue))
-        while queues:
-            _, queue = heapq.heappop(queues)
-            jobs = jobs_of[queue.name]
-            overused = session.ask.overused(queue)
-            if overused is not None:
-                waiting = [job.key for _, job in (*jobs, *put_off.pop(queue.name, ()))]
-                session.view.trace.all_jobs([*waiting, *turns.drop_queue(queue)], overused)
-                continue
-            if not jobs:
-                continue
-            if turns.scarce and turns.puts_off_queue(queue):
-                put_off.setdefault(queue.name, []).extend(jobs)
-                continue
-            key, job = heapq.heappop(jobs)
-            if turns.scarce and not session.view.in_strict_order(queue) and turns.puts_off(job):
-                put_off.setdefault(queue.name, []).append((key, job))
-                heapq.heappush(queues, (ask.queue_key(queue) if queues else (), queue))
-                continue
-            if session.budget.take(turns, job, partial(self._take_turn, session, job, pending_jobs), otherwise=False):
-                heapq.heappush(jobs, (job_key(job), job))
-            elif session.view.in_strict_order(queue) and ask.job_missing(job) > 0:
-                session.hold_back(queue, [*(other.key for _, other in jobs), *turns.drop_queue(queue)])
-                jobs.clear()
-            # A queue that is the last one left needs no place in an order.
-            heapq.heappush(queues, (ask.queue_key(queue) if queues else (), queue))
-        return put_off
 
     def _waiting(self, session: Session) -> Mask:
         """The jobs that may have pods to place, shape (jobs,); `_prepare` finds out."""
@@ -151,7 +109,7 @@ class Allocate(Action):
         lift_gates(session, job, [pod for pod in gated if waits_for_queue(pod)])
         return pending_job(session, job, [pod for pod in pods if not pod.pod_class.gated])
 
-    def _take_turn(self, session: Session, job: Job, pending_jobs: dict[str, PendingJob]) -> bool:
+    def _take_turn(self, session: Session, pending_jobs: dict[str, PendingJob], job: Job) -> bool:
         """Try a job; True when it was committed and has pods left. What is only promised a place keeps it."""
         if IN_VAIN in session.view.environment.left and waits_in_vain(session, job):
             return False
@@ -182,7 +140,7 @@ class Allocate(Action):
         """Try a job on spare nodes only; what is only promised a place gives it back."""
         if domains.needed(job):
             if spare.all():
-                self._take_turn(session, job, {job.key: pending})
+                self._take_turn(session, {job.key: pending}, job)
             return
         statement = place_group(session, pending.pop(), session.view.topology.top, on=spare)
         if statement is None:

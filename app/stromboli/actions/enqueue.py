@@ -7,45 +7,28 @@ it, is asked about, too: refused, it lays claim to nothing, and goes back to whe
 
 from __future__ import annotations
 
-import heapq
 from functools import partial
-from typing import Any
 
 from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.resources import Mask
 from stromboli.framework.action import Action
-from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.rounds import take_turns
 from stromboli.framework.session.session import Session
+from stromboli.framework.session.turns import TOLD
 
 
 class Enqueue(Action):
     name = "enqueue"
 
     def run(self, session: Session) -> None:
-        waiting: dict[str, list[tuple[Any, Job]]] = {}
-        jobs_of: dict[str, list[Job]] = {}
+        waiting: dict[str, list[Job]] = {}
         for job in session.budget.line_up(self.name, self._waiting(session)):
             if not (job.pending_phase or _only_says_so(job)):
                 job.phase = "Pending"
-            waiting.setdefault(job.queue.name, []).append((session.ask.job_key(job), job))
-            jobs_of.setdefault(job.queue.name, []).append(job)
-        turns = session.budget.turns(self.name, jobs_of)
-        queues: list[tuple[Any, Queue]] = []
-        for name in waiting:
-            queue = session.view.queues[name]
-            heapq.heappush(queues, (session.ask.queue_key(queue), queue))
-        for of_queue in waiting.values():
-            heapq.heapify(of_queue)
-        while queues:
-            _, queue = heapq.heappop(queues)
-            of_queue = waiting[queue.name]
-            _, job = heapq.heappop(of_queue)
-            session.budget.take(turns, job, partial(self._admit, session, job), otherwise=None)
-            if job.pending_phase and session.view.in_strict_order(queue):
-                session.hold_back(queue, [*(behind.key for _, behind in of_queue), *turns.drop_queue(queue)])
-                continue
-            if of_queue:
-                heapq.heappush(queues, (session.ask.queue_key(queue), queue))
+            waiting.setdefault(job.queue.name, []).append(job)
+        turns = session.budget.turns(self.name, waiting, TOLD, places=False)
+        take_turns(session, turns, waiting, partial(self._admit, session), lambda job: job.pending_phase)
         session.budget.put_off(self.name, turns)
 
     def _waiting(self, session: Session) -> Mask:
@@ -59,7 +42,8 @@ class Enqueue(Action):
             waiting = waiting | (jobs.now_in_phase("Running", "Unknown") & idle)
         return waiting & ~jobs.aside
 
-    def _admit(self, session: Session, job: Job) -> None:
+    def _admit(self, session: Session, job: Job) -> bool:
+        """Admit a job unless a plugin rejects it; it needs no other turn."""
         reason = session.ask.shut(job)
         permitted = reason is None
         if permitted and job.min_resources is not None:
@@ -71,6 +55,7 @@ class Enqueue(Action):
             job.phase = "Pending"
             if reason is not None:
                 session.view.trace.job(job.key, reason)
+        return False
 
 
 def _only_says_so(job: Job) -> bool:

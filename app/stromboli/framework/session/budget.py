@@ -68,11 +68,14 @@ class Budget:
         chosen, self._beyond[action] = line_up(jobs, order, most, self._left_of(action), queues)
         return [jobs.at(index) for index in np.sort(chosen).tolist()]
 
-    def turns(self, action: str, jobs: Mapping[str, Sequence[Job]], more: int = 0) -> Turns:
-        """The turns of an action, in which jobs wait, by queue; each takes so many steps `more` than to be placed."""
+    def turns(self, action: str, jobs: Mapping[str, Sequence[Job]], more: int = 0, *, places: bool = True) -> Turns:
+        """The turns of an action, in which jobs wait, by queue; each takes so many steps `more` than to be placed.
+
+        Without `places` it looks for none.
+        """
         if not self._view.bounded:
             return Turns(None, {}, jobs, _ALL, divided=False)
-        beyond, a_pod = self._beyond.get(action, _ALL), _QUESTIONS * self._kernel.steps_of_question
+        beyond, a_pod = self._beyond.get(action, _ALL), places * _QUESTIONS * self._kernel.steps_of_question
         work = sum(TURN + more + a_pod * job.counts[_PENDING] for of_queue in jobs.values() for job in of_queue)
         divided = bool(beyond.keys) or work > self._steps
         return Turns(self._steps, self._left_of(action), jobs, beyond, divided=divided, time=self._view.time)
