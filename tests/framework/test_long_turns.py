@@ -23,9 +23,9 @@ _QUESTION = 10_000
 MEMBERS = 60
 
 
-def engine(actions: str = "allocate, backfill", plugins: str = "") -> Engine:
+def engine(actions: str = "allocate, backfill", plugins: str = "", steps: int = STEPS) -> Engine:
     text = builders.policy("priority gang", f"drf predicates proportion nodeorder {plugins}", actions=actions)
-    return Engine(f"{text}\nsession: {{steps: {STEPS}}}\n")
+    return Engine(f"{text}\nsession: {{steps: {steps}}}\n")
 
 
 def cluster(*more: object) -> ClusterState:
@@ -163,6 +163,55 @@ def test_long_turns_take_a_part_of_the_time_whatever_is_submitted() -> None:
                 turns.cut(job, taken)
         left = turns.left(lambda _: True)
     assert beyond <= STEPS * (2 * 10 * LONGEST + A_SECOND * 3600)
+
+
+def test_a_longer_turn_comes_when_it_has_been_saved_for_also_after_the_first() -> None:
+    state = builders.state(builders.queue("mass"), *gang("big", 2))
+    job = Engine().decide(state.snapshot(), now=0).session.view.jobs["default/big"]
+    now = 1_000.0
+    turns = LongTurns(STEPS, {}, lambda: now)
+    taken = turns.first + 1
+    assert turns.most(job) == turns.first
+    turns.cut(job, taken)
+    turns.took(job, taken)
+    lacks = 2 * taken - turns.free
+    now += lacks / (STEPS * A_SECOND) - 2
+    assert not turns.most(job)
+    now += 3
+    assert turns.most(job) >= 2 * taken
+
+
+def tight(nodes: int) -> list[object]:
+    """A gang that fills nodes of 32 CPUs nearly to the last, three pods each, which takes long to find out."""
+    pairs = [(5_000 + 2_371 * at % 6_900, 5_000 + 4_409 * at % 6_700) for at in range(nodes)]
+    sizes = [size for first, second in pairs for size in (first, second, 31_990 - first - second)]
+    pods = [builders.pod(f"big-{at}", "big", cpu=f"{cpu}m", memory="1Mi") for at, cpu in enumerate(sizes)]
+    return [builders.pod_group("big", len(pods), queue="mass", phase="Inqueue"), *pods]
+
+
+def test_a_search_for_places_ends_with_the_turn_and_the_gang_is_not_held_up_for_it() -> None:
+    """It is tried in each session as far as a turn goes."""
+    state, steps = cluster(*tight(8)), 20 * STEPS
+    decide = Successive(engine(steps=steps), Environment())
+    first = session(decide, state)
+    assert steps * (LONGEST + SAVED) / 2 < first.session.kernel.steps <= steps * (LONGEST + SAVED)
+    assert {why.reason for why in pending_reasons(first.session).values()} == {"NoPlacesFound"}
+    state.upsert("Pod", builders.pod("more", cpu="1m", node="n0", phase="Running"))
+    second = session(decide, state).session
+    assert 0 < second.kernel.steps <= steps * (LONGEST + 1)
+    assert "TurnTooLong" not in {why.reason for why in pending_reasons(second).values()}
+
+
+def test_a_gang_that_was_searched_for_in_vain_counts_whoever_remembers_it() -> None:
+    """That it still has no places is work of the same length for this process and for one that has to look."""
+    state = cluster(*tight(8), builders.pod("one", cpu="1", node="n0", phase="Running"))
+    decide = Successive(engine(steps=100 * STEPS), Environment())
+    first = session(decide, state)
+    other = Successive(engine(steps=100 * STEPS), first.environment)
+    again = session(decide, state)
+    state.upsert("Node", builders.node("n0", cpu="32", labels={"other": "label"}))
+    assert session(other, state).session.kernel.steps == again.session.kernel.steps > 0
+    assert again.session.kernel.steps < first.session.kernel.steps / 2
 
 
 def test_turns_without_a_budget_are_not_cut() -> None:

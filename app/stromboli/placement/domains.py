@@ -50,6 +50,7 @@ def copies_in(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) ->
         by_class.setdefault(session.kernel.identity(pod), []).append(pod)
     alone = tree.nodes(int(hyper_nodes[0])) if len(hyper_nodes) == 1 else None
     for alike in by_class.values():
+        session.kernel.step(session.kernel.steps_of_question)
         copies = (_copies_by_amounts if session.kernel.varies(alike[0]) else copies_on_nodes)(
             session, alike[0], len(alike)
         )

@@ -17,4 +17,4 @@ class SessionSettings(BaseModel):
     search: int = Field(default=500_000, ge=0, le=10**12)
     """Work per gang that finds no places in the order of its pods, in nodes and rules that are looked at, for a search
     of all ways to place it, and a fifth of that where the places would only be a reason; `0` means none. The default is
-    about a second."""
+    about a second. A search ends with the turn of its gang, too."""

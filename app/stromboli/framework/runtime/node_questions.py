@@ -52,6 +52,11 @@ class NodeQuestions:
             self.watch(steps)
 
     @property
+    def left(self) -> float:
+        """The steps that the current turn may still take."""
+        return self.most - self.steps
+
+    @property
     def steps_of_question(self) -> int:
         """What a question to plugins about all nodes takes."""
         return len(self.nodes) + CALL

@@ -17,7 +17,7 @@ from stromboli.framework.cluster.job import Job
 LONGEST = 4
 #: what a queue saves in a second, what it has saved in all unless a job needs more, and what a job may need at most,
 #: in budgets of a session
-A_SECOND, SAVED, _MOST = 0.2, 56, 400
+A_SECOND, SAVED, _MOST = 0.2, 6, 400
 
 
 class LongTurns:
@@ -30,6 +30,7 @@ class LongTurns:
         self.free, self.first = limit * LONGEST, limit * (LONGEST + SAVED)
         self._time = time
         #: what queues have used up of their savings, in steps, and when that was so
+        #: negative is what they have saved beyond what others may have
         self._used: dict[str, tuple[float, float]] = dict(left.get("used", {}))
         #: steps that jobs need whose turns were cut, by key
         self._needs: dict[str, int] = dict(left.get("needs", {}))
@@ -39,21 +40,20 @@ class LongTurns:
     def most(self, job: Job) -> float:
         """The steps that the turn of a job may take; 0 while it has to wait for its queue's savings."""
         need = self._needs.get(job.key, 0)
-        saved = max(self._limit * SAVED, need) - self._used_up(job.queue.name)
-        most = self.free + saved
+        most = self.first - self._used_up(job.queue.name, need)
         return most if most >= need else 0
 
-    def _used_up(self, queue: str) -> float:
-        """What a queue has used up of its savings by now, in steps."""
-        if queue not in self._used:
-            return 0
-        used, at = self._used[queue]
-        return max(0.0, used - (self._time() - at) * self._limit * A_SECOND)
+    def _used_up(self, queue: str, need: int = 0) -> float:
+        """What a queue has used up of its savings by now, in steps, when it saves for a turn that needs so many."""
+        used, at = self._used.get(queue, (0.0, 0.0))
+        saved = (self._time() - at) * self._limit * A_SECOND if queue in self._used else 0.0
+        return max(float(min(0, self.first - need)), used - saved)
 
     def took(self, job: Job, steps: int) -> None:
         """The turn of a job took so many steps, more than any may."""
         beyond = max(0, steps - self.free)
-        self._used[job.queue.name] = self._used_up(job.queue.name) + beyond, self._time()
+        used = self._used_up(job.queue.name, self._needs.get(job.key, 0))
+        self._used[job.queue.name] = used + beyond, self._time()
         self.any = True
 
     def cut(self, job: Job, steps: int) -> None:
@@ -69,6 +69,6 @@ class LongTurns:
         """What the next session has to know; `known` says which jobs are still there. Empty where there is nothing."""
         if not self.any:
             return {}
-        used = {name: each for name, each in sorted(self._used.items()) if self._used_up(name) > 0}
+        used = {name: each for name, each in sorted(self._used.items()) if self._needs or self._used_up(name) > 0}
         needs = {key: need for key, need in sorted(self._needs.items()) if known(key)}
         return {name: each for name, each in (("used", used), ("needs", needs)) if each}

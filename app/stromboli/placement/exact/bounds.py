@@ -20,20 +20,22 @@ from stromboli.placement.exact.problem import Problem, bits
 _MOST_SETS = 96
 
 
-def refuted(problem: Problem) -> tuple[bool, int]:
-    """Whether a bound says that a gang cannot get what it needs, and the steps that it took to say so."""
+def refuted(problem: Problem, budget: int) -> tuple[bool, int]:
+    """Whether a bound says that a gang cannot get what it needs, and the steps that it took, about `budget` at most."""
     steps, opened = len(problem.free), problem.opened()
     if _beyond_all_nodes(problem, opened):
         return True, steps
     for kinds, capacity, places in _sets(problem):
+        if steps > budget:
+            break
         wanted = _at_least(problem, kinds, opened)
         steps += len(problem.kinds)
         if wanted <= 0:
             continue
         matching = _Matching(problem, kinds, opened, capacity, places)
-        found = matching.pods()
+        found = matching.pods(budget - steps)
         steps += matching.steps
-        if found < wanted:
+        if found is not None and found < wanted:
             return True, steps
     return False, steps
 
@@ -129,11 +131,13 @@ class _Matching:
         self._open = {kind: _places_of(opened[kind], places) & self._free for kind in self._counts}
         self.steps = len(problem.free) + len(self._counts)
 
-    def pods(self) -> int:
-        """How many pods get places, at most."""
+    def pods(self, budget: int) -> int | None:
+        """How many pods get places, at most; None where that takes more steps than the budget has."""
         matched = 0
         for kind, count in self._counts.items():
             for _ in range(count):
+                if self.steps > budget:
+                    return None
                 if not self.augment(kind):
                     break
                 matched += 1

@@ -7,6 +7,7 @@ takes longer than to see that nothing has changed: that is kept beside it, as a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
@@ -21,9 +22,12 @@ from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import Problem
 
-#: what sessions leave under this name: by key of the job the digest of its problems, and why it and its pods wait
+#: what sessions leave under this name: by key of the job the digest of its problems, the steps of reading them and
+#: those that the search might take, and why it and its pods wait
 IN_VAIN = "places in vain"
 _DIGEST = 16
+#: to ask for a gang again counts as this part of reading its problems: as a rule it is seen that they are the same
+_ASKED = 4
 
 
 def waits(session: Session, job: Job) -> bool:
@@ -32,20 +36,15 @@ def waits(session: Session, job: Job) -> bool:
     return entries is not None and job.key in entries
 
 
-def recall(session: Session, job: Job, problems: Callable[[], Sequence[Problem]]) -> bool:
-    """Whether a gang's problems are those of its last search; says again then why it waits.
+def recall(session: Session, job: Job, budget: int, problems: Callable[[], Sequence[Problem]]) -> bool:
+    """Whether a gang's problems are those of its last search, which had about the budget; says again why it waits.
 
     They are read only where something changed that they follow from, or where that is not to be seen, as the time.
     """
     entry = _entries(session).get(job.key)
-    if entry is None:
+    if entry is None or budget > 2 * entry["budget"]:
         return False
-    known = _seen(session)
-    situation, digest = known.digests.get(job.key, ("", ""))
-    if session.view.volatile or situation != known.situation(session):
-        digest = digest_of(problems())
-        known.digests[job.key] = known.situation(session), digest
-    if entry["digest"] != digest:
+    if _digest_now(session, job, entry["reading"] // _ASKED, problems) != entry["digest"]:
         return False
     told = [msgspec.convert(each, Reason) for each in entry["reasons"]]
     trace, pods = session.view.trace, entry["pods"]
@@ -57,8 +56,26 @@ def recall(session: Session, job: Job, problems: Callable[[], Sequence[Problem]]
     return True
 
 
-def keep(session: Session, job: Job, problems: Sequence[Problem]) -> None:
-    """Remember that a gang with these problems has no places, and what is said of it."""
+def _digest_now(session: Session, job: Job, steps: int, problems: Callable[[], Sequence[Problem]]) -> str:
+    """The digest of a gang's problems: for a turn of a limited length so many steps, also where it is remembered."""
+    kernel, known = session.kernel, _seen(session)
+    if kernel.left < math.inf:
+        kernel.step(steps)
+    situation, digest = known.digests.get(job.key, ("", ""))
+    if session.view.volatile or situation != known.situation(session):
+        taken, most = kernel.steps, kernel.most
+        kernel.most = math.inf
+        digest = digest_of(problems())
+        kernel.steps, kernel.most = taken, most
+        known.digests[job.key] = known.situation(session), digest
+    return digest
+
+
+def keep(session: Session, job: Job, problems: Sequence[Problem], budget: int, reading: int) -> None:
+    """Remember that a gang with these problems has no places, and what is said of it.
+
+    The search had a budget in steps, and `reading` the problems took steps of the kernel.
+    """
     trace, known, digest = session.view.trace, _seen(session), digest_of(problems)
     known.digests[job.key] = known.situation(session), digest
     said = {pod.uid: trace.pods[pod.row] for pod in session.view.pending(job) if pod.row in trace.pods}
@@ -69,6 +86,8 @@ def keep(session: Session, job: Job, problems: Sequence[Problem]) -> None:
         **_entries(session),
         job.key: {
             "digest": digest,
+            "budget": budget,
+            "reading": reading,
             "job": -1 if of_job is None else number[id(of_job)],
             "pods": {uid: number[id(reason)] for uid, reason in said.items()},
             "reasons": [msgspec.to_builtins(reason) for reason in {id(each): each for each in reasons}.values()],

@@ -28,9 +28,9 @@ from stromboli.placement.pending import PendingJob, pending_job, placeable
 from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
 
-_NEVER = "CannotBePlacedTogether"
+_NEVER, _NOT_FOUND = "CannotBePlacedTogether", "NoPlacesFound"
 #: steps of the kernel that a step of a search takes as long as
-_STEP = 10
+_STEP = 40
 #: the part of its budget after which a search ends whose places would only be a reason
 _FOR_A_REASON = 5
 #: sets of groups that are tried
@@ -46,13 +46,16 @@ def waits_in_vain(session: Session, job: Job) -> bool:
     if session.view.nodes.releasing.any() or session.ask.job_pipelined(job):
         # It may be promised what terminating pods leave, or keep what it finds.
         return False
-    pods, steps = placeable(session, job), session.kernel.steps
-    # Of a process that remembers and of one that has to look the work counts as the same.
-    known = memory.recall(session, job, lambda: _Attempt(session, job, kinds_of(session, job, pods)).problems())
-    session.kernel.steps = steps
+    pods, budget = placeable(session, job), _budget(session)
+    known = memory.recall(session, job, budget, lambda: _Attempt(session, job, kinds_of(session, job, pods)).problems())
     if known:
         _give_up(session, job)
     return known
+
+
+def _budget(session: Session, more: int = 0) -> int:
+    """The steps that a search may take: what the policy allows, or what the turn has left but so many `more`."""
+    return int(max(0, min(session.policy.session.search * _STEP, session.kernel.left - more))) // _STEP
 
 
 def _give_up(session: Session, job: Job) -> None:
@@ -132,13 +135,17 @@ class _Attempt:
         self._session = session
         self._job = job
         self._kinds = kinds
+        before = session.kernel.steps
         #: whether the order of the pods makes no difference, so that there are no places now
         self._alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(kinds[0][0])
         #: the problem as things stand
         self._now = read(session, job, kinds)
         #: the problem if no other pod held a place; None for a gang that holds places itself
         self._empty = None if job.ready_count else read(session, job, kinds, empty=True)
-        self._left = session.policy.session.search
+        #: steps of the kernel that it took to read them
+        self._reading = session.kernel.steps - before
+        # What is left over is for the last reading, that of a reason.
+        self._left = self._budget = _budget(session, self._reading)
         self._refused = 0
         self._statement: Statement | None = None
 
@@ -151,7 +158,7 @@ class _Attempt:
         if any(not within.choices for each in problems for within in each.within):
             # There is no HyperNode that it may lie in: that is known better than here.
             return None
-        if memory.recall(self._session, self._job, lambda: problems):
+        if memory.recall(self._session, self._job, self._budget, lambda: problems):
             _give_up(self._session, self._job)
             return None
         reason = self._search_all()
@@ -161,7 +168,9 @@ class _Attempt:
             self._tell(reason)
             _give_up(self._session, self._job)
         if all(each.clear for each in problems) and not self._refused:
-            memory.keep(self._session, self._job, problems)
+            proven = reason is None or reason.reason != _NOT_FOUND
+            budget = self._session.policy.session.search if proven else self._budget
+            memory.keep(self._session, self._job, problems, budget, self._reading)
         return None
 
     def _tell(self, reason: Reason) -> None:
@@ -226,10 +235,9 @@ class _Attempt:
         return Reason(Stage.Gang, "PlacesTaken", words, Actionable.Wait, scalable=True)
 
     def _not_found(self) -> Reason:
-        steps = self._session.policy.session.search
         words = f"PodGroup {self._job.key} starts with pods for which no placement was found within the budget"
-        detail = f"session.search is {steps} steps; there may be a placement all the same"
-        return Reason(Stage.Gang, "NoPlacesFound", words, Actionable.Admin, detail, scalable=True)
+        detail = f"the search ended after {self._budget} steps; there may be a placement all the same"
+        return Reason(Stage.Gang, _NOT_FOUND, words, Actionable.Admin, detail, scalable=True)
 
     # -- searching ---------------------------------------------------------------------------------------------------
 
@@ -249,7 +257,7 @@ class _Attempt:
     def _search(self, reading: Reading, problem: Problem, *, real: bool) -> Found:
         if not real and len(problem.kinds) == 1 and not any(True for _ in problem.rules):
             # A bound of pods that are alike is exact.
-            impossible, steps = bounds.refuted(problem)
+            impossible, steps = bounds.refuted(problem, self._session.policy.session.search)
             return Found(None if impossible else [], impossible, steps)
 
         def accept(places: Places) -> bool:
@@ -260,7 +268,8 @@ class _Attempt:
         return found
 
     def _took(self, steps: int) -> None:
-        self._left = max(0, self._left - steps)
+        steps = min(steps, self._left)
+        self._left -= steps
         self._session.kernel.step(steps * _STEP)
 
     def _groups(self) -> Iterator[frozenset[str] | None]:

@@ -63,7 +63,7 @@ def search(problem: Problem, budget: int, accept: Callable[[Places], bool] = lam
 
     What `accept` refuses is not proven impossible, unless the problem forbids it from then on.
     """
-    impossible, steps = bounds.refuted(problem)
+    impossible, steps = bounds.refuted(problem, budget)
     if impossible:
         return Found(None, True, steps)
     return _Search(problem, budget, steps, accept).run()
