@@ -253,7 +253,7 @@ def _decode(
     missed = {spec.get("priorityClassName", "") for spec in before}
     by = rules(out.policy)
     standing = _named_by_labels(loaded, state)
-    admitted = admit(loaded, state.scheduler_names, missed, by)
+    admitted = admit(loaded, state.scheduler_names, missed, by, state.pod_group)
     out.problems += loaded.problems
     for kind, obj in in_order(admitted):
         # Priority classes, namespaces and queues that are there stay as they are; pods may get a PodGroup, it a queue.

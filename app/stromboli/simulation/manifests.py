@@ -88,6 +88,8 @@ class Loaded:
     places: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
     #: what the pods of files are made by, as it was written, by uid
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: the keys of pods that are not made before others of their workload run
+    later: set[str] = field(default_factory=set)
     #: Volcano's Commands, in order
     commands: list[dict[str, Any]] = field(default_factory=list)
     #: the kinds of workloads, with those that files add
@@ -305,6 +307,7 @@ class _Reader:
         self._finished = True
         for where, manifest in self._later:
             self.manifest(where, manifest)
+        self.loaded.later = self._workloads.later
 
     def _list(self, where: str, kind: str, items: Any) -> None:
         if not isinstance(items, list | None):

@@ -22,6 +22,7 @@ from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import Gang, Kind, Kinds, Role, Workload, family_of
 from stromboli.workloads.gangs import EACH, by_paths, is_suspended
 from stromboli.workloads.groups import ROLE_ANNOTATION, manager_of
+from stromboli.workloads.in_order import labelled
 from stromboli.workloads.makers import MAKERS, Surroundings
 from stromboli.workloads.paths import Object, items, mapping, text
 
@@ -55,6 +56,8 @@ class Expansion:
     nodes: Callable[[], NodeFacts]
     most: int = MOST_PODS
     pods: int = 0
+    #: the keys of pods that are not made before others run
+    later: set[str] = field(default_factory=set)
     #: what workloads name instead of templates of their own, by kind, namespace or none, and name
     runtimes: dict[tuple[str, str, str], Manifest] = field(default_factory=dict)
 
@@ -99,15 +102,19 @@ class Expansion:
 
     def _gang(self, making: _Making, gang: Gang) -> Iterator[tuple[str, Manifest]]:
         self._count(sum(role.count for role in gang.roles), making.where)
-        named = making.group_name
+        named = "" if making.is_named_by_hand(gang) else making.group_name
         if named:
             yield "PodGroup", making.pod_group(named, self._above(making.manifest), self.kinds, gang)
-        for role in gang.roles:
+        first = making.at_first(gang)
+        for role in gang.roles if first is None else sorted(gang.roles, key=lambda role: not role.needed):
             # A Deployment and a StatefulSet may have one name: what stands for a drawn name is not the other's.
             prefix = f"{making.manifest['metadata']['namespace']}/{role.prefix}"
             free = (number for number in itertools.count() if not self.is_taken(f"{prefix}-{number}"))
-            for number in itertools.islice(free, role.count):
-                yield "Pod", making.pod(gang, role, number, named)
+            for made, number in enumerate(itertools.islice(free, role.count)):
+                if first is not None and made >= first:
+                    self.later.add(f"{prefix}-{number}")
+                yield "Pod", making.pod(gang, role, number, named, in_order=first is not None and made < first)
+            first = None if first is None else max(0, first - role.count)
 
     def _count(self, pods: int, where: str) -> None:
         self.pods += pods
@@ -176,8 +183,23 @@ class _Making:
         """The name of the PodGroup that its controller makes; empty where the service makes it."""
         return self.kind.row.group_name.replace("{name}", self.manifest["metadata"]["name"])
 
-    def pod(self, gang: Gang, role: Role, number: int, group: str = "") -> Manifest:
-        """A pod of a role."""
+    def is_named_by_hand(self, gang: Gang) -> bool:
+        """Whether templates name a group, which controllers leave as it is unless they always make one."""
+        if "always" in self.kind.row.made_by:
+            return False
+        templates = [role.template for role in gang.roles]
+        noted = any(mapping(each, "metadata.annotations").get(GROUP_ANNOTATION) for each in templates)
+        return noted or any(mapping(each, "spec.schedulingGroup") for each in templates)
+
+    def at_first(self, gang: Gang) -> int | None:
+        """How many pods of a gang there are before one runs; None for all."""
+        first, *others = self.workload.gangs
+        if not others:
+            return gang.at_first
+        return sum(role.count for role in gang.roles) if first.part == gang.part else 0
+
+    def pod(self, gang: Gang, role: Role, number: int, group: str = "", *, in_order: bool = False) -> Manifest:
+        """A pod of a role; `in_order` says that others come once it runs."""
         made, row = self.manifest["metadata"], self.kind.row
         metadata = dict(role.template.get("metadata") or {})
         metadata |= {"name": f"{role.prefix}-{number}", "namespace": made["namespace"], "ownerReferences": [self.owner]}
@@ -185,6 +207,8 @@ class _Making:
         told = {label: role.name for label in row.role_labels[:1] if role.name}
         if self.workload.part_label and gang.part:
             told[self.workload.part_label] = gang.part
+        if in_order:
+            told |= labelled(row.kind, made["name"], metadata["name"])
         if told:
             metadata["labels"] = {**(metadata.get("labels") or {}), **told}
         spec = dict(role.template.get("spec") or {})
