@@ -34,6 +34,7 @@ from stromboli.policy.model import PluginOption, Policy
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.policy.rules import RULES, Compatibility, rules
 from stromboli.policy.sessions import SessionSettings
+from stromboli.policy.topology import TopologyLevel, TopologySettings
 from stromboli.state.snapshot import Snapshot
 
 #: returns seconds; a constant clock suffices when timings are not read
@@ -195,6 +196,12 @@ class Engine:
         other = copy(self)
         tiers = tuple(replace(tier, plugins=tuple(map(changed, tier.plugins))) for tier in self.policy.tiers)
         other.policy = replace(self.policy, tiers=tiers)
+        return other
+
+    def levelled(self, label: str) -> Engine:
+        """An engine with the same policy and one more level of the topology, the narrowest."""
+        other, levels = copy(self), [*self.policy.topology.levels, TopologyLevel(nodeLabel=label)]
+        other.policy = replace(self.policy, topology=TopologySettings(levels=levels))
         return other
 
     def unbounded(self) -> Engine:

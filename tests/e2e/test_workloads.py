@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stromboli.policy.document import DEFAULT_POLICY
 from tests.controlplane.cluster import Cluster, eventually
 from tests.controlplane.projects import released
 from tests.e2e.audit import Audit
@@ -22,7 +23,10 @@ from tests.e2e.world import Object, World, define, pod
 
 pytestmark = pytest.mark.e2e
 
-GATES = "GenericWorkload=true,GangScheduling=true"
+GATES = ",".join(
+    f"{gate}=true"
+    for gate in ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption")
+)
 NATIVE = "/apis/scheduling.k8s.io/v1alpha2"
 
 
@@ -139,6 +143,61 @@ def test_a_gang_of_kubernetes_starts_whole_and_says_so(gated: World, tmp_path: P
         service.end()
 
 
+def native(world: World, name: str, policy: Object, **spec: Any) -> Callable[[], tuple[str, str]]:
+    """Create a PodGroup of Kubernetes; what is returned reads its condition."""
+    path = f"{NATIVE}/namespaces/{world.namespace}/podgroups"
+    world.create(path, {"kind": "PodGroup", "metadata": {"name": name}, "spec": {"schedulingPolicy": policy, **spec}})
+
+    def said() -> tuple[str, str]:
+        conditions = world.get(f"{path}/{name}").get("status", {}).get("conditions") or [{}]
+        return conditions[0].get("status", ""), conditions[0].get("reason", "")
+
+    return said
+
+
+def members(world: World, group: str, count: int, **more: Any) -> None:
+    spec = {"schedulingGroup": {"podGroupName": group}, **more}
+    world.pods([pod(f"{group}-{number}", **spec) for number in range(count)])
+
+
+def test_gangs_of_kubernetes_keep_to_a_rack_and_are_disrupted_as_one(gated: World, tmp_path: Path) -> None:
+    gated.cluster.start_kwok()
+    gated.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "urgent"}, "value": 1000})
+    for rack, cpu in (("a", "1"), ("b", "2")):
+        gated.nodes(2, cpu=cpu, prefix=rack)
+        for number in range(2):
+            patch(gated, f"/api/v1/nodes/{rack}-{number}", {"metadata": {"labels": {"rack": rack}}})
+    levels = "topology: {levels: [{nodeLabel: rack}]}\n"
+    (tmp_path / "policy").write_text(DEFAULT_POLICY.replace("backfill", "preempt, backfill") + levels)
+    options = ("--policy", str(tmp_path / "policy"))
+    service = Service(gated.cluster.kubeconfig(), tmp_path / "stromboli.log", *options).wait_ready()
+    try:
+        rack = {"topology": [{"key": "rack"}]}
+        wide = native(gated, "wide", {"gang": {"minCount": 5}}, schedulingConstraints=rack)
+        members(gated, "wide", 5)
+        # There are 6 CPUs, and no rack has more than 4.
+        eventually(lambda: wide() == ("False", "Unschedulable"))
+        assert gated.placed() == {}
+        near = native(
+            *(gated, "near", {"gang": {"minCount": 4}}), schedulingConstraints=rack, disruptionMode="PodGroup"
+        )
+        members(gated, "near", 4)
+        eventually(lambda: near() == ("True", "Scheduled"), 60)
+        assert {node[0] for node in gated.placed().values()} == {"b"}
+        loose = native(gated, "loose", {"basic": {}})
+        members(gated, "loose", 3)
+        eventually(lambda: loose() == ("True", "Scheduled"), 60)
+        assert sum(name.startswith("loose") for name in gated.placed()) == 2
+        urgent = native(gated, "urgent", {"gang": {"minCount": 1}}, priorityClassName="urgent")
+        members(gated, "urgent", 1, nodeSelector={"rack": "b"})
+        eventually(lambda: urgent() == ("True", "Scheduled"), 90)
+        # One place was needed, and all four pods made way.
+        left = {each["metadata"]["name"] for each in gated.items("/api/v1/namespaces/gangs/pods")}
+        assert not any(name.startswith("near") for name in left)
+    finally:
+        service.end()
+
+
 def test_the_examples_of_each_kind_run(
     world: World, start: Start, kubectl: Kubectl, repository: Path, tmp_path: Path
 ) -> None:
@@ -186,6 +245,31 @@ def test_a_stateful_set_starts_whatever_the_order_of_its_pods_is(world: World, s
     assert len(world.placed()) == 3
     world.nodes(1, cpu="1", prefix="more")
     eventually(lambda: len(world.placed()) == 5, 60)
+
+
+def test_a_group_written_by_hand_waits_for_pods_of_a_stateful_set_in_order_and_says_so(
+    world: World, start: Start
+) -> None:
+    world.nodes(1, cpu="3")
+    service = start()
+    world.group("mine", 3)
+    template = pod("", "mine")
+    template["metadata"]["labels"] = {"app": "s"}
+    spec = {"replicas": 3, "serviceName": "s", "selector": {"matchLabels": {"app": "s"}}, "template": template}
+    path = f"/apis/apps/v1/namespaces/{world.namespace}/statefulsets"
+    world.create(path, {"metadata": {"name": "s"}, "spec": spec})
+
+    def told() -> str:
+        return service.http.get(f"/api/v1/explain/job/{world.namespace}/mine").text
+
+    eventually(lambda: "makes each pod when the one before it is ready" in told(), 60)
+    assert f"make StatefulSet {world.namespace}/s anew with podManagementPolicy: Parallel" in told()
+    assert world.placed() == {}
+    world.api.delete(f"{path}/s").raise_for_status()
+    eventually(lambda: count(world) == 0, 60)
+    spec["podManagementPolicy"] = "Parallel"
+    world.create(path, {"metadata": {"name": "s"}, "spec": spec})
+    eventually(lambda: len(world.placed()) == 3, 60)
 
 
 def test_a_deployment_whose_pods_start_together_is_rolled_out_and_scaled(world: World, start: Start) -> None:

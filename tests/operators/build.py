@@ -85,7 +85,23 @@ MPI = Operator(
     arguments=("-kubeConfig={kubeconfig}", "-lock-namespace=default"),
     replaced=(("cmd/mpi-operator/app/server.go", 'fmt.Sprintf(":%d", healthCheckPort)', '"127.0.0.1:0"'),),
 )
-OPERATORS = (JOB_SET, LEADER_WORKER_SET, KUBERAY, MPI)
+_TRAINING_MAIN = "cmd/training-operator.v1/main.go"
+# It would make its own certificates for a Service of its cluster: its webhooks, which only validate, stay out.
+TRAINING = Operator(
+    *(project("training-operator"), "cmd/training-operator.v1", "", "training.kubeflow.org/job-name"),
+    arguments=(
+        *("--kubeconfig={kubeconfig}", "--metrics-bind-address=0"),
+        "--health-probe-bind-address=127.0.0.1:{health}",
+        *(f"--enable-scheme={kind}" for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")),
+    ),
+    replaced=(
+        (_TRAINING_MAIN, "defer close(certsReady)", "close(certsReady)"),
+        (_TRAINING_MAIN, "err = cert.ManageCerts(mgr, certGenerationConfig, certsReady)", "_ = certGenerationConfig"),
+        (_TRAINING_MAIN, "err := setupWebhookFunc(mgr); err", "err := error(nil); setupWebhookFunc == nil && err"),
+        (_TRAINING_MAIN, "return mgr.GetWebhookServer().StartedChecker()(req)", "return nil"),
+    ),
+)
+OPERATORS = (JOB_SET, LEADER_WORKER_SET, KUBERAY, MPI, TRAINING)
 
 if __name__ == "__main__":
     for operator in OPERATORS:

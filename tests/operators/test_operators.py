@@ -1,8 +1,9 @@
-"""JobSet, LeaderWorkerSet, KubeRay and mpi-operator beside the service on a real control plane."""
+"""Other projects' operators, of those in `tests.operators.build`, beside the service on a real control plane."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.controlplane.cluster import eventually
 from tests.e2e.conftest import Start
 from tests.e2e.test_workloads import patch
 from tests.e2e.world import Object, World, pod
-from tests.operators.build import JOB_SET, KUBERAY, LEADER_WORKER_SET, MPI
+from tests.operators.build import JOB_SET, KUBERAY, LEADER_WORKER_SET, MPI, TRAINING
 from tests.operators.conftest import Operate
 
 pytestmark = pytest.mark.operators
@@ -206,3 +207,60 @@ def test_the_launcher_of_an_mpi_job_may_wait_for_workers_that_start_together(
     # It comes once they are ready, in their group.
     eventually(lambda: any(name.startswith("solve-launcher") for name in world.placed()), 90)
     assert numbers(world) == [2]
+
+
+def training_job(world: World, kind: str, roles: Object, scheduler: str = "stromboli", **policy: Any) -> str:
+    """A job of the training operator with so many pods of each role, and its path."""
+    spec = {"schedulerName": scheduler, "restartPolicy": "Never"}
+
+    def role(replicas: int) -> Object:
+        container = {**pod("")["spec"]["containers"][0], "name": kind.lower().removesuffix("job")}
+        return {"replicas": replicas, "template": {"spec": {**pod("")["spec"], **spec, "containers": [container]}}}
+
+    run = {"schedulingPolicy": policy, "cleanPodPolicy": "None"}
+    of = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs"}[kind]
+    whole = {of: {name: role(number) for name, number in roles.items()}, "runPolicy": run}
+    return make(world, "kubeflow.org/v1", kind, "train", whole)
+
+
+@pytest.mark.parametrize(
+    ("kind", "roles"), [("PyTorchJob", {"Master": 1, "Worker": 2}), ("TFJob", {"PS": 1, "Worker": 2})]
+)
+def test_a_training_job_starts_whole_in_its_queue_is_suspended_and_ends(
+    world: World, start: Start, operate: Operate, kind: str, roles: Object
+) -> None:
+    operate(TRAINING)
+    urgent(world)
+    world.queue("research")
+    world.nodes(1, cpu="2")
+    start()
+    path = training_job(world, kind, roles, queue="research", priorityClass="urgent")
+    eventually(lambda: count(world) == 3, 90)
+    waits_and_is_suspended(world, path, kind, 3, lambda suspend: {"runPolicy": {"suspend": suspend}})
+    world.nodes(1, cpu="1", prefix="more")
+    eventually(lambda: len(world.placed()) == 3, 60)
+    assert numbers(world) == [3]
+    world.api.delete(path).raise_for_status()
+    eventually(lambda: world.groups() == [] and count(world) == 0, 60)
+
+
+def test_a_training_operator_that_makes_the_group_is_left_to_it(world: World, start: Start, operate: Operate) -> None:
+    operate(replace(TRAINING, arguments=(*TRAINING.arguments, "--gang-scheduler-name=volcano")))
+    world.queue("research")
+    world.nodes(1, cpu="1")
+    start("--scheduler-name", "volcano")
+    roles = {"Master": 1, "Worker": 2}
+    path = training_job(world, "PyTorchJob", roles, "volcano", queue="research", minAvailable=2)
+    eventually(lambda: count(world) == 3, 90)
+    eventually(lambda: [group["metadata"]["name"] for group in world.groups()] == ["train"], 60)
+    (group,) = world.groups()
+    assert (group["spec"]["queue"], group["spec"]["minMember"]) == ("research", 2)
+    assert world.placed() == {}
+    # Two of three start together, and the third as it fits.
+    world.nodes(1, cpu="1", prefix="more")
+    eventually(lambda: len(world.placed()) == 2, 60)
+    world.nodes(1, cpu="1", prefix="rest")
+    eventually(lambda: len(world.placed()) == 3, 60)
+    assert [group["metadata"]["name"] for group in world.groups()] == ["train"]
+    world.api.delete(path).raise_for_status()
+    eventually(lambda: world.groups() == [] and count(world) == 0, 60)

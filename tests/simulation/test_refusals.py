@@ -24,7 +24,7 @@ SCHEMAS: dict[str, Schema] = {kind: crd_schema.open_api_schema(model) for kind, 
 #: what of Kubernetes' kinds and of workloads is bounded, of which the types are known elsewhere
 BOUNDS: dict[str, Schema] = next(read_yaml(files(simulation).joinpath("kubernetes_bounds.yaml").read_text()))["kinds"]
 WORKLOADS = {
-    **{f"V1{kind}": ("apps/v1", kind) for kind in ("Deployment", "ReplicaSet", "StatefulSet")},
+    **{f"V1{kind}": ("apps/v1", kind) for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")},
     "V1ReplicationController": ("v1", "ReplicationController"),
     "V1Job": ("batch/v1", "Job"),
     "VolcanoJob": ("batch.volcano.sh/v1alpha1", "Job"),

@@ -13,6 +13,7 @@ from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus
 from stromboli.api.decisions import Evict
 from stromboli.engine import Engine
 from stromboli.explain.remedies import explained
+from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load
 from stromboli.simulation.run import Run, feed, run
@@ -39,14 +40,14 @@ def pods(count: int) -> list[Object]:
     return [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{n}"}, "spec": spec} for n in range(count)]
 
 
-def simulated(*manifests: Object, cpu: int = 3) -> Run:
+def simulated(*manifests: Object, cpu: int = 3, engine: Engine | None = None) -> Run:
     node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": cpu, "pods": 9}}}
     queue = {"kind": "Queue", "metadata": {"name": "research"}, "spec": {"weight": 1}}
     loaded = load(["-"], io.BytesIO(yaml.safe_dump_all([node, queue, *manifests]).encode()))
     assert loaded.problems == []
     state = ClusterState(("stromboli",), reads=builders.READS)
     feed(state, admit(loaded, state.scheduler_names))
-    return run(Engine(), state)
+    return run(engine or Engine(), state)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -111,6 +112,29 @@ def test_the_condition_is_true_once_and_false_while_it_waits() -> None:
     assert (scheduled["type"], scheduled["status"]) == ("PodGroupInitiallyScheduled", "True")
     assert condition(waiting, {"status": {"conditions": [scheduled]}}, "v1beta1") is None
     assert condition(PodGroupStatus(phase="Inqueue"), group(), "v1alpha2") is None
+
+
+def test_a_topology_key_that_is_a_label_of_nodes_is_a_level_that_the_policy_lacks() -> None:
+    racks = [
+        {
+            "kind": "Node",
+            "metadata": {"name": f"{rack}-{number}", "labels": {"rack": rack}},
+            "status": {"allocatable": free},
+        }
+        for rack in "ab"
+        for number in range(2)
+        for free in ({"cpu": 2, "pods": 9},)
+    ]
+    bound = {"topology": [{"key": "rack"}]}
+    waits = simulated(group(schedulingConstraints=bound), *racks, *pods(3), cpu=1)
+    assert waits.bindings == {}
+    answer = explained(waits.session, "job", "default/train", waits.rehearsal)
+    assert answer is not None
+    assert "add {nodeLabel: rack} to topology.levels of the policy" in [each.change for each in answer.remedies]
+    level = Engine(DEFAULT_POLICY + "topology: {levels: [{nodeLabel: rack}]}")
+    done = simulated(group(schedulingConstraints=bound), *racks, *pods(3), cpu=1, engine=level)
+    assert len({node[0] for node in done.bindings.values()}) == 1
+    assert len(done.bindings) == 3
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from stromboli.framework.session.session import Session
 from stromboli.kube.pod_claims import claims_of
 from stromboli.kube.storage import storage_of
 from stromboli.state.pods import PodRecord, timestamp
+from stromboli.workloads.groups import group_uid
+from stromboli.workloads.in_order import Ordered, ordered
 from stromboli.workloads.names import workload_of
 
 #: jobs ahead that are named
@@ -178,7 +180,7 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
     ahead = jobs_ahead(session, job, reason, found.willing) if reason and not lasting else []
     evictions = [_eviction(action, why) for action, why in why_no_evictions(session, job)]
     return replace(
-        _lacking_pods(session, job, _outlined(session, said, job, reason)),
+        _lacking_pods(session, job, waiting, _outlined(session, said, job, reason)),
         would_fit=fitting,
         request=_request(session, sample),
         steps=_steps(session, job, waiting, reason, fitting, found, evictions),
@@ -191,10 +193,19 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
     )
 
 
-def _lacking_pods(session: Session, job: Job, said: Answer) -> Answer:
-    """An answer about a gang that lacks pods, with the quotas that keep them from being made."""
-    quotas = without_quota(session, job) if said.reason == "NotEnoughPods" else ""
-    return replace(said, detail="; ".join(filter(None, (said.detail, quotas)))) if quotas else said
+def _lacking_pods(session: Session, job: Job, waiting: Sequence[PodRecord], said: Answer) -> Answer:
+    """An answer about a gang that lacks pods, with the quotas that keep them from being made, or what they wait for."""
+    if said.reason != "NotEnoughPods":
+        return said
+    first = in_order(job.pod_group, waiting)
+    told = (said.detail, without_quota(session, job), first.why if first else "")
+    return replace(said, detail="; ".join(filter(None, told)))
+
+
+def in_order(group: PodGroup, waiting: Sequence[PodRecord]) -> Ordered | None:
+    """The workload that makes more pods of a group written by hand once these run."""
+    by_hand = not group_uid(group.metadata.name)
+    return ordered(group.metadata.namespace, [pod.labels for pod in waiting]) if by_hand else None
 
 
 def _eviction(action: str, why: Reason) -> Eviction:

@@ -6,7 +6,8 @@ each pod that is in none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable, with_defaults
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
+from stromboli.state.pods import group_of as job_of
 from stromboli.state.queue_states import obeyed
 from stromboli.workloads import Family, family_of, is_bare, label_of, labelled_family
 from stromboli.workloads.groups import controller, owners_of
@@ -42,11 +44,12 @@ def admit(
     scheduler_names: Collection[str],
     missed: Collection[str] = frozenset(),
     rules: Sequence[QueueRule] = (),
+    group_of: Callable[[str], crds.PodGroup | None] = lambda key: None,
 ) -> list[tuple[str, Any]]:
     """The loaded objects as a cluster would have them; what it would refuse is added to the problems.
 
-    `missed` are priority classes that are known not to be there. Workloads get their queues by `rules`, if there are
-    any.
+    `missed` are priority classes that are known not to be there, and `group_of` finds PodGroups that are, by key.
+    Workloads get their queues by `rules`, if there are any.
     """
     priorities = _Priorities(obj for kind, obj in loaded.objects if kind == "PriorityClass")
     runtimes = {obj.metadata.name: obj for kind, obj in loaded.objects if kind == "RuntimeClass"}
@@ -70,6 +73,9 @@ def admit(
             admitted.append((kind, obj))
     there = {obj.key for kind, obj in loaded.objects if kind == "PodGroup"}
     admitted = [(kind, natives.completed(obj) if kind == "PodGroup" else obj) for kind, obj in admitted]
+    if loaded.later:
+        unmade = _never_made(admitted, loaded.later, lambda key: None if key in groups.made else group_of(key))
+        admitted = [(kind, obj) for kind, obj in admitted if kind != "Pod" or object_key(obj) not in unmade]
     admitted += [("PodGroup", group) for key, group in groups.made.items() if key not in there]
     loaded.problems += _without_class(loaded, {*priorities.names, *missed})
     found = [*admitted, *_missing_queues(loaded, groups.wanted), *_missing_classes(loaded)]
@@ -115,6 +121,19 @@ def _not_there(
         more = f", which {len(others)} more name" if others else ""
         hint = did_you_mean(name, there) if number < _MOST_HINTS else ""
         yield f"{where}{' '.join(first)}: {path}: there is no {kind} {readable(name)}{more}{hint}"
+
+
+def _never_made(
+    admitted: Sequence[tuple[str, Any]], later: Collection[str], group_of: Callable[[str], crds.PodGroup | None]
+) -> Collection[str]:
+    """The keys of pods that wait for others of their group to run, which wait for them: nobody makes them."""
+    written = {obj.key: obj for kind, obj in admitted if kind == "PodGroup"}
+    jobs = {object_key(obj): job_of(obj.metadata) for kind, obj in admitted if kind == "Pod"}
+    there = Counter(job for key, job in jobs.items() if key not in later)
+    least = {
+        job: group.spec.min_member if (group := written.get(job) or group_of(job)) else 0 for job in set(jobs.values())
+    }
+    return {key for key, job in jobs.items() if key in later and there[job] < least[job]}
 
 
 class _Priorities:

@@ -24,7 +24,8 @@ from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.framework.runtime.node_questions import CALL, Watch
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.admission import admit
-from stromboli.simulation.manifests import CLUSTER_KINDS, Loaded, Proposal, in_order, is_list, load_each, of_list
+from stromboli.simulation.lists import is_list, of_list
+from stromboli.simulation.manifests import CLUSTER_KINDS, Loaded, Proposal, in_order, load_each
 from stromboli.simulation.standing import Standing, Workloads
 from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.resource_names import resources_of
@@ -234,7 +235,9 @@ def _decode(
         return
     if not proposals:
         return
-    loaded = load_each(proposals, _MOST, watch)
+    gone = {key for kind, key in out.removed if kind == "Node"}
+    nodes = (node for node in state.nodes.records if node is not None and node.name not in gone)
+    loaded = load_each(proposals, _MOST, watch, nodes)
     resources = {resource for kind, obj in loaded.objects for resource in resources_of(kind, obj)}
     if len(resources) > _MOST_RESOURCES:
         out.problems.append(f"{source}: names {len(resources):,} resources, more than {_MOST_RESOURCES}")
@@ -250,7 +253,7 @@ def _decode(
     missed = {spec.get("priorityClassName", "") for spec in before}
     by = rules(out.policy)
     standing = _named_by_labels(loaded, state)
-    admitted = admit(loaded, state.scheduler_names, missed, by)
+    admitted = admit(loaded, state.scheduler_names, missed, by, state.pod_group)
     out.problems += loaded.problems
     for kind, obj in in_order(admitted):
         # Priority classes, namespaces and queues that are there stay as they are; pods may get a PodGroup, it a queue.

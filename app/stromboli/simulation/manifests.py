@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,14 +22,16 @@ from stromboli.api.validation import describe, did_you_mean, readable, shown
 from stromboli.framework.runtime.node_questions import CALL, Watch
 from stromboli.simulation import refusals, schema, workloads
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
+from stromboli.simulation.lists import RawList, is_list, of_list, read_json
 from stromboli.state.cluster import object_key
+from stromboli.state.nodes import NodeFacts, NodeRecord
 from stromboli.state.queue_states import BUS
 from stromboli.workloads import Kind, Kinds, known_kinds
 from stromboli.workloads.gangs import suspended
 from stromboli.workloads.makers import RUNTIMES
 from stromboli.workloads.model import is_workload_kind, parse
 from stromboli.workloads.native import as_pod_group, is_native
-from stromboli.workloads.paths import text
+from stromboli.workloads.paths import at, text
 
 #: kinds that are decoded for the core; plugins read the others as plain data
 _TYPED: Mapping[str, type[msgspec.Struct]] = {
@@ -55,6 +58,8 @@ CLUSTER_KINDS = frozenset(
         *("StorageClass", "VolumeAttachment"),
     )
 )
+#: kinds of which something else makes pods or their groups
+_TEMPLATES = frozenset(("CompositePodGroup", "PodTemplate", "Workload"))
 #: steps that reading a byte of an object takes
 _A_BYTE = 2
 _NAME = re.compile(r"[a-z0-9]([-_.a-z0-9]{0,251}[a-z0-9])?")
@@ -83,6 +88,8 @@ class Loaded:
     places: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
     #: what the pods of files are made by, as it was written, by uid
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: the keys of pods that are not made before others of their workload run
+    later: set[str] = field(default_factory=set)
     #: Volcano's Commands, in order
     commands: list[dict[str, Any]] = field(default_factory=list)
     #: the kinds of workloads, with those that files add
@@ -144,9 +151,12 @@ def load(
     return reader.loaded
 
 
-def load_each(proposals: Iterable[Proposal], most_pods: int, watch: Watch) -> Loaded:
-    """Read objects that are to be added or changed; `watch` is told of each that is made of them, and may raise."""
-    reader = _Reader(lenient=False, most_pods=most_pods, watch=watch)
+def load_each(proposals: Iterable[Proposal], most_pods: int, watch: Watch, nodes: Iterable[NodeRecord] = ()) -> Loaded:
+    """Read objects that are to be added or changed; `watch` is told of each that is made of them, and may raise.
+
+    `nodes` are there beside them.
+    """
+    reader = _Reader(lenient=False, most_pods=most_pods, watch=watch, nodes=nodes)
     for proposal in proposals:
         reader.proposal(proposal)
     reader.finish()
@@ -186,26 +196,18 @@ def _placed(kind: str, manifest: dict[str, Any], where: str) -> dict[str, Any]:
     return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or "default"}}
 
 
-def is_list(document: Any) -> bool:
-    """Whether a document is a list of objects: of any, or of those of its kind, as a PodList."""
-    kind = document.get("kind") if isinstance(document, dict) else None
-    return isinstance(kind, str) and (kind == "List" or (kind.endswith("List") and "items" in document))
-
-
-def of_list(kind: str, item: Any) -> Any:
-    """An item with its kind, which that of its list says where it says none itself: a PodList has Pods."""
-    named = not isinstance(item, dict) or "kind" in item or kind == "List"
-    return item if named else {"kind": kind.removesuffix("List"), **item}
-
-
 class _Reader:
     """Sorts what documents hold into objects, scenarios and problems."""
 
-    def __init__(self, lenient: bool, most_pods: int, watch: Watch | None = None) -> None:
+    def __init__(
+        self, lenient: bool, most_pods: int, watch: Watch | None = None, nodes: Iterable[NodeRecord] = ()
+    ) -> None:
         self._lenient = lenient
         self._watch = watch
         self.loaded = Loaded()
-        self._workloads = workloads.Expansion(self.loaded.owners, self.loaded.kinds, self._is_taken, most_pods)
+        self._there = nodes
+        known = self._is_taken, lambda: self._nodes
+        self._workloads = workloads.Expansion(self.loaded.owners, self.loaded.kinds, *known, most_pods)
         #: objects of kinds that a file may tell of that is still to be read, and workloads that may refer to one in it
         self._later: list[tuple[str, Any]] = []
         self._finished = False
@@ -219,7 +221,7 @@ class _Reader:
     def read(self, source: str, text: str) -> None:
         """Read all documents of a text."""
         try:
-            for number, document in enumerate(read_either(text, json=source.endswith(".json"), of_json=_json), 1):
+            for number, document in enumerate(read_either(text, json=source.endswith(".json"), of_json=read_json), 1):
                 self._document(source, number, document)
         except DocumentError as error:
             self.loaded.problems.append(f"{source}: {error}")
@@ -229,7 +231,7 @@ class _Reader:
             return
         if isinstance(document, dict) and "kind" not in document and not {"objects", "config"}.isdisjoint(document):
             self.loaded.scenarios.append(document | {"source": source})
-        elif isinstance(document, _List):
+        elif isinstance(document, RawList):
             self._list(f"{source}: document {number}", document.kind, document.items)
         else:
             self.manifest(f"{source}: document {number}", document)
@@ -281,6 +283,8 @@ class _Reader:
             self.loaded.kinds.add(Kind.of(parse(manifest, f"{where}: {describe(kind, manifest)}")))
         elif schema.type_of(kind) is None and kind not in schema.OTHER_KINDS and not self._finished:
             self._later.append((where, manifest))
+        elif kind in _TEMPLATES and not at(manifest, "metadata.uid"):
+            raise InvalidObjectError(f"{where}: {describe(kind, manifest)}", "", workloads.NOT_MADE)
         elif not (kind in schema.OTHER_KINDS or (self._lenient and schema.type_of(kind) is None)):
             self._add(kind, manifest, where, describe(kind, manifest))
 
@@ -303,6 +307,7 @@ class _Reader:
         self._finished = True
         for where, manifest in self._later:
             self.manifest(where, manifest)
+        self.loaded.later = self._workloads.later
 
     def _list(self, where: str, kind: str, items: Any) -> None:
         if not isinstance(items, list | None):
@@ -372,18 +377,8 @@ class _Reader:
         """Whether a pod has this key."""
         return ("Pod", key) in self.loaded.places
 
-
-class _List(msgspec.Struct):
-    """A list of kubectl, its items not yet decoded."""
-
-    kind: str
-    items: list[msgspec.Raw] | None = None
-
-
-def _json(text: str) -> Any:
-    """The document of a JSON text, item by item where it is a list: items take ten times the memory of their text."""
-    try:
-        found = msgspec.json.decode(text, type=_List)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return read_value(text)
-    return found if found.kind.endswith("List") and found.items is not None else read_value(text)
+    @cached_property
+    def _nodes(self) -> NodeFacts:
+        """All nodes, once all files are read."""
+        read = (NodeRecord.of(obj) for kind, obj in self.loaded.objects if kind == "Node")
+        return NodeFacts(list({node.name: node for node in (*self._there, *read)}.values()))

@@ -17,6 +17,7 @@ from stromboli.api.crds import PodGroup
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 from stromboli.workloads import known_kinds
+from stromboli.workloads.daemons import node_of_daemon
 from stromboli.workloads.groups import ROLE_ANNOTATION
 from stromboli.workloads.names import names_of
 from stromboli.workloads.paths import Object, text
@@ -43,7 +44,7 @@ class Standing:
         stands = dict(self._pairs(anew))
         kept = {("PodGroup", group.key) for group in stands.values()}
         found: list[tuple[str, Any]] = []
-        wanted: defaultdict[tuple[str, str], list[objects.Pod]] = defaultdict(list)
+        wanted: defaultdict[tuple[str, str, str], list[objects.Pod]] = defaultdict(list)
         for kind, obj in made:
             group = stands.get(_group_of(kind, obj))
             if group is None:
@@ -51,9 +52,9 @@ class Standing:
             elif kind == "PodGroup":
                 found.append((kind, _in_place_of(group, obj)))
             else:
-                wanted[group.key, _role(obj)].append(_in_group(obj, group))
-        for (key, role), pods in wanted.items():
-            stay = [pod.key for pod in self._running(key, role)[: len(pods)]]
+                wanted[group.key, _role(obj), node_of_daemon(obj.spec)].append(_in_group(obj, group))
+        for (key, role, node), pods in wanted.items():
+            stay = [pod.key for pod in self._running(key, role, node)[: len(pods)]]
             kept.update(("Pod", each) for each in stay)
             others = [pod for pod in pods if pod.metadata.key not in stay]
             found += [("Pod", pod) for pod in others[: len(pods) - len(stay)]]
@@ -68,9 +69,10 @@ class Standing:
             if there is not None:
                 yield group.key, there
 
-    def _running(self, group: str, role: str) -> list[PodRecord]:
-        """The pods of a group that have a node, by role."""
-        pods = (pod for pod in self._pods.get(group, ()) if pod.node_name and pod.role == role)
+    def _running(self, group: str, role: str, node: str) -> list[PodRecord]:
+        """The pods of a role in a group that are on a node, or on any where none is named."""
+        pods = (pod for pod in self._pods.get(group, ()) if pod.role == role and pod.node_name)
+        pods = (pod for pod in pods if not node or pod.node_name == node)
         return sorted(pods, key=lambda pod: (pod.index, pod.name))
 
 

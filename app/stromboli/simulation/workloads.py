@@ -17,11 +17,13 @@ from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, shown
 from stromboli.simulation.defaults import with_defaults
 from stromboli.simulation.schema import converted
+from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import Gang, Kind, Kinds, Role, Workload, family_of
 from stromboli.workloads.gangs import EACH, by_paths, is_suspended
 from stromboli.workloads.groups import ROLE_ANNOTATION, manager_of
-from stromboli.workloads.makers import MAKERS
+from stromboli.workloads.in_order import labelled
+from stromboli.workloads.makers import MAKERS, Surroundings
 from stromboli.workloads.paths import Object, items, mapping, text
 
 Manifest: TypeAlias = dict[str, Any]
@@ -32,13 +34,13 @@ MOST_PODS = 100_000
 _COUNTS = frozenset(("completions", "minAvailable", "minReplicas", "numOfHosts", "parallelism", "replicas", "size"))
 #: types in the schema of kinds that are read as they are; those of kinds that a controller knows are named there
 _TYPES: Mapping[str, str] = {
-    **{kind: f"V1{kind}" for kind in ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")},
+    **{kind: f"V1{kind}" for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController")},
     **{kind: kind for kind in ("CronJob", "JobSet", "LeaderWorkerSet", "RayCluster")},
 }
+#: why nothing is made of a workload
+NOT_MADE = "its pods do not follow from it: add what it makes, or its pods"
 #: what a workload may say of what it makes beside its spec
 _SAID = ("labels", "annotations")
-#: kinds of which no number of pods follows
-_UNCOUNTED = frozenset((("", "Pod"), ("apps", "DaemonSet")))
 
 
 @dataclass(slots=True)
@@ -50,15 +52,19 @@ class Expansion:
     kinds: Kinds
     #: whether there is a pod of such a key
     is_taken: Callable[[str], bool]
+    #: the nodes that there are
+    nodes: Callable[[], NodeFacts]
     most: int = MOST_PODS
     pods: int = 0
+    #: the keys of pods that are not made before others run
+    later: set[str] = field(default_factory=set)
     #: what workloads name instead of templates of their own, by kind, namespace or none, and name
     runtimes: dict[tuple[str, str, str], Manifest] = field(default_factory=dict)
 
     def type_of(self, manifest: Manifest) -> str | None:
         """The type in the schema of a workload; None for what is none."""
         kind = self.kinds.of(manifest)
-        if kind is None or (kind.row.group, kind.row.kind) in _UNCOUNTED:
+        if kind is None or kind.row.kind == "Pod":
             return None
         if kind.row.kind == "Job":
             return "VolcanoJob" if kind.row.group.endswith("volcano.sh") else "V1Job"
@@ -80,10 +86,10 @@ class Expansion:
         found = kind.read(manifest)
         row = kind.row
         if not (row.roles or row.makes or row.maker or row.reader or is_suspended(manifest, row)):
-            raise InvalidObjectError(where, "", "its pods do not follow from it: add what it makes, or its pods")
-        for part in self._parts(kind, manifest, owner, where, whole=not found.gangs):
+            raise InvalidObjectError(where, "", NOT_MADE)
+        for part in self._parts(kind, manifest, owner, where, whole=not any(gang.roles for gang in found.gangs)):
             if part["kind"] == "Pod":
-                self.pods += 1
+                self._count(1, where)
                 yield "Pod", part
             elif self.type_of(part) is not None:
                 yield from self.expand(part, where)
@@ -95,18 +101,25 @@ class Expansion:
                 yield from self._gang(_Making(manifest, kind, found, owner, where), made)
 
     def _gang(self, making: _Making, gang: Gang) -> Iterator[tuple[str, Manifest]]:
-        self.pods += sum(role.count for role in gang.roles)
-        if self.pods > self.most:
-            raise InvalidObjectError(making.where, "spec", f"would be pod number {self.most:,} and more")
-        named = making.group_name
+        self._count(sum(role.count for role in gang.roles), making.where)
+        named = "" if making.is_named_by_hand(gang) else making.group_name
         if named:
             yield "PodGroup", making.pod_group(named, self._above(making.manifest), self.kinds, gang)
-        for role in gang.roles:
+        first = making.at_first(gang)
+        for role in gang.roles if first is None else sorted(gang.roles, key=lambda role: not role.needed):
             # A Deployment and a StatefulSet may have one name: what stands for a drawn name is not the other's.
             prefix = f"{making.manifest['metadata']['namespace']}/{role.prefix}"
             free = (number for number in itertools.count() if not self.is_taken(f"{prefix}-{number}"))
-            for number in itertools.islice(free, role.count):
-                yield "Pod", making.pod(gang, role, number, named)
+            for made, number in enumerate(itertools.islice(free, role.count)):
+                if first is not None and made >= first:
+                    self.later.add(f"{prefix}-{number}")
+                yield "Pod", making.pod(gang, role, number, named, in_order=first is not None and made < first)
+            first = None if first is None else max(0, first - role.count)
+
+    def _count(self, pods: int, where: str) -> None:
+        self.pods += pods
+        if self.pods > self.most:
+            raise InvalidObjectError(where, "spec", f"would be pod number {self.most:,} and more")
 
     def _parts(self, kind: Kind, manifest: Object, owner: Manifest, where: str, *, whole: bool) -> Iterator[Manifest]:
         """The objects that a controller makes of a workload: the `whole`, or what is not among its roles.
@@ -134,7 +147,9 @@ class Expansion:
         ]
         if whole and kind.row.maker:
             try:
-                made += MAKERS[kind.row.maker](manifest, partial(self._runtime, metadata["namespace"]))
+                made += MAKERS[kind.row.maker](
+                    manifest, Surroundings(partial(self._runtime, metadata["namespace"]), self.nodes)
+                )
             except InvalidObjectError as error:
                 raise InvalidObjectError(where, error.path, error.problem) from None
         for each in made:
@@ -168,8 +183,23 @@ class _Making:
         """The name of the PodGroup that its controller makes; empty where the service makes it."""
         return self.kind.row.group_name.replace("{name}", self.manifest["metadata"]["name"])
 
-    def pod(self, gang: Gang, role: Role, number: int, group: str = "") -> Manifest:
-        """A pod of a role."""
+    def is_named_by_hand(self, gang: Gang) -> bool:
+        """Whether templates name a group, which controllers leave as it is unless they always make one."""
+        if "always" in self.kind.row.made_by:
+            return False
+        templates = [role.template for role in gang.roles]
+        noted = any(mapping(each, "metadata.annotations").get(GROUP_ANNOTATION) for each in templates)
+        return noted or any(mapping(each, "spec.schedulingGroup") for each in templates)
+
+    def at_first(self, gang: Gang) -> int | None:
+        """How many pods of a gang there are before one runs; None for all."""
+        first, *others = self.workload.gangs
+        if not others:
+            return gang.at_first
+        return sum(role.count for role in gang.roles) if first.part == gang.part else 0
+
+    def pod(self, gang: Gang, role: Role, number: int, group: str = "", *, in_order: bool = False) -> Manifest:
+        """A pod of a role; `in_order` says that others come once it runs."""
         made, row = self.manifest["metadata"], self.kind.row
         metadata = dict(role.template.get("metadata") or {})
         metadata |= {"name": f"{role.prefix}-{number}", "namespace": made["namespace"], "ownerReferences": [self.owner]}
@@ -177,6 +207,8 @@ class _Making:
         told = {label: role.name for label in row.role_labels[:1] if role.name}
         if self.workload.part_label and gang.part:
             told[self.workload.part_label] = gang.part
+        if in_order:
+            told |= labelled(row.kind, made["name"], metadata["name"])
         if told:
             metadata["labels"] = {**(metadata.get("labels") or {}), **told}
         spec = dict(role.template.get("spec") or {})

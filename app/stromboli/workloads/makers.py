@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from stromboli.api.errors import InvalidObjectError
+from stromboli.state.nodes import NodeFacts
+from stromboli.workloads.daemons import daemon_pods
 from stromboli.workloads.paths import Object, at, described, items, labels, mapping, text
 
-Runtimes: TypeAlias = Callable[[str, str], Object | None]
-"""The runtime of a kind and name that a workload may refer to."""
-Maker: TypeAlias = Callable[[Object, Runtimes], Iterator[Object]]
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What there is beside a workload."""
+
+    #: the runtime of a kind and name that it may refer to
+    runtime: Callable[[str, str], Object | None]
+    nodes: Callable[[], NodeFacts]
+
+
+Maker: TypeAlias = Callable[[Object, Surroundings], Iterator[Object]]
 """The objects that are made of a workload, without their owner."""
 
 RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
@@ -26,7 +37,12 @@ _SUBMITTER: Object = {
 }
 
 
-def ray_job(owner: Object, _: Runtimes) -> Iterator[Object]:
+def daemon_set(owner: Object, there: Surroundings) -> Iterator[Object]:
+    """A pod for each node that is to run one."""
+    yield from daemon_pods(owner, there.nodes())
+
+
+def ray_job(owner: Object, _: Surroundings) -> Iterator[Object]:
     """A RayCluster, unless it names one that is there, and the Job that submits what is run."""
     cluster = mapping(owner, "spec.rayClusterSpec")
     if cluster and not mapping(owner, "spec.clusterSelector"):
@@ -39,14 +55,14 @@ def ray_job(owner: Object, _: Runtimes) -> Iterator[Object]:
         yield {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}}
 
 
-def train_job(owner: Object, runtime: Runtimes) -> Iterator[Object]:
+def train_job(owner: Object, there: Surroundings) -> Iterator[Object]:
     """The JobSet of a runtime's template, with the number of nodes and what else the TrainJob says.
 
     Raises InvalidObjectError where there is no such runtime.
     """
     reference = mapping(owner, "spec.runtimeRef")
     kind, name = text(reference, "kind") or "ClusterTrainingRuntime", text(reference, "name")
-    found = runtime(kind, name)
+    found = there.runtime(kind, name)
     if found is None:
         problem = (
             f"its pods follow from {kind} {name or 'NAME'}, which is not there: add it, or what it makes, or its pods"
@@ -116,4 +132,4 @@ def _is_named(value: object) -> bool:
     return isinstance(value, dict) and "name" in value
 
 
-MAKERS: Mapping[str, Maker] = {each.__name__: each for each in (ray_job, train_job)}
+MAKERS: Mapping[str, Maker] = {each.__name__: each for each in (daemon_set, ray_job, train_job)}

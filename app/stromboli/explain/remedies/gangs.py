@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from stromboli.api import crds, objects, quantity
 from stromboli.api.resources import PODS, TOLERANCE, listed
 from stromboli.api.validation import nearest
-from stromboli.explain.jobs import counted
+from stromboli.explain.jobs import counted, in_order
 from stromboli.explain.places import amounts
 from stromboli.explain.rehearsal import Change, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
@@ -36,6 +36,16 @@ def _one_hyper_node(case: Case, topology: crds.NetworkTopology) -> Candidate:
     return Candidate(words, "admin", lambda state: state.upsert("HyperNode", made))
 
 
+def _level(case: Case, label: str) -> Candidate | None:
+    """A level of the topology in the policy, where the tier that the gang asks for is a label of nodes."""
+    session, levels = case.session, case.session.policy.topology.labels
+    free = bool(levels) or len(session.view.topology) == 1
+    if not (label and free) or label in levels or not (session.view.nodes.facts.label(label) >= 0).any():
+        return None
+    words = f"add {{nodeLabel: {label}}} to topology.levels of the policy"
+    return Candidate(words, "admin", engine=case.rehearsal.engine.levelled(label))
+
+
 def gangs(case: Case) -> Iterator[Candidate]:
     """The largest minMember with which the gang starts, and the pods that it lacks."""
     job = case.job
@@ -44,8 +54,9 @@ def gangs(case: Case) -> Iterator[Candidate]:
     low = max(1, job.ready_count + 1)
     high = min(job.min_available - 1, job.valid_count)
     known = min(high, job.ready_count + case.answer.would_fit)
-    # A gang that starts with a fraction of its pods is another job.
-    low = max(low, math.ceil(job.min_available * _LEAST))
+    first = in_order(job.pod_group, case.pods) if case.reason == "NotEnoughPods" else None
+    # A gang that starts with a fraction of its pods is another job, unless there are no more at first.
+    low = max(low, high if first else math.ceil(job.min_available * _LEAST))
     for number in dict.fromkeys(n for n in (known, low) if low <= n <= high):
         least = job.pod_group.spec.min_resources
         if least is not None:
@@ -53,6 +64,7 @@ def gangs(case: Case) -> Iterator[Candidate]:
         change = set_group(job.key, min_member=number, min_task_member={}, min_resources=least)
         start = max(1, number - job.ready_count) if case.answer.kind == "Job" else 1
         words = smaller_gang(job.pod_group, number) + (", and minResources to match" if least else "")
+        words += f", or {first.instead}" if first is not None else ""
         yield Candidate(words, "user", change, needed=start)
     if case.reason == "NotEnoughPods" and case.pods:
         missing = job.min_available - job.valid_count
@@ -165,7 +177,7 @@ def topology(case: Case) -> Iterator[Candidate]:
         words = further_apart(case.job.pod_group, value)
         yield Candidate(words, "user", set_group(case.job.key, network_topology=wider))
     if case.reason == "NoHyperNode":
-        yield _one_hyper_node(case, topology)
+        yield _level(case, topology.highest_tier_name) or _one_hyper_node(case, topology)
     soft = topology.model_copy(update={"mode": "soft", "highest_tier_allowed": None, "highest_tier_name": ""})
     words = further_apart(case.job.pod_group)
     yield Candidate(words, "user", set_group(case.job.key, network_topology=soft))
