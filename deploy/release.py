@@ -20,7 +20,7 @@ from typing import Any
 
 from image.build import ENGINES, ROOT, engine, version
 from image.build import digest as image_digest
-from signing import key_of, sign
+from signing import key_of, of_image, sign
 
 #: pyproject.toml has the version; what else tells it, each by a pattern of what is around it
 TOLD = {
@@ -30,7 +30,7 @@ TOLD = {
         r'(app\.kubernetes\.io/version: "?|helm\.sh/chart: stromboli-|image: "stromboli:)([^"\n]+)'
     ),
     "docs/start.md": r"(\bstromboli:)(\d+\.\d+\.\d+)",
-    "docs/operations.md": r"(\bimage\.tag=)(\d+\.\d+\.\d+)",
+    "docs/operations.md": r"(\bimage\.tag=|/stromboli:)(\d+\.\d+\.\d+)",
 }
 #: the file that is signed
 SUMS = "SHA256SUMS"
@@ -168,10 +168,12 @@ def main() -> None:
     parser.add_argument("--publish", action="store_true", help="take the commit and the tag over into this checkout")
     parser.add_argument("--no-image", action="store_true", help="do not build the image")
     parser.add_argument(
-        "--key", default=key_of(ROOT), help="a file with a key of SSH, or a key of gpg; by default git's"
+        "--key",
+        default=key_of(ROOT),
+        help="a file with a key of SSH or cosign, one of gpg or a key management service, or keyless; else git's",
     )
     # What is left are options of image/build.py.
-    options, of_image = parser.parse_known_args()
+    options, for_image = parser.parse_known_args()
     new, started = options.version, datetime.now(UTC)
     check(new)
     made = ROOT / "dist" / new
@@ -187,7 +189,7 @@ def main() -> None:
         notes = close_section(tree / "CHANGELOG.md", new, f"{started:%Y-%m-%d}")
         commit(tree, new, notes)
         build(tree, new, made)
-        images = {} if options.no_image else build_image(tree, new, made, of_image)
+        images = {} if options.no_image else build_image(tree, new, made, for_image)
         vouched = statement(tree, new, made, images, started)
         (made / "provenance.json").write_text(json.dumps(vouched, indent=2) + "\n")
         (made / "notes.md").write_text(f"{notes}\n")
@@ -201,6 +203,8 @@ def main() -> None:
         print(f"{tag} is sha256:{value}")
     if options.key:
         print(f"{sign(made / SUMS, options.key).name} signs {SUMS}, which names all of them.")
+        for value in images.values():
+            print(of_image(value, options.key, (made / "provenance.json").relative_to(ROOT)))
     else:
         print("Nothing is signed, for there is no key: SIGNING_KEY names one, or git's user.signingKey.")
     if options.publish:

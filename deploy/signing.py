@@ -1,13 +1,18 @@
-"""Sign files with the key that a releaser has: one of SSH, or one that gpg knows."""
+"""Sign files with what a releaser has: a key of SSH, one that gpg knows, or cosign with a key or an identity."""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 #: how files with keys of SSH begin, private and public
 _OF_SSH = (b"-----BEGIN OPENSSH PRIVATE KEY-----", b"ssh-", b"ecdsa-", b"sk-")
+#: how files with private keys of cosign begin
+_OF_COSIGN = (b"-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----", b"-----BEGIN ENCRYPTED COSIGN PRIVATE KEY-----")
+#: in place of a key: cosign signs with a certificate for who logs in
+KEYLESS = "keyless"
 
 
 def key_of(checkout: Path) -> str:
@@ -17,13 +22,15 @@ def key_of(checkout: Path) -> str:
 
 
 def sign(path: Path, key: str) -> Path:
-    """The signature that is made beside a file, by the file of a key or by what gpg calls one."""
-    file = Path(key).expanduser()
-    if file.is_file() and file.read_bytes().startswith(_OF_SSH):
+    """The signature that is made beside a file, by the file of a key, what gpg or cosign call one, or `keyless`."""
+    if is_of_cosign(key):
+        signature = path.with_name(f"{path.name}.sigstore.json")
+        words = ["cosign", "sign-blob", "--yes", *_key_of_cosign(key), "--bundle", str(signature), str(path)]
+    elif _begins(key, _OF_SSH):
         signature = path.with_name(f"{path.name}.sig")
         # ssh-keygen asks before it writes over one.
         signature.unlink(missing_ok=True)
-        words = ["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", str(file), str(path)]
+        words = ["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", str(Path(key).expanduser()), str(path)]
     else:
         signature = path.with_name(f"{path.name}.asc")
         words = ["gpg", "--batch", "--yes", "--armor", "--local-user", key, "--output", str(signature)]
@@ -35,3 +42,30 @@ def sign(path: Path, key: str) -> Path:
     if done:
         sys.exit(f"release: {words[0]} ended with {done}, and {path.name} is not signed by {key}")
     return signature
+
+
+def of_image(digest: str, key: str, statement: Path) -> str:
+    """How the image is signed once a registry has it, which keys of SSH and gpg cannot do."""
+    if not is_of_cosign(key):
+        return f"No signature goes with the image into a registry: SIGNING_KEY={KEYLESS} or a key of cosign makes one."
+    image, own = f"REGISTRY/stromboli@sha256:{digest}", _key_of_cosign(key)
+    signs = shlex.join(["cosign", "sign", "--yes", *own, image])
+    provenance = ["--type", "slsaprovenance1", "--predicate", "-"]
+    attests = shlex.join(["cosign", "attest", "--yes", *own, *provenance, image])
+    return f"Once a registry has the image, sign it:\n  {signs}\n  jq .predicate {statement} | {attests}"
+
+
+def is_of_cosign(key: str) -> bool:
+    """Whether a key is for cosign: a file, one of a key management service, or none but an identity."""
+    return key == KEYLESS or "://" in key or _begins(key, _OF_COSIGN)
+
+
+def _key_of_cosign(key: str) -> list[str]:
+    if key == KEYLESS:
+        return []
+    return ["--key", key if "://" in key else str(Path(key).expanduser())]
+
+
+def _begins(key: str, with_any: tuple[bytes, ...]) -> bool:
+    file = Path(key).expanduser()
+    return file.is_file() and file.read_bytes().startswith(with_any)

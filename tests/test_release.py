@@ -173,6 +173,46 @@ def test_files_are_signed_by_a_key_of_gpg(repository: Path, tmp_path: Path) -> N
         subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
 
 
+#: in the place of cosign, which is not at hand: it keeps what it is asked for
+_COSIGN = """#!/bin/sh
+while [ "$#" -gt 0 ]; do
+  if [ "$1" = --bundle ]; then bundle=$2; fi
+  echo "$1" >> "$ASKED"; shift
+done
+echo '{}' > "$bundle"
+"""
+
+
+@pytest.mark.parametrize("key", ["cosign.key", "hashivault://release", "keyless"])
+def test_files_are_signed_by_cosign(repository: Path, tmp_path: Path, key: str) -> None:
+    tools, sums, asked = tmp_path / "bin", tmp_path / "SHA256SUMS", tmp_path / "asked"
+    tools.mkdir()
+    (tools / "cosign").write_text(_COSIGN)
+    (tools / "cosign").chmod(0o755)
+    sums.write_text("sums")
+    named = str(tmp_path / key) if key.endswith(".key") else key
+    if key.endswith(".key"):
+        (tmp_path / key).write_text("-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\n")
+    done = signing(repository, named, sums, PATH=f"{tools}:{os.environ['PATH']}", ASKED=str(asked))
+    assert done.stdout == f"{sums}.sigstore.json\n", done.stderr
+    own = [] if key == "keyless" else ["--key", named]
+    assert asked.read_text().split() == ["sign-blob", "--yes", *own, "--bundle", f"{sums}.sigstore.json", str(sums)]
+    missing = signing(repository, named, sums, PATH=str(tmp_path))
+    assert f"cosign is not installed, and {named} cannot sign without it" in missing.stderr
+
+
+def test_how_an_image_is_signed_in_a_registry_is_told(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(repository / "deploy"))
+    of_image, statement = import_module("signing").of_image, Path("dist/9.8.7/provenance.json")
+    image = "REGISTRY/stromboli@sha256:abc"
+    assert of_image("abc", "keyless", statement).splitlines()[1:] == [
+        f"  cosign sign --yes {image}",
+        f"  jq .predicate {statement} | cosign attest --yes --type slsaprovenance1 --predicate - {image}",
+    ]
+    assert f"cosign sign --yes --key awskms://k {image}" in of_image("abc", "awskms://k", statement)
+    assert "No signature goes with the image" in of_image("abc", "releases@example.com", statement)
+
+
 def is_whole(made: Path) -> None:
     """The packages are there, are of their version, and are those that the statement vouches for."""
     wheel, source, chart, bill = (

@@ -141,6 +141,42 @@ def test_the_doctor_looks_at_the_policy_and_the_cluster_of_the_service(cluster: 
         assert "policy: there is no predicates" in stromboli("doctor", *of(tmp_path)).stdout
 
 
+def test_the_doctor_looks_at_templates_of_workloads_without_pods(cluster: str, service: str, tmp_path: Path) -> None:
+    def workload(kind: str, name: str, *, queue: str = "a", scheduler: str = "stromboli", card: str = "cpu") -> None:
+        container = {"name": "c", "image": "i", "resources": {"requests": {card: "1"}, "limits": {card: "1"}}}
+        pods = {"schedulerName": scheduler, "containers": [container], "restartPolicy": "Never"}
+        notes = {"scheduling.volcano.sh/queue-name": queue}
+        template = {"metadata": {"labels": {"app": name}, "annotations": notes}, "spec": pods}
+        spec: dict[str, Any] = {"template": template}
+        if kind == "CronJob":
+            spec = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": spec}}
+        elif kind == "Job":
+            spec |= {"suspend": True}
+        else:
+            spec |= {"replicas": 0, "selector": {"matchLabels": {"app": name}}}
+            pods |= {"restartPolicy": "Always"}
+        group = "apps" if kind == "Deployment" else "batch"
+        path = f"/apis/{group}/v1/namespaces/default/{kind.lower()}s"
+        _create(cluster, path, {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+    for kind in ("Deployment", "Job", "CronJob"):
+        workload(kind, "right")
+    workload("CronJob", "nightly", queue="aa")
+    workload("Job", "suspended", card="nvidia.com/gpu")
+    workload("Deployment", "none", scheduler="stromboly")
+    workload("Job", "elsewhere", scheduler="default-scheduler", queue="of another")
+    told = stromboli("doctor", "--url", service, *of(tmp_path))
+    assert (told.exit_code, told.stderr) == (1, "")
+    for line in (
+        "queues: there is no queue aa, did you mean 'a'?, for 1 workload (CronJob default/nightly)",
+        "pods: no node offers nvidia.com/gpu, for 1 workload (Job default/suspended)",
+        "there is no scheduler stromboly, did you mean 'stromboli'?, for 1 workload (Deployment default/none)",
+    ):
+        assert line in told.stdout, told.stdout
+    assert "right" not in told.stdout
+    assert "elsewhere" not in told.stdout
+
+
 def test_what_is_decided_here_is_decided_by_the_policy_of_the_service_and_told(cluster: str, tmp_path: Path) -> None:
     run_there(cluster, 1, policy=CAPACITY)
     told = stromboli("queue", "list", *of(tmp_path), "-o", "json")

@@ -170,6 +170,15 @@ def test_a_release_has_the_nodes_of_a_shard(helm: Helm) -> None:
     roles = {each["metadata"]["name"]: each["rules"] for each in objects if each["kind"] == "ClusterRole"}
     assert rule in roles["stromboli"]
     assert "nodeshards/status" not in str(made(helm))
+    other = "shard.standInFor[0].name=right,shard.standInFor[0].schedulerName=theirs"
+    standing_in = made(helm, "shard.name=left", "schedulerName=left", other)
+    (container,) = next(each for each in standing_in if each["kind"] == "Deployment")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert {"--stand-in=theirs", "--stand-in-after=30"} <= set(container["args"])
+    named = [rule.get("resourceNames") for each in standing_in if "rules" in each for rule in each["rules"]]
+    assert ["left", "right"] in named
+    assert ["left-usage", "theirs-usage"] in named
     refused = helm("template", "stromboli", "charts/stromboli", "--set", "shard.mode=loose")
     assert "mode" in refused.stderr
 

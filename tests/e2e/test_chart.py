@@ -20,9 +20,11 @@ from tests.controlplane.projects import released
 from tests.e2e.audit import Audit, right
 from tests.e2e.conftest import Start
 from tests.e2e.provisioner import PROVISIONER, VOLUMES, Provisioner, volume
+from tests.e2e.service import Service
 from tests.e2e.test_claims import Devices, disturbed
 from tests.e2e.test_definitions import without_status
 from tests.e2e.test_volumes import Disks, mounting
+from tests.e2e.watch import PodWatch
 from tests.e2e.world import CORE, Object, World, define, pod
 
 pytestmark = pytest.mark.e2e
@@ -357,6 +359,53 @@ def test_releases_of_one_name_in_two_namespaces_lead_side_by_side_and_end_alone(
     finally:
         helm("uninstall", "stromboli", *elsewhere)
         world.api.delete("/api/v1/namespaces/team").raise_for_status()
+
+
+def test_a_rollback_amid_bindings_binds_nothing_twice_and_loses_nothing(
+    release: World, helm: Helm, start: Start, audit: Audit, tmp_path: Path
+) -> None:
+    """An upgrade brings another policy and limits, and is taken back while gangs are bound and one waits."""
+    world, gangs, size = release, 8, 10
+    world.nodes(size, cpu=str(gangs + 1))
+    account = world.cluster.service_account_kubeconfig(NAMESPACE, "stromboli")
+
+    def replica(of: str, *more: str) -> Service:
+        """A replica as the Deployment has it now; there is no kubelet to start one."""
+        (folder := tmp_path / of).mkdir()
+        return start(*deployed(world, folder), *more, kubeconfig=account)
+
+    first = replica("first")
+    world.gang("runs", size)
+    eventually(lambda: world.bound()["runs"] == size)
+    ran, before = world.placed(), deployed(world, tmp_path)
+    done = helm("upgrade", "stromboli", "charts/stromboli", "--no-hooks", "--set", "leaderElection.leaseDuration=9")
+    assert done.returncode == 0, done.stderr
+    assert deployed(world, tmp_path) != before
+    second = replica("second", "--binds-per-second", "1")
+    assert first.end() == 0
+    with PodWatch(world.cluster, world.namespace) as watch:
+        for number in range(gangs):
+            world.gang(f"gang-{number}", size)
+        world.gang("waits", size, cpu="2")
+        watch.wait_bound(size + 3)
+        done = helm("rollback", "stromboli", "--no-hooks")
+        assert done.returncode == 0, done.stderr
+        assert deployed(world, tmp_path) == before
+        # As a Deployment rolls: the new replica is ready before the old one is told to end.
+        third = replica("third")
+        assert len(watch.bound) < size * gangs, "all was bound before the rollback"
+        assert second.end() == 0
+        watch.wait_bound(size * (gangs + 1))
+        assert watch.moved == []
+    assert world.placed().items() >= ran.items()
+    assert world.bound() == {"runs": size} | {f"gang-{number}": size for number in range(gangs)}
+    assert max(audit.accepted(world.namespace).values()) == 1
+    eventually(lambda: world.condition("waits", "Unschedulable") != {})
+    for gang, member in product(range(2), range(size)):
+        path = f"{CORE}/namespaces/{world.namespace}/pods/gang-{gang}-{member}"
+        world.api.delete(path, params={"gracePeriodSeconds": "0"}).raise_for_status()
+    eventually(lambda: world.bound()["waits"] == size)
+    assert third.end() == 0
 
 
 def test_the_test_of_a_release_starts_a_gang(release: World, helm: Helm, start: Start, tmp_path: Path) -> None:

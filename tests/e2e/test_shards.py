@@ -13,7 +13,7 @@ from tests.controlplane.cluster import eventually
 from tests.e2e.conftest import Start
 from tests.e2e.service import Service
 from tests.e2e.test_chart import CRDS, definition
-from tests.e2e.world import World, pod
+from tests.e2e.world import CORE, World, pod
 
 pytestmark = pytest.mark.e2e
 
@@ -98,6 +98,43 @@ def test_a_shard_that_dies_is_taken_over_by_its_standby(sharded: World, start: S
     submit(sharded, "after", "left", 6)
     eventually(lambda: len(nodes_of(sharded, "after")) == 6)
     assert set(nodes_of(sharded, "after")) <= NODES["left"]
+
+
+@pytest.mark.parametrize("mode", ["hard", "soft"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+def test_a_shard_without_replicas_is_taken_over_by_another_until_it_has_one(
+    sharded: World, start: Start, mode: str, how: signal.Signals
+) -> None:
+    replicas = [shard(start, "left", "--shard-mode", mode) for _ in range(2)]
+    right = shard(start, "right", "--stand-in", "stromboli-left", "--stand-in-after", "1")
+    submit(sharded, "runs", "left", 2)
+    eventually(lambda: len(nodes_of(sharded, "runs")) == 2)
+    ran = sharded.placed()
+    for replica in replicas:
+        replica.end(how)
+
+    submit(sharded, "left-alone", "left", 6)
+    submit(sharded, "more", "left", 2)
+    eventually(lambda: len(nodes_of(sharded, "left-alone")) == 6)
+    assert set(nodes_of(sharded, "left-alone")) <= NODES["left"]
+    if mode == "soft":
+        eventually(lambda: len(nodes_of(sharded, "more")) == 2)
+        assert set(nodes_of(sharded, "more")) <= NODES["right"]
+    else:
+        eventually(lambda: "node shard" in sharded.condition("more", "Unschedulable").get("message", ""))
+    submit(sharded, "own", "right", 4)
+    eventually(lambda: len(nodes_of(sharded, "own")) == 4)
+    assert set(nodes_of(sharded, "own")) <= NODES["right"]
+    assert {name: in_use(sharded, name) for name in NODES} == NODES
+
+    back = shard(start, "left", "--shard-mode", mode)
+    eventually(lambda: back.metric("stromboli_leading") == 1)
+    eventually(lambda: "no longer standing in" in right.text)
+    for name in ("left-alone-0", "left-alone-1", *(name for name in ran if name.startswith("runs"))):
+        sharded.api.delete(f"{CORE}/namespaces/{sharded.namespace}/pods/{name}", params={"gracePeriodSeconds": "0"})
+    submit(sharded, "last", "left", 2)
+    eventually(lambda: len(nodes_of(sharded, "last")) == 2)
+    assert right.metric("stromboli_leading") == 1
 
 
 def test_a_soft_shard_takes_its_own_nodes_first(sharded: World, start: Start) -> None:

@@ -41,6 +41,9 @@ class Offline:
     def absent(self, kind: str, key: str) -> str:
         return ""
 
+    def served(self) -> list[str]:
+        return ["stromboli"]
+
     def unserved(self) -> list[Finding]:
         return []
 

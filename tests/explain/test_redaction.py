@@ -156,6 +156,9 @@ class Service:
     def absent(self, kind: str, key: str) -> str:
         return ""
 
+    def served(self) -> list[str]:
+        return ["stromboli"]
+
     def unserved(self) -> list[Finding]:
         return []
 

@@ -16,10 +16,13 @@ from stromboli.live.client import Credentials, Kube, NotSentError
 from stromboli.live.fence import FencedKube
 from stromboli.live.leader import LeaderLease, LeadershipLostError, LeaseTimes
 from stromboli.live.leader_mark import LABEL
+from stromboli.live.node_shard import SHARD, ShardTerms
+from stromboli.live.stand_in import StandInLease
 from tests.live.cluster import Cluster, Fault
 from tests.live.conftest import StartService, until
 
 _QUICK = {"leader_elect": True, "lease_duration": 6.0, "renew_deadline": 3.0, "retry_period": 0.05}
+_TIMES = LeaseTimes(duration=6.0, renew_deadline=4.0, retry_period=0.01)
 _LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/stromboli"
 
 
@@ -113,8 +116,7 @@ async def kube(cluster: Cluster) -> AsyncIterator[Kube]:
 
 def candidate(kube: Kube, now: list[float]) -> LeaderLease:
     """Another replica, on a clock that stands unless it is told otherwise."""
-    times = LeaseTimes(duration=6.0, renew_deadline=4.0, retry_period=0.01)
-    return LeaderLease(kube, "default", "stromboli", "candidate", times, clock=lambda: now[0])
+    return LeaderLease(kube, "default", "stromboli", "candidate", _TIMES, clock=lambda: now[0])
 
 
 async def looks(cluster: Cluster, taking: asyncio.Task[None]) -> None:
@@ -259,3 +261,69 @@ async def test_the_lease_says_since_when_no_leader_came_to_the_end_of_its_repair
     holding = asyncio.create_task(second.hold())
     await until(lambda: told() is None)
     holding.cancel()
+
+
+#: what a leader of a shard has its lease say
+LEFT = ShardTerms.annotation(Settings(shard="left", scheduler_names=("batch",), shard_mode="soft"))
+
+
+def stand_in(kube: Kube, now: list[float]) -> StandInLease:
+    """A replica of another shard, which waits five seconds longer than others."""
+    lease = StandInLease(kube, "default", "stromboli", "stand-in", _TIMES, clock=lambda: now[0])
+    lease.patience = 5.0
+    return lease
+
+
+@pytest.mark.parametrize(("released", "free_at"), [(True, 5.0), (False, 11.0)])
+async def test_the_lease_of_another_shard_is_taken_once_it_was_free_for_long_and_is_given_back(
+    cluster: Cluster, kube: Kube, released: bool, free_at: float
+) -> None:
+    now = [0.0]
+    theirs = stand_in(kube, now)
+    taking = asyncio.create_task(theirs.acquire())
+    await looks(cluster, taking)
+    own = LeaderLease(kube, "default", "stromboli", "own", _TIMES, says=LEFT, clock=lambda: now[0])
+    await own.acquire()
+    if released:
+        await own.release()
+    for now[0] in (0.0, free_at - 0.1):
+        await looks(cluster, taking)
+        assert not taking.done()
+    now[0] = free_at + 0.1
+    await taking
+    assert theirs.terms == ShardTerms("left", "soft", ("batch",))
+
+    holding, back = asyncio.create_task(theirs.hold()), asyncio.create_task(own.acquire())
+    with pytest.raises(LeadershipLostError, match="asked for by its shard"):
+        await holding
+    assert theirs.leads, "it ends what it does before it gives the lease back"
+    await looks(cluster, back)
+    assert not back.done()
+    await theirs.release()
+    await back
+    lease = cluster.get(_LEASE)
+    assert lease["spec"]["holderIdentity"] == "own"
+    assert {name for name in lease["metadata"]["annotations"] if "unsettled" not in name} == set(LEFT)
+
+
+async def test_nobody_stands_in_for_what_is_no_shard(cluster: Cluster, kube: Kube) -> None:
+    now = [0.0]
+    own = candidate(kube, now)
+    taking = asyncio.create_task(stand_in(kube, now).acquire())
+    await own.acquire()
+    await own.release()
+    for now[0] in (0.0, 100.0, 200.0):
+        await looks(cluster, taking)
+    for strange in ("5", "{}", '{"name": "left", "mode": "loose", "schedulerNames": []}', "left"):
+        cluster.patch(_LEASE, {"metadata": {"annotations": {SHARD: strange}}})
+        for now[0] in (300.0, 400.0):
+            await looks(cluster, taking)
+    assert not taking.done()
+    taking.cancel()
+
+
+def test_only_a_shard_stands_in_and_for_others() -> None:
+    with pytest.raises(ValidationError, match="only a shard stands in for others"):
+        Settings(stand_in=("left",))
+    with pytest.raises(ValidationError, match="right is the service's own lease"):
+        Settings(shard="right", lease_name="right", stand_in=("left", "right"))

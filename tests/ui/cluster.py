@@ -95,6 +95,9 @@ class Ran:
     def absent(self, kind: str, key: str) -> str:
         return ""
 
+    def served(self) -> list[str]:
+        return ["stromboli"]
+
     def unserved(self) -> list[Finding]:
         return []
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from io import BytesIO
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,10 +17,14 @@ from stromboli.cli.located import values_of
 from stromboli.cli.options import Format, Output
 from stromboli.cli.output import show
 from stromboli.cli.sources import opened
+from stromboli.cli.templates import misnamed, templates_in
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.explain.checkup import Finding
 from stromboli.simulation.files import LARGEST_FILE
 from stromboli.simulation.manifests import load
+
+if TYPE_CHECKING:
+    from stromboli.live.client import Kube
 
 #: the exit code when something was found
 FOUND = 1
@@ -33,9 +37,9 @@ def doctor(
     which: Which,
     output: Format = Output.text,
 ) -> None:
-    """Look for what keeps pods waiting: missing CRDs and rights, scheduler names without takers, pods in no queue, two
-    schedulers on one name, misspelt fields in files, and policies that hardly mean what they say. Exits with 1 when
-    something is found.
+    """Look for what keeps pods waiting: missing CRDs and rights, scheduler names without takers, pods in no queue,
+    workloads that name what is not there, two schedulers on one name, misspelt fields in files, and policies that
+    hardly mean what they say. Exits with 1 when something is found.
 
     Example: stromboli doctor --context production --policy volcano-scheduler.conf
     """
@@ -45,8 +49,10 @@ def doctor(
         problems.append((kind, status))
 
     source = opened(which, refused=refused)
-    found = [*_access(problems), *source.findings()]
-    found += _misspelt(which.filename) if which.filename else _of_cluster(which)
+    told = source.findings()
+    found = [*_access(problems), *told.items]
+    queues = [queue.name for queue in source.queues()]
+    found += _misspelt(which.filename) if which.filename else _of_cluster(which, queues, told.served)
     show(found, output, _lines(found))
     if found:
         raise typer.Exit(FOUND)
@@ -80,13 +86,17 @@ def _access(problems: list[tuple[str, int]]) -> Iterator[Finding]:
             )
 
 
-def _of_cluster(which: Which) -> list[Finding]:
+def _of_cluster(which: Which, queues: Collection[str], served: Collection[str]) -> list[Finding]:
     """What is looked at with one's own rights, as the service has none to read it."""
+
+    async def look() -> list[Finding]:
+        async with clusters.connected(which.kubeconfig, which.context) as kube:
+            names, found = await _deployments(kube)
+            found += await misnamed(kube, await templates_in(kube), queues, {*served, *names})
+            return found + await _definitions(kube)
+
     try:
-        return [
-            *asyncio.run(_deployments(which.kubeconfig, which.context)),
-            *asyncio.run(_definitions(which.kubeconfig, which.context)),
-        ]
+        return asyncio.run(look())
     except StromboliError as error:
         if not which.url:
             raise
@@ -94,15 +104,15 @@ def _of_cluster(which: Which) -> list[Finding]:
         return []
 
 
-async def _deployments(kubeconfig: Path | None, context: str | None) -> list[Finding]:
-    """Deployments that schedule under one name, and replicas that do not take turns."""
+async def _deployments(kube: Kube) -> tuple[Collection[str], list[Finding]]:
+    """The names by which Deployments schedule; those of which two do, and replicas that do not take turns."""
     from stromboli.live.client import ApiError
 
     try:
-        async with clusters.connected(kubeconfig, context) as kube:
-            listed = (await kube.get(_DEPLOYMENTS)).get("items") or []
-    except (ApiError, clusters.RemoteError):
-        return [Finding("access", "Deployments may not be listed", "two schedulers on one name would not be noticed")]
+        listed = (await kube.get(_DEPLOYMENTS)).get("items") or []
+    except ApiError:
+        problem = "Deployments may not be listed"
+        return (), [Finding("access", problem, "two schedulers on one name would not be noticed")]
     by_name: defaultdict[str, list[str]] = defaultdict(list)
     found = []
     for deployment in listed:
@@ -122,18 +132,17 @@ async def _deployments(kubeconfig: Path | None, context: str | None) -> list[Fin
             found.append(
                 Finding("schedulers", problem, "give each its own name: both bind pods to the same free resources")
             )
-    return found
+    return by_name, found
 
 
-async def _definitions(kubeconfig: Path | None, context: str | None) -> list[Finding]:
+async def _definitions(kube: Kube) -> list[Finding]:
     """Definitions of others, as far as they do not know what ours do; nothing where they may not be read."""
     from stromboli.live.client import ApiError
     from stromboli.live.definitions import installed
 
     try:
-        async with clusters.connected(kubeconfig, context) as kube:
-            found = await installed(kube)
-    except (ApiError, clusters.RemoteError):
+        found = await installed(kube)
+    except ApiError:
         return []
     advice = "do without, or have ours: stromboli crds apply --take-over"
     return [Finding("crds", f"{each.name}: {line}", advice) for each in found for line in each.lacks]

@@ -27,7 +27,7 @@ from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.report import SessionReport
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
-from stromboli.explain.checkup import Finding, Findings, findings, scheduler_findings
+from stromboli.explain.checkup import Findings, findings, scheduler_findings
 from stromboli.explain.foreign import elsewhere, with_foreign
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
@@ -85,7 +85,7 @@ class Source(Protocol):
 
     def whatif(self, changes: Texts) -> WhatIf: ...
 
-    def findings(self) -> list[Finding]: ...
+    def findings(self) -> Findings: ...
 
 
 def opened(
@@ -215,8 +215,8 @@ class OfService:
     def whatif(self, changes: Texts) -> WhatIf:
         return self._ask("whatif", WhatIf, body=joined(changes))
 
-    def findings(self) -> list[Finding]:
-        return self._ask("findings", Findings).items
+    def findings(self) -> Findings:
+        return self._ask("findings", Findings)
 
 
 def joined(texts: Texts) -> bytes:
@@ -320,14 +320,14 @@ class Here:
         engine_of = partial(Engine, registry=self.known.engine.registry, source=", ".join(changes))
         return try_changes(changes, self._rehearsal, engine_of)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> Findings:
         pods = [
             (obj.metadata.key, obj.spec.scheduler_name or "", not obj.spec.node_name)
             for kind, obj in self.known.loaded.objects
             if kind == "Pod"
         ]
-        served = self.known.state.scheduler_names
-        return [*findings(self.known.engine, self.session), *scheduler_findings(pods, served)]
+        served = sorted(self.known.state.scheduler_names)
+        return Findings([*findings(self.known.engine, self.session), *scheduler_findings(pods, served)], served)
 
 
 def near_key(namespace: str, name: str, keys: Iterable[str]) -> str:

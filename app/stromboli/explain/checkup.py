@@ -30,7 +30,8 @@ _SHARING = ("proportion", "capacity", "fairshare")
 #: actions that ask conformance which pods to spare
 _EVICTING = (*RECLAIMING, *PREEMPTING, "consolidation", "shuffle")
 _TOPOLOGY = "network-topology-aware"
-_KUBE_SCHEDULER = "default-scheduler"
+#: the scheduler of pods that name none
+KUBE_SCHEDULER = "default-scheduler"
 
 
 class Finding(Struct, frozen=True):
@@ -47,6 +48,8 @@ class Findings(Struct, frozen=True):
     """What is likely to be wrong."""
 
     items: list[Finding]
+    #: the names of schedulers that are served where it was looked
+    served: list[str] = []
 
 
 def findings(engine: Engine, session: Session) -> list[Finding]:
@@ -113,7 +116,7 @@ def queue_findings(session: Session) -> Iterator[Finding]:
     for name, groups in missing.items():
         near = did_you_mean(name, queues)
         yield Finding(
-            "queues", f"there is no queue {name}{near}, for {_some(groups, 'PodGroup')}", "create it, or name another"
+            "queues", f"there is no queue {name}{near}, for {some_of(groups, 'PodGroup')}", "create it, or name another"
         )
 
 
@@ -173,7 +176,7 @@ def topology_findings(session: Session) -> Iterator[Finding]:
     ]
     if not asking:
         return
-    jobs = f"{_some(asking, 'PodGroup')} must stay in one HyperNode"
+    jobs = f"{some_of(asking, 'PodGroup')} must stay in one HyperNode"
     if not any(plugin.name == _TOPOLOGY for plugin in session.points.plugins):
         yield Finding("topology", f"{jobs}, and the policy has no {_TOPOLOGY}", f"add the plugin {_TOPOLOGY}")
     if not session.view.snapshot.hyper_nodes:
@@ -195,7 +198,9 @@ def pool_findings(session: Session) -> Iterator[Finding]:
     for (first, ours), (second, theirs) in combinations(selected.items(), 2):
         both = [view.nodes.name(row) for row in np.flatnonzero(ours & theirs).tolist()]
         if both:
-            problem = f"node pools {first} and {second} both select {_some(both, 'node')}, which count in {first} only"
+            problem = (
+                f"node pools {first} and {second} both select {some_of(both, 'node')}, which count in {first} only"
+            )
             yield Finding("pools", problem, "have their selectors exclude each other, or order them as meant")
     for queue in view.queues.values():
         for pool in queue.spec.pools:
@@ -208,7 +213,7 @@ def pool_findings(session: Session) -> Iterator[Finding]:
             if group is not None and name not in selected:
                 asking[name].append(group.key)
     for name, groups in asking.items():
-        problem = f"{_some(groups, 'PodGroup')} may use node pool {name}, which the policy does not name"
+        problem = f"{some_of(groups, 'PodGroup')} may use node pool {name}, which the policy does not name"
         yield Finding("pools", problem + did_you_mean(name, selected), "correct the annotation, or name it there")
 
 
@@ -229,7 +234,7 @@ def pod_findings(session: Session) -> Iterator[Finding]:
             if "/" in name and name not in offered:
                 unknown[name].append(pod.key)
     for name, pods in unknown.items():
-        problem = f"{_some(pods, 'pod')}: no node offers {name}{did_you_mean(name, offered)}"
+        problem = f"{some_of(pods, 'pod')}: no node offers {name}{did_you_mean(name, offered)}"
         yield Finding("pods", problem, "correct the name, or add nodes that have it")
     for group, pods in lost.items():
         what = f"PodGroup {group} does not exist" if group else "no PodGroup"
@@ -240,7 +245,7 @@ def pod_findings(session: Session) -> Iterator[Finding]:
                 f"PodGroup {own} of {NATIVE_GROUP} does not exist",
                 "create it: their spec.schedulingGroup names it",
             )
-        yield Finding("pods", f"{_some(pods, 'pod')}: {what}", advice if group else "the service makes one for each")
+        yield Finding("pods", f"{some_of(pods, 'pod')}: {what}", advice if group else "the service makes one for each")
 
 
 def request_findings(session: Session) -> Iterator[Finding]:
@@ -256,7 +261,7 @@ def request_findings(session: Session) -> Iterator[Finding]:
         for doubt in known[each.id]:
             asking[doubt].append(pod.key)
     for (problem, advice), pods in asking.items():
-        yield Finding("pods", f"{_some(pods, 'pod')}: {problem}", advice)
+        yield Finding("pods", f"{some_of(pods, 'pod')}: {problem}", advice)
     for group in view.snapshot.pod_groups:
         # What a controller adds up is wrong in its pods.
         if group is None or group.metadata.owner_references:
@@ -290,17 +295,18 @@ def scheduler_findings(pods: Collection[tuple[str, str, bool]], served: Collecti
     """Names of schedulers that none answers to; `pods` are keys, scheduler names, and whether they wait."""
     waiting: defaultdict[str, list[str]] = defaultdict(list)
     for key, name, waits in pods:
-        if waits and name not in served and name != _KUBE_SCHEDULER:
+        if waits and name not in served and name != KUBE_SCHEDULER:
             waiting[name].append(key)
     running = {name for _, name, waits in pods if not waits}
     for name, keys in waiting.items():
         if name not in running:
             advice = f"name one of {', '.join(sorted(served))}, or serve it with --scheduler-name {name}"
-            problem = f"{_some(keys, 'pod')} wait for scheduler {name}, of which no pod was ever placed"
+            problem = f"{some_of(keys, 'pod')} wait for scheduler {name}, of which no pod was ever placed"
             yield Finding("schedulers", problem, advice)
 
 
-def _some(keys: list[str], noun: str) -> str:
+def some_of(keys: list[str], noun: str) -> str:
+    """How many there are, and the first of them by name."""
     named = ", ".join(keys[:_MOST]) + (f" and {len(keys) - _MOST} more" if len(keys) > _MOST else "")
     return f"{counted(len(keys), noun)} ({named})"
 

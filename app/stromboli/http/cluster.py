@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Protocol
 
@@ -34,6 +34,9 @@ class Source(Protocol):
 
     def absent(self, kind: str, key: str) -> str:
         """Why a pod or a job is not known: its scheduler is not served here, or it is suspended; empty for others."""
+
+    def served(self) -> Collection[str]:
+        """The names of schedulers that are served here."""
 
     def unserved(self) -> list[Finding]:
         """Schedulers that pods wait for and of which nothing is heard."""
@@ -69,6 +72,10 @@ class LiveCluster:
     def absent(self, kind: str, key: str) -> str:
         """Why a pod or a job is not known."""
         return self._service.absent(kind, key)
+
+    def served(self) -> Collection[str]:
+        """The names of schedulers that are served here."""
+        return self._service.settings.scheduler_names
 
     def unserved(self) -> list[Finding]:
         """Schedulers that pods wait for and of which nothing is heard."""

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import socket
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Self
 
 from stromboli.api.errors import in_words
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
-from stromboli.live.settings import LONGEST_LEASE
+from stromboli.live.settings import LONGEST_LEASE, Settings
 from stromboli.state.pods import seconds
 
 log = Logger(__name__)
@@ -34,6 +39,8 @@ _AFTER = 0.01
 _FREE = 0.1
 #: annotation of the Lease: since when no leader came to the end of its repairs
 _UNSETTLED = "stromboli.io/unsettled-since"
+#: annotations of the Lease: who of another shard holds it in the stead of its own replicas, and who of these wants it
+STANDS_IN, ASKED_FOR = "stromboli.io/stands-in", "stromboli.io/asked-for-by"
 #: seconds for which a leader makes up for what those before it left unrepaired
 _LONGEST_UNSETTLED = 300.0
 
@@ -65,14 +72,17 @@ class LeaderLease:
         identity: str,
         times: LeaseTimes,
         *,
+        says: Mapping[str, str] = MappingProxyType({}),
         clock: Callable[[], float] = lambda: time.clock_gettime(_CLOCK),
     ) -> None:
+        """`says` are annotations that the Lease has while this replica holds it."""
         self.identity = identity
+        self.name = name
         self._kube = kube
+        self._says = says
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{name}"
         self._namespace = namespace
-        self._name = name
         #: in whole seconds, as in the Lease
         self._duration = max(1, math.ceil(times.duration))
         self._renew_deadline = times.renew_deadline
@@ -85,6 +95,13 @@ class LeaderLease:
         self._ends = -math.inf
         #: since when no leader came to the end of its repairs, in seconds since the epoch; None once this one did
         self.unsettled_since: float | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, kube: Kube, says: Mapping[str, str] = MappingProxyType({})) -> Self:
+        """The lease that a replica with some settings has to hold."""
+        identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
+        times = LeaseTimes(settings.lease_duration, settings.renew_deadline, settings.retry_period)
+        return cls(kube, settings.own_namespace, settings.lease_name, identity, times, says=says)
 
     def remaining(self) -> float:
         """Seconds for which certainly no other replica leads; at most 0 when another may."""
@@ -103,14 +120,14 @@ class LeaderLease:
             if left > 0:
                 free.reset()
             await asyncio.sleep(min(left, self._retry_period) if left > 0 else free.delay())
-        log.info("leading", lease=self._name, identity=self.identity)
+        log.info("leading", lease=self.name, identity=self.identity)
 
     async def hold(self) -> None:
         """Renew until another replica has the lease, then raise LeadershipLostError."""
         while True:
             await asyncio.sleep(self._retry_period)
             if not await self._try(self._may_keep):
-                log.warning("lease not renewed", lease=self._name, remaining=f"{self.remaining():.1f}s")
+                log.warning("lease not renewed", lease=self.name, remaining=f"{self.remaining():.1f}s")
 
     def settled(self) -> None:
         """This leader has repaired what former ones left; the next renewal says so."""
@@ -127,7 +144,7 @@ class LeaderLease:
                 spec = {**_spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._kube.replace(self._path, {**lease, "spec": spec})
         except (ApiError, *CONNECTION_ERRORS) as error:
-            log.info("lease not released", lease=self._name, error=in_words(error))
+            log.info("lease not released", lease=self.name, error=in_words(error))
 
     async def _try(self, may: Callable[[Object | None], bool]) -> bool:
         """Acquire or renew the lease if possible; returns whether that succeeded."""
@@ -136,7 +153,7 @@ class LeaderLease:
             async with asyncio.timeout(self._renew_deadline / 2):
                 written = await self._write(may)
         except (ApiError, *CONNECTION_ERRORS) as error:
-            log.recurring("lease not written", error, lease=self._name)
+            log.recurring("lease not written", error, lease=self.name)
             return False
         if written:
             self._renewed = started
@@ -145,9 +162,10 @@ class LeaderLease:
     async def _write(self, may: Callable[[Object | None], bool]) -> bool:
         lease = await self._read()
         if not may(lease):
+            await self._ask_for(lease)
             return False
         if lease is None:
-            meta = self._metadata({"name": self._name, "namespace": self._namespace}, ours=False)
+            meta = self._metadata({"name": self.name, "namespace": self._namespace}, ours=False)
             manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
             await self._kube.create(self._collection, {**manifest, "spec": self._spec({})})
         else:
@@ -157,9 +175,18 @@ class LeaderLease:
             await self._kube.replace(self._path, {**lease, "metadata": meta, "spec": self._spec(spec)})
         return True
 
+    async def _ask_for(self, lease: Object | None) -> None:
+        """Ask a replica of another shard that stands in for ours to release the lease."""
+        annotations = annotations_of(lease)
+        if lease is not None and STANDS_IN in annotations and ASKED_FOR not in annotations:
+            meta = {**lease["metadata"], "annotations": {**annotations, ASKED_FOR: self.identity}}
+            await self._kube.replace(self._path, {**lease, "metadata": meta})
+
     def _metadata(self, old: Object, *, ours: bool) -> Object:
         """The metadata of the lease, which hands on since when no leader came to the end of its repairs."""
-        annotations: Object = dict(old.get("annotations") or {})
+        annotations: Object = {**annotations_of({"metadata": old}), **self._says}
+        for theirs in (STANDS_IN, ASKED_FOR):
+            annotations.pop(theirs, None)
         told = annotations.pop(_UNSETTLED, None)
         if not ours:
             now = time.time()
@@ -182,7 +209,7 @@ class LeaderLease:
         ours = self.leads if lease is None else _spec(lease).get("holderIdentity") == self.identity
         if not ours:
             self._renewed = None
-            raise LeadershipLostError(f"lease {self._namespace}/{self._name}")
+            raise LeadershipLostError(f"lease {self._namespace}/{self.name}")
         return True
 
     def _may_take(self, lease: Object | None) -> bool:
@@ -195,7 +222,7 @@ class LeaderLease:
             seen = (holder, spec.get("renewTime"))
             if seen != self._seen:
                 if holder != self._seen[0]:
-                    log.info("another replica leads", lease=self._name, holder=holder)
+                    log.info("another replica leads", lease=self.name, holder=holder)
                 self._seen = seen
                 self._ends = self._clock() + self._length(spec)
         return self._clock() > self._ends
@@ -210,7 +237,7 @@ class LeaderLease:
         if length == told:
             return length
         strange = f"spec.leaseDurationSeconds: {told!r:.99}"
-        log.recurring("invalid lease", strange, lease=self._name, counts_as=f"{length}s")
+        log.recurring("invalid lease", strange, lease=self.name, counts_as=f"{length}s")
         return length
 
     def _spec(self, old: Object) -> Object:
@@ -224,6 +251,13 @@ class LeaderLease:
             "acquireTime": old.get("acquireTime", now) if ours else now,
             "leaseTransitions": transitions + (0 if ours or not old else 1),
         }
+
+
+def annotations_of(lease: Object | None) -> Mapping[str, object]:
+    """The annotations of a lease; empty if it does not exist or cannot be read."""
+    meta = (lease or {}).get("metadata")
+    annotations = meta.get("annotations") if isinstance(meta, dict) else None
+    return annotations if isinstance(annotations, dict) else {}
 
 
 def _spec(lease: Object | None) -> Object:

@@ -1,4 +1,4 @@
-"""Writes the status of the NodeShard by which a service has its nodes.
+"""What the cluster is told of a service's shard: by the status of its NodeShard, and by its Lease.
 
 Other shards keep off the nodes that it names as in use, so a node that moves from one to another changes hands when the
 status of the first no longer has it.
@@ -7,7 +7,8 @@ status of the first no longer has it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,14 +16,46 @@ from stromboli.framework.cluster.shard import NodeShardStatus
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
+from stromboli.live.observer import Observer
+from stromboli.live.settings import Settings
 
 log = Logger(__name__)
 
+#: annotation of the Lease: how its shard schedules
+SHARD = "stromboli.io/shard"
 PATH = "/apis/shard.volcano.sh/v1alpha1/nodeshards"
 _PAUSES = (0.2, 5.0)
 
 
-class NodeShardWriter:
+class ShardTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=False, rename="camel"):
+    """What a replica needs to know to schedule for a shard."""
+
+    name: str
+    mode: Literal["hard", "soft"]
+    scheduler_names: tuple[str, ...]
+
+    @classmethod
+    def annotation(cls, settings: Settings) -> Mapping[str, str]:
+        """What the Lease says of the shard of a service; nothing when it has all nodes."""
+        if not settings.shard:
+            return {}
+        terms = cls(settings.shard, settings.shard_mode, settings.scheduler_names)
+        return {SHARD: msgspec.json.encode(terms).decode()}
+
+    def applied_to(self, settings: Settings, lease: str) -> Settings:
+        """The settings of a service of another shard, for this one."""
+        own = {
+            "shard": self.name,
+            "shard_mode": self.mode,
+            "scheduler_names": self.scheduler_names,
+            "extender_scheduler_names": (),
+            "leader_elect": True,
+            "lease_name": lease,
+        }
+        return settings.model_copy(update=own)
+
+
+class NodeShardWriter(Observer):
     """Writes what the last session found, until it is written."""
 
     def __init__(self, kube: Kube, name: str, wanted: Callable[[], bool]) -> None:
@@ -32,6 +65,9 @@ class NodeShardWriter:
         self._wanted = wanted
         self._changed = asyncio.Event()
         self._status: NodeShardStatus | None = None
+
+    def session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
+        self.tell(result.session.view.shard.new_status)
 
     def tell(self, status: NodeShardStatus | None) -> None:
         """Take the status that the NodeShard should have; None when it has it."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -20,11 +18,12 @@ from stromboli.live.asked_bindings import bind_as_asked
 from stromboli.live.client import Credentials, Kube
 from stromboli.live.contact import Contact
 from stromboli.live.fence import FencedKube
-from stromboli.live.leader import LeaderLease, LeadershipLostError, LeaseTimes
+from stromboli.live.leader import LeaderLease, LeadershipLostError
 from stromboli.live.leader_mark import LeaderMark
 from stromboli.live.logs import Logger
 from stromboli.live.loop import Decider, Result, TickLoop
 from stromboli.live.mirror import Mirror
+from stromboli.live.node_shard import ShardTerms
 from stromboli.live.observer import Observer
 from stromboli.live.policy import PolicyFile
 from stromboli.live.provisioning import SOURCE as PROVISIONING
@@ -91,7 +90,7 @@ class Service:
         self._operator = self._writers.operator(self._credentials, self._kube)
         self._contact = Contact(self._kube)
         name = f"{settings.lease_name}-usage"
-        usage_store = partial(UsageStore, self._writer_kube, self._namespace, name)
+        usage_store = partial(UsageStore, self._writer_kube, settings.own_namespace, name)
         self._usage = usage_store(usage, self.past) if usage is not None else None
         first, caught_up = None if settings.policy else load(None), self._writers.evictor.caught_up
         self._ticks = TickLoop(
@@ -262,7 +261,7 @@ class Service:
             tasks.create_task(self._hold(self._lease), name="lease")
         self.observer.leading(True)
         if self._lease is not None:
-            mark = LeaderMark(self._writer_kube, self._namespace, os.environ.get("POD_NAME", ""))
+            mark = LeaderMark(self._writer_kube, self.settings.own_namespace, self._pod_name)
             tasks.create_task(mark.run(), name="leader mark")
         self._writers.begin(tasks)
         if self._usage is not None:
@@ -306,9 +305,9 @@ class Service:
         await part.run()
 
     @property
-    def _namespace(self) -> str:
-        """The namespace of the service's own objects."""
-        return self.settings.lease_namespace or os.environ.get("POD_NAMESPACE") or "default"
+    def _pod_name(self) -> str:
+        """The name of the pod that the leader labels; empty outside a cluster."""
+        return os.environ.get("POD_NAME", "")
 
     def _make_parts(self) -> tuple[list[Reflector], Writers]:
         """What reads the cluster, and what writes."""
@@ -321,14 +320,7 @@ class Service:
         return [*reflectors.values(), writers.native_groups.reflector(kube, observer)], writers
 
     def _make_lease(self) -> LeaderLease:
-        settings = self.settings
-        return LeaderLease(
-            self._kube,
-            self._namespace,
-            settings.lease_name,
-            f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}",
-            LeaseTimes(settings.lease_duration, settings.renew_deadline, settings.retry_period),
-        )
+        return LeaderLease.of(self.settings, self._kube, ShardTerms.annotation(self.settings))
 
     # -- policy ----------------------------------------------------------------------------------------------------
 

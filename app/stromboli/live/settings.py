@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -54,6 +55,10 @@ class Settings(BaseModel):
     """The NodeShard with the nodes of this service; when empty all nodes are its own."""
     shard_mode: Literal["hard", "soft"] = "hard"
     """`hard` never leaves them, `soft` takes them first."""
+    stand_in: tuple[_Name, ...] = ()
+    """The leases of shards, in the same namespace, for which it schedules while none of their replicas does."""
+    stand_in_after: _Pause = 30.0
+    """Time without a leader after which it does."""
     default_queue: _Name = "default"
     """The queue that is created, like `root`, when it is absent."""
     listen: str = "127.0.0.1:8080"
@@ -117,6 +122,19 @@ class Settings(BaseModel):
     """Time without renewal after which a leader stops writing, until it finds the lease still its own."""
     retry_period: _Seconds = 1.0
     """Time between renewals, and between attempts to acquire the lease."""
+
+    @property
+    def own_namespace(self) -> str:
+        """The namespace of the service's own objects."""
+        return self.lease_namespace or os.environ.get("POD_NAMESPACE") or "default"
+
+    @model_validator(mode="after")
+    def _stands_in_for_others(self) -> Self:
+        if self.stand_in and not self.shard:
+            raise ValueError("only a shard stands in for others, and this service has all nodes")
+        if self.lease_name in self.stand_in:
+            raise ValueError(f"{self.lease_name} is the service's own lease")
+        return self
 
     @model_validator(mode="after")
     def _leases_outlast_leaders(self) -> Self:

@@ -46,6 +46,9 @@ class _Nobody:
     def absent(self, kind: str, key: str) -> str:
         return ""
 
+    def served(self) -> list[str]:
+        return []
+
     def unserved(self) -> list[Finding]:
         return []
 
