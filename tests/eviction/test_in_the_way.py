@@ -15,7 +15,7 @@ from tests.kube import test_dra as dra
 from tests.kube import test_volumes as volumes
 from tests.plugins.test_deviceshare import NUMBER, gpu_node, user
 
-PRIORITIES = {"low": 10, "high": 100}
+PRIORITIES = {"low": 10, "middle": 50, "high": 100}
 CLASSES = [objects.PriorityClass(metadata=objects.Metadata(name=n), value=v) for n, v in PRIORITIES.items()]
 HOST = "kubernetes.io/hostname"
 PORT = {"ports": [{"containerPort": 80, "hostPort": 8080}]}
@@ -152,3 +152,15 @@ def test_pods_of_the_same_priority_stay(needed: str, action: str) -> None:
     cluster, victims, preemptor = SCENES[needed]
     equal = [pod_group("low", 0, phase="Running", priorityClassName="high"), GROUPS[1]]
     assert evicted([*cluster, *equal, *victims, preemptor], action, CARDS) == ([], {})
+
+
+@BOTH
+@pytest.mark.parametrize("needed", SCENES)
+def test_no_more_important_pod_goes_on_a_node_where_nothing_else_is_in_the_way(needed: str, action: str) -> None:
+    cluster, victims, preemptor = SCENES[needed]
+    full = [
+        node("other", cpu="100m"),
+        pod_group("middle", 0, phase="Running", priorityClassName="middle"),
+        of("middle", "m", "other"),
+    ]
+    assert evicted([*cluster, *full, *GROUPS, *victims, preemptor], action, CARDS)[0] == ["v"]

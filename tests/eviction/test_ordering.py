@@ -78,3 +78,9 @@ def test_of_equals_on_many_nodes_the_one_that_started_last_goes(action: str) -> 
     nodes = [node(f"n{number}", cpu="2") for number in range(40)]
     jobs = [started(job(f"j{number}", f"n{number}", cpu="2", least=0), number) for number in range(40)]
     assert victims(action, *nodes, *jobs) == {"j39"}
+
+
+@ACTIONS
+def test_of_those_that_suffice_alone_on_a_node_the_one_that_started_last_goes(action: str) -> None:
+    jobs = started(job("large", "a", cpu="3", least=0), 1), started(job("small", "a", cpu="2", least=0), 2)
+    assert victims(action, node("a", cpu="5"), *jobs) == {"small"}

@@ -4,8 +4,8 @@ The steps are: a lower bound for each node of what the next place there costs, i
 candidates of the nodes that look cheapest (`NodeCandidates`), of these the cheapest for each place (`_find_place`),
 and victims on any node where it is the queue that may take no more (`_free_share`). Where pods are in the way not by
 their amounts but by ports, affinity or spread, a node is cleared of all pods that may be evicted, and those stay after
-all with which the pod fits as well (`_clear`). Once all pods of the job have places, victims that they can do without
-are given back (`reprieve`).
+all with which the pod fits as well (`_clear`): that is the node's candidate then, and competes with the others. Once
+all pods of the job have places, victims that they can do without are given back (`reprieve`).
 
 A pod that its gang can spare is evicted alone, any other with its whole gang, wherever that is. What a gang leaves free
 on other nodes is used for the next pods. Candidates follow from amounts; evictions are tried on a statement, and every
@@ -26,7 +26,6 @@ from stromboli.eviction.node_candidates import Candidate, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.prefilter import Prefilter
 from stromboli.eviction.trial import Evicted, Trial, give_back, undo
-from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.state.pods import PodRecord
@@ -35,7 +34,7 @@ from stromboli.state.pods import PodRecord
 _NO_BOUND = Cost(NO_VICTIMS, 0, 0, -math.inf)
 #: how many nodes that look alike are compared for a place
 _COMPARED = 16
-#: how many nodes are looked at where pods are in the way
+#: how many nodes are cleared for a pod
 _CLEARED = 128
 #: after so many nodes without a candidate it pays to find out where there can be one, and again after twice as many
 _PATIENCE = 8
@@ -76,6 +75,8 @@ class MinCostSearch:
         self._refused: set[int] = set()
         #: all units that may be evicted, once they were needed
         self._cheapest_first: CheapestFirst | None = None
+        #: how many more nodes may be cleared for the pod that looks for a place
+        self._clearable = 0
         #: whether the queue may take no more, whatever is evicted
         self._exhausted = False
         self.trial = Trial(context, job, pods[0])
@@ -102,7 +103,7 @@ class MinCostSearch:
         self._changes = Changes(self._session.view.nodes)
         # 3. The cheapest place for each pod.
         for pod in self._pods:
-            if not self._find_place(pod) and not (self._varies and self._clear(pod, rows)):
+            if not (self._varies and self._await(pod, rows)) and not self._find_place(pod):
                 break
         # 4. Where they may go instead, for victims that stay after all.
         if not self._varies:
@@ -129,6 +130,9 @@ class MinCostSearch:
 
     def _find_place(self, pod: PodRecord) -> bool:
         """Find the cheapest place for a pod; False when there is none."""
+        self._current, self._clearable = pod, _CLEARED if self._varies else 0
+        if self._clearable:
+            self._look_again(self._refused)
         while not self._exhausted:
             self._refresh()
             candidate = self._best_candidate()
@@ -136,9 +140,12 @@ class MinCostSearch:
                 return False
             if self._try_candidate(candidate, pod):
                 return True
-            # What looked possible in amounts is not: that node is not asked again for these pods.
+            # What looked possible in amounts is not: these are not asked about that node again.
             self._candidates_by_node[candidate.node] = None
-            self._refused.add(candidate.node)
+            if candidate.node not in self._refused:
+                self._refused.add(candidate.node)
+                if self._clearable:
+                    self._look_again([candidate.node])
         return False
 
     def _refresh(self) -> None:
@@ -146,11 +153,14 @@ class MinCostSearch:
         changed = {node for node in self._changes.take() if self._possible[node]}
         for key in self._reduced_jobs:
             changed |= self._nodes_of.pop(key, set())
-        for node in changed:
-            if node not in self._refused:
-                self._candidates_by_node.pop(node, None)
-                self._heap.push((*_NO_BOUND, float(self._place[node]), node))
+        self._look_again(changed - self._refused)
         self._reduced_jobs.clear()
+
+    def _look_again(self, nodes: Iterable[int]) -> None:
+        """Forget the candidates of some nodes."""
+        for node in nodes:
+            self._candidates_by_node.pop(node, None)
+            self._heap.push((*_NO_BOUND, float(self._place[node]), node))
 
     def _best_candidate(self) -> Candidate | None:
         """The cheapest candidate of the nodes that look best."""
@@ -190,42 +200,14 @@ class MinCostSearch:
 
     def _candidate(self, node: int) -> Candidate | None:
         """The candidate of a node for the next places."""
+        if node in self._refused:
+            return self._clear(self._current, node)
         found, jobs = self._node_candidates.candidate(node, len(self._pods) - len(self.trial.placed), self._possible)
         for key in jobs:
             self._nodes_of.setdefault(key, set()).add(node)
         return found
 
     # -- pods in the way -------------------------------------------------------------------------------------------
-
-    def _clear(self, pod: PodRecord, rows: Rows) -> bool:
-        """Evict the least that is in the way of a pod on one of the best nodes; False when no eviction helps.
-
-        Where only pods are in the way that terminate already, none is evicted.
-        """
-        if self._await(pod, rows):
-            return True
-        in_question = ~self._session.kernel.feasible(pod)
-        in_question &= np.isin(self._session.view.nodes.rows, self._context.pod_index.node[self._candidates])
-        refused = rows[in_question[rows]]
-        order = refused[np.argsort(self._place[refused], kind="stable")][:_CLEARED].tolist()
-        best: tuple[Cost, int, int, list[Unit]] | None = None
-        found = 0
-        for number, node in enumerate(order):
-            gone = self._cleared(pod, node)
-            if gone is None:
-                continue
-            found += 1
-            entry = Cost.of(unit for unit, _ in gone), number, node, [unit for unit, _ in gone]
-            undo(gone)
-            best = entry if best is None or entry[:2] < best[:2] else best
-            if found == _COMPARED:
-                break
-        if best is None:
-            return False
-        _, _, node, units = best
-        self.trial.keep([self.trial.evict(unit) for unit in units], pod, node)
-        self._reduced_jobs |= self._node_candidates.evicted(units)
-        return True
 
     def _await(self, pod: PodRecord, rows: Rows) -> bool:
         """Promise a pod the best of the nodes that it fits on when pods that terminate have gone; False without one."""
@@ -239,15 +221,20 @@ class MinCostSearch:
         self.trial.keep([], pod, node)
         return True
 
-    def _cleared(self, pod: PodRecord, node: int) -> list[Evicted] | None:
-        """Evict all that may be evicted on a node but what a pod fits beside; None, undone, if it never fits."""
-        gone = [self.trial.evict(item.unit) for item in self._node_candidates.on(node)]
-        if not gone or not self.trial.fits(pod, node):
-            undo(gone)
+    def _clear(self, pod: PodRecord, node: int) -> Candidate | None:
+        """All that may be evicted on a node but what a pod fits beside; None if it never fits."""
+        if not self._clearable:
             return None
-        costliest = sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)
-        give_back((statement for _, statement in costliest), lambda: self.trial.fits(pod, node))
-        return [entry for entry in gone if entry[1]]
+        self._clearable -= 1
+        gone = [self.trial.evict(item.unit) for item in self._node_candidates.on(node)]
+        found = None
+        if gone and self.trial.fits(pod, node):
+            costliest = sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)
+            give_back((statement for _, statement in costliest), lambda: self.trial.fits(pod, node))
+            units = [unit for unit, statement in gone if statement]
+            found = Candidate(node, units, Cost.of(units))
+        undo(gone)
+        return found
 
     # -- trying ----------------------------------------------------------------------------------------------------
 

@@ -392,4 +392,9 @@ def _sufficient(
         if max(without) < 0:
             taken.remove(item)
             lacking = without
-    return taken
+    if len(taken) > 1:
+        return taken
+    # Of all that suffice alone, and are as few and as important as the largest, the last to begin is evicted.
+    similar = [item for item in items if unit_cost(item.unit)[:3] == unit_cost(taken[0].unit)[:3]]
+    enough = [item for item in similar if all(lack < gain for lack, gain in zip(short, item.gain, strict=True))]
+    return [min(enough, key=lambda item: item.cheapness, default=taken[0])]
