@@ -69,7 +69,7 @@ def test_it_is_tried_for_some_only_where_many_wait(tmp_path: Path) -> None:
 def test_what_has_a_node_and_does_not_run_is_told(tmp_path: Path) -> None:
     waiting = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
     text = asked(tmp_path, NODE, pod("a", phase="Pending", containerStatuses=[waiting]))
-    assert "1 of them does not run as they should: a on n: image cannot be pulled" in text
+    assert "1 of them does not run as it should: a on n: image cannot be pulled" in text
 
 
 @pytest.mark.parametrize(("scheduler", "told"), [("stromboly", True), ("stromboli-2", False), ("custom", False)])

@@ -23,6 +23,8 @@ TREE = CAPACITY.replace("- name: capacity", "- name: capacity\n    enableHierarc
 PREEMPTING = policy("priority gang conformance", "predicates", actions="allocate, preempt")
 RACKS = policy("gang", "predicates network-topology-aware")
 CORDON = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+TEAM = {"key": "team", "value": "vision", "effect": "NoSchedule"}
+PORT = {"hostPort": 8080, "containerPort": 8080}
 LOST = [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]
 HIGH, LOW = (PriorityClass(metadata=Metadata(name=name), value=value) for name, value in (("high", 10), ("low", 1)))
 
@@ -51,6 +53,11 @@ def one(*others: Any, **pods: Any) -> ClusterState:
 def two(*others: Any, **group: Any) -> ClusterState:
     """A gang of two pods."""
     return state(queue("default"), *others, pod_group("train", 2, **group), gang("train", 2))
+
+
+def _large(name: str) -> list[Any]:
+    """A job that runs elsewhere and holds more than others."""
+    return [pod_group(name, phase="Running"), pod(f"{name}-0", name, cpu="4", node="other")]
 
 
 def _ran(name: str, seconds: int) -> list[Any]:
@@ -421,6 +428,109 @@ CASES = {
         "NoMatchingNode",
         "user",
         ("drop the required pod affinity (app=cache by kubernetes.io/hostname)",),
+    ),
+    "pods to be near that are misspelt": Case(
+        lambda: one(node("n"), pod("web", node="n", labels={"app": "cache"}), affinity=beside("cahce")),
+        "NoMatchingNode",
+        "user",
+        ("correct app: cahce to cache in the required pod affinity",),
+    ),
+    "a toleration whose value is misspelt": Case(
+        lambda: one(node("n", taints=[TEAM]), tolerations=[{"key": "team", "value": "visoin", "effect": "NoSchedule"}]),
+        "NoMatchingNode",
+        "user",
+        ("correct the toleration of team=visoin:NoSchedule to team=vision:NoSchedule",),
+    ),
+    "a toleration whose key is misspelt": Case(
+        lambda: one(node("n", taints=[TEAM]), tolerations=[{"key": "teem", "operator": "Exists"}]),
+        "NoMatchingNode",
+        "user",
+        ("correct the toleration of teem to team=vision:NoSchedule",),
+    ),
+    "a toleration of another effect": Case(
+        lambda: one(
+            node("n", taints=[{"key": "maintained", "effect": "NoExecute"}]),
+            tolerations=[{"key": "maintained", "operator": "Exists", "effect": "NoSchedule"}],
+        ),
+        "NoMatchingNode",
+        "user",
+        ("correct the toleration of maintained:NoSchedule to maintained:NoExecute",),
+    ),
+    "a toleration that is right for other nodes": Case(
+        lambda: one(
+            *(node("n", taints=[TEAM]), node("full", cpu="1", taints=[{**TEAM, "value": "speech"}])),
+            *(pod_group("runs", phase="Running"), pod("runs-0", "runs", node="full")),
+            tolerations=[{"key": "team", "value": "speech", "effect": "NoSchedule"}],
+        ),
+        "Unschedulable",
+        "wait",
+        ("tolerate taint team=vision:NoSchedule", "wait until default/runs ends"),
+        ("correct the toleration",),
+    ),
+    "an image for another architecture": Case(
+        lambda: one(node("n", labels={"kubernetes.io/arch": "amd64"}), nodeSelector={"kubernetes.io/arch": "arm64"}),
+        "NoMatchingNode",
+        "user",
+        ("add 1 node with kubernetes.io/arch: arm64",),
+        ("to amd64", "drop kubernetes.io/arch"),
+    ),
+    "an architecture that is misspelt": Case(
+        lambda: one(node("n", labels={"kubernetes.io/arch": "amd64"}), nodeSelector={"kubernetes.io/arch": "amd46"}),
+        "NoMatchingNode",
+        "user",
+        ("correct kubernetes.io/arch: amd46 to amd64 in nodeSelector",),
+    ),
+    "a large init container": Case(
+        lambda: one(node("n"), initContainers=[{"name": "prepare", "resources": {"requests": {"cpu": "20"}}}]),
+        "NeverFits",
+        "user",
+        ("ask for no more than 8 cpu a pod (init container prepare asks for more)",),
+        says=("asks for 20, the largest node has 8",),
+    ),
+    "a sidecar that is too much": Case(
+        lambda: one(
+            node("n"),
+            cpu="6",
+            initContainers=[{"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "4"}}}],
+        ),
+        "NeverFits",
+        "user",
+        ("ask for no more than 8 cpu a pod",),
+    ),
+    "one large pod of a gang": Case(
+        lambda: state(
+            *(node("n"), node("m"), queue("default"), pod_group("train", 2)),
+            *(pod("train-0", "train"), pod("train-1", "train", cpu="30")),
+        ),
+        "NeverFits",
+        "user",
+        ("ask for no more than 8 cpu a pod",),
+        ("set minMember",),
+        ("a pod asks for 30 cpu",),
+    ),
+    "one pod of a gang that its nodes cannot hold": Case(
+        lambda: state(
+            *(node("n", labels={"pool": "a"}), node("m", labels={"pool": "a"}), node("large", cpu="100")),
+            *(queue("default"), pod_group("train", 2)),
+            pod("train-0", "train", nodeSelector={"pool": "a"}),
+            pod("train-1", "train", cpu="30", nodeSelector={"pool": "a"}),
+        ),
+        "NeverFits",
+        "user",
+        ("ask for no more than 8 cpu a pod",),
+        ("set minMember",),
+        ("a pod asks for 30 cpu", "cpu: asks for 30, the largest node has 8"),
+    ),
+    "a port that one of many jobs has": Case(
+        lambda: state(
+            *(node("n", cpu="64"), node("other", cpu="64", labels={"only": "others"}), queue("default")),
+            *(each for number in range(8) for each in _large(f"large-{number}")),
+            *(pod_group("web", phase="Running"), pod("web-0", "web", node="n", ports=[PORT])),
+            *(pod_group("train"), pod("train-0", "train", ports=[PORT], nodeSelector={"kubernetes.io/hostname": "n"})),
+        ),
+        "NoMatchingNode",
+        "wait",
+        ("wait until default/web ends",),
     ),
     "pods that request nothing": Case(
         lambda: one(node("n"), cpu="", memory=""),

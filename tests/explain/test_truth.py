@@ -207,7 +207,7 @@ def test_what_is_bound_and_does_not_run_is_told(phase: str, status: dict[str, An
     of_pod, of_job = (said(cluster, f"{kind}") for kind in ("pod default/job-0", JOB))
     assert says in of_pod
     assert says in of_job
-    assert ("not run as they should" in of_job) == bool(says)
+    assert ("not run as it should" in of_job) == bool(says)
 
 
 def test_a_queue_under_capacity_does_not_contradict_itself() -> None:

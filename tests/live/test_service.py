@@ -50,9 +50,11 @@ async def test_a_gang_is_bound_and_a_gang_that_does_not_fit_is_not(cluster: Clus
 
 async def test_pods_that_wait_say_why(cluster: Cluster, start: StartService) -> None:
     cluster.create(f"{SCHEDULING}/queues", {"metadata": {"name": "default"}, "spec": {}})
+    service = await start(lambda _: Successive(Engine(), Environment()), status_patience=0.05)
+    # Until then another reason stands.
+    await until(lambda: service.state.queues["default"].status.state == "Open")
     cluster.gang("large", 3, cpu="5")
     cluster.gang("lacks", 1, min_member=2)
-    service = await start(lambda _: Successive(Engine(), Environment()), status_patience=0.05)
 
     def said(name: str) -> list[tuple[str, str]]:
         status = cluster.get(f"/api/v1/namespaces/default/pods/{name}")["status"]

@@ -174,6 +174,7 @@ def test_a_page_that_is_opened_while_the_service_is_gone_is_not_live_until_it_is
             expect(shown.get_by_role("heading", name="No answer")).to_be_visible()
             assert shown.locator("#gone").is_hidden(), "nothing is shown that it said"
             assert shown.inner_text("#age") == ""
+            assert shown.locator("#main").evaluate("main => getComputedStyle(main).opacity") == "1"
             service.url = there
             expect(shown.get_by_role("heading", name="Job default/first")).to_be_visible()
             expect(shown.locator("#live")).to_have_attribute("data-state", "live")

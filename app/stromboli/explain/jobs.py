@@ -10,6 +10,7 @@ from stromboli.api.crds import PodGroup
 from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
+from stromboli.api.resources import fits
 from stromboli.explain.absent import without_quota
 from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
@@ -149,8 +150,8 @@ def held_up_together(session: Session, job: Job) -> str:
     if not held:
         return ""
     first, why = held[0]
-    verb = "does" if len(held) == 1 else "do"
-    return f"{len(held)} of them {verb} not run as they should: {first.name} on {first.node_name}: {why}"
+    verb, they = ("does", "it") if len(held) == 1 else ("do", "they")
+    return f"{len(held)} of them {verb} not run as {they} should: {first.name} on {first.node_name}: {why}"
 
 
 def _volumes_that_lack(session: Session, pod: PodRecord) -> str:
@@ -171,7 +172,7 @@ def _waited_for(session: Session, pod: PodRecord) -> Iterator[str]:
 
 def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecord], reason: Reason | None) -> Answer:
     """The answer about some pods of a job that wait."""
-    sample = _sample(session, waiting, reason)
+    sample = sample_of(session, waiting, reason)
     found = _places(session, sample, waiting)
     fitting = would_fit(session, waiting) if waiting else 0
     at_nodes = reason is not None and reason.stage >= Stage.Gang
@@ -279,16 +280,28 @@ def _have_places(placed: int, pods: int) -> str:
     return f"{placed} of {pods} pods have a place"
 
 
-def _sample(session: Session, waiting: Sequence[PodRecord], reason: Reason | None) -> PodRecord | None:
+def sample_of(session: Session, waiting: Sequence[PodRecord], reason: Reason | None) -> PodRecord | None:
     """The pod that an answer about nodes is about: one that was refused for the reason, or the first that waits."""
     trace = session.view.trace.pods
-    return next((pod for pod in waiting if trace.get(pod.row) is reason), None) or next(iter(waiting), None)
+    refused = next((pod for pod in waiting if trace.get(pod.row) is reason), None)
+    if refused is None and reason is not None and reason.reason == "NeverFits":
+        refused = _too_large(session, waiting)
+    return refused or next(iter(waiting), None)
+
+
+def _too_large(session: Session, pods: Sequence[PodRecord]) -> PodRecord | None:
+    """The first of some pods that no node can hold which would take it, be it empty."""
+    allocatable, kinds = session.view.nodes.allocatable, {pod.pod_class.id: pod for pod in reversed(pods)}
+    for pod in sorted(kinds.values(), key=pods.index):
+        if not fits(session.view.request(pod), allocatable[:, session.kernel.feasible(pod)]).any():
+            return pod
+    return None
 
 
 def places_of(session: Session, job: Job) -> Places:
     """What the nodes have for the pods of a job that wait, as its answer says it."""
     waiting = without_place(session, job)
-    return _places(session, _sample(session, waiting, why_job(session, job)), waiting)
+    return _places(session, sample_of(session, waiting, why_job(session, job)), waiting)
 
 
 def _places(session: Session, sample: PodRecord | None, waiting: Sequence[PodRecord]) -> Places:

@@ -11,7 +11,7 @@ from stromboli.explain.jobs import counted
 
 #: who can change what has one of these reasons
 _WHO_BY_REASON = {"SchedulingGated": "what set the gates", "NoPodGroup": "the service makes one, if it may"}
-_WHO = {"wait": "no one; it may resolve by itself", "user": "the user", "admin": "an administrator"}
+_WHO = {"wait": "no one; it may resolve as others finish", "user": "the user", "admin": "an administrator"}
 #: spans of time, the longest first
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 #: seconds

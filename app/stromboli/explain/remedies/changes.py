@@ -8,6 +8,7 @@ from stromboli.api import crds, objects
 from stromboli.explain.rehearsal import Change, pod_of
 from stromboli.explain.remedies.case import Case
 from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import PodRecord
 
 
 def group_of(state: ClusterState, key: str) -> crds.PodGroup:
@@ -43,10 +44,13 @@ def put_node(node: objects.Node) -> Change:
 
 
 def respec(case: Case, **spec: object) -> Change:
-    """Change the spec of all pods that wait."""
+    """Change the spec of the pods that wait and say the same there as the first of them."""
+
+    def said(record: PodRecord) -> list[object]:
+        return [getattr(record.pod_class.spec, name) for name in spec]
 
     def change(state: ClusterState) -> None:
-        for record in case.pods:
+        for record in (each for each in case.pods if said(each) == said(case.pods[0])):
             pod = pod_of(record, "", objects.PodStatus(phase="Pending"))
             state.upsert("Pod", replace(pod, spec=replace(pod.spec, **spec)))
 

@@ -14,6 +14,11 @@ from stromboli.explain.remedies.changes import put_node, respec
 
 #: prefixes of labels that kubelets and cloud providers set, and nobody by hand
 _SET_BY_NODES = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/")
+#: labels whose values are no matter of taste: what a pod's image is made for
+_OF_IMAGES = {
+    "kubernetes.io/arch": frozenset(("386", "amd64", "arm", "arm64", "ppc64le", "riscv64", "s390x")),
+    "kubernetes.io/os": frozenset(("linux", "windows")),
+}
 
 
 def labels(case: Case) -> Iterator[Candidate]:
@@ -29,8 +34,11 @@ def labels(case: Case) -> Iterator[Candidate]:
 def _selector(case: Case, there: dict[str, set[str]]) -> Iterator[Candidate]:
     wanted = case.pods[0].pod_class.spec.node_selector or {}
     for key, value in list(wanted.items()):
+        if value in _OF_IMAGES.get(key, ()):
+            yield from _node_with(case, key, value)
+            continue
         rest = {other: of for other, of in wanted.items() if other != key}
-        right = _meant(key, value, there)
+        right = meant(key, value, there)
         if right is not None:
             words = f"correct {key}: {value} to {_pair(key, right)} in nodeSelector"
             yield Candidate(words, "user", respec(case, node_selector={**rest, right[0]: right[1]}))
@@ -45,6 +53,41 @@ def _selector(case: Case, there: dict[str, set[str]]) -> Iterator[Candidate]:
         yield Candidate("drop nodeSelector", "user", respec(case, node_selector=None))
 
 
+def _node_with(case: Case, key: str, value: str) -> Iterator[Candidate]:
+    """A node like one that is there, but for a label that kubelets set."""
+    for record in case.session.view.nodes.facts.records:
+        if record.labels.get(key) != value:
+            node = node_of(record)
+            name = f"{record.name}-{value}"
+            named = {**(node.metadata.labels or {}), key: value, "kubernetes.io/hostname": name}
+            meta = replace(node.metadata, name=name, uid=name, labels=named)
+            yield Candidate(f"add 1 node with {key}: {value}", "admin", put_node(replace(node, metadata=meta)))
+            return
+
+
+def corrected_joining(case: Case) -> Iterator[Candidate]:
+    """The first required term of a pod affinity with labels of pods in place of those that no pod has."""
+    affinity = case.pods[0].pod_class.spec.affinity
+    joining = affinity.pod_affinity if affinity else None
+    if affinity is None or joining is None or not joining.required:
+        return
+    term, *others = joining.required
+    selector = term.label_selector
+    there: dict[str, set[str]] = {}
+    for record in case.session.view.pods.records:
+        for key, value in record.labels.items() if record is not None else ():
+            there.setdefault(key, set()).add(value)
+    for key, value in ((selector.match_labels if selector else None) or {}).items():
+        right = meant(key, value, there)
+        if right is None or selector is None:
+            continue
+        rest = {other: of for other, of in (selector.match_labels or {}).items() if other != key}
+        meaning = replace(term, label_selector=replace(selector, match_labels={**rest, right[0]: right[1]}))
+        changed = replace(affinity, pod_affinity=replace(joining, required=[meaning, *others]))
+        words = f"correct {key}: {value} to {_pair(key, right)} in the required pod affinity"
+        yield Candidate(words, "user", respec(case, affinity=changed))
+
+
 def _corrected_affinity(case: Case, there: dict[str, set[str]]) -> Iterator[Candidate]:
     """The required node affinity with the labels that no node has replaced by those that were probably meant."""
     affinity = case.pods[0].pod_class.spec.affinity
@@ -55,12 +98,11 @@ def _corrected_affinity(case: Case, there: dict[str, set[str]]) -> Iterator[Cand
 
     def corrected(requirement: objects.Requirement) -> objects.Requirement:
         key, values = requirement.key, requirement.values or []
-        right = _meant(key, values[0], there) if requirement.operator == "In" and len(values) == 1 else None
+        right = meant(key, values[0], there) if requirement.operator == "In" and len(values) == 1 else None
         if right is None:
             return requirement
         said[f"correct {key}: {values[0]} to {_pair(key, right)} in the required node affinity"] = None
-        meant, value = right
-        return replace(requirement, key=meant, values=[value])
+        return replace(requirement, key=right[0], values=[right[1]])
 
     terms = [
         replace(term, match_expressions=[corrected(each) for each in term.match_expressions or ()])
@@ -71,8 +113,8 @@ def _corrected_affinity(case: Case, there: dict[str, set[str]]) -> Iterator[Cand
         yield Candidate(" and ".join(said), "user", respec(case, affinity=replace(affinity, node_affinity=of_nodes)))
 
 
-def _meant(key: str, value: str, there: dict[str, set[str]]) -> tuple[str, str] | None:
-    """The label of a node that was probably meant by one that no node has."""
+def meant(key: str, value: str, there: dict[str, set[str]]) -> tuple[str, str] | None:
+    """The label of those that are there which was probably meant by one that is not."""
     values = there.get(key)
     if values is None:
         other = nearest(key, sorted(there))

@@ -7,9 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 
 from stromboli.api.pod_state import PodState
+from stromboli.api.resources import PODS
 from stromboli.api.validation import nearest
+from stromboli.explain.answers import Holding
 from stromboli.explain.competitors import in_jobs
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, candidates
+from stromboli.explain.places import holders
 from stromboli.explain.rehearsal import Change
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.explain.remedies.changes import respec, set_group, set_queue
@@ -79,6 +82,7 @@ def ends(case: Case) -> Iterator[Candidate]:
     if case.job is not None and (case.stage in ("Admission", "QueueShare", "Gang") or not case.answer.holders):
         # Where shares are divided, a queue that wants less leaves more to others.
         columns = np.flatnonzero(case.asked > 0).tolist()
+        holding = [*_in_the_way(case), *holding]
         holding += in_jobs(case.session, case.session.view.jobs.values(), columns, claimed=True)
     named = list(dict.fromkeys(f"{each.namespace}/{each.name}" for each in holding if each.name))
     named = [key for key in named if case.job is None or key != case.job.key]
@@ -87,6 +91,15 @@ def ends(case: Case) -> Iterator[Candidate]:
     for group in groups:
         words = f"{' and '.join(group)} {'ends' if len(group) == 1 else 'end'}"
         yield Candidate(f"wait until {words}", "wait", _without(set(group).__contains__), jobs=group)
+
+
+def _in_the_way(case: Case) -> list[Holding]:
+    """Jobs with pods where nothing but pods keeps the first one away: by a port, a volume, or a rule between pods."""
+    if not case.pods or case.job is None or case.stage != "Placement":
+        return []
+    kernel, pod = case.session.kernel, case.pods[0]
+    nodes = kernel.feasible(pod, hopeful=True) & ~kernel.feasible(pod)
+    return holders(case.session, nodes, [PODS], case.job) if nodes.any() else []
 
 
 def none_waiting(job: str, keys: Collection[str]) -> Change:

@@ -10,18 +10,18 @@ from msgspec.structs import replace
 
 from stromboli.api import objects
 from stromboli.api.requests import pod_level
-from stromboli.api.resources import PODS, UNKNOWN, exact, is_device, listed
+from stromboli.api.resources import PODS, UNKNOWN, amounts, exact, is_device, listed
 from stromboli.api.validation import nearest
 from stromboli.explain.answers import Amounts
 from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smallest
 from stromboli.explain.remedies.changes import respec
-from stromboli.explain.remedies.labels import labels
+from stromboli.explain.remedies.labels import corrected_joining, labels
 from stromboli.explain.remedies.shares import limits
 from stromboli.framework.cluster.view import View
 from stromboli.kube.ports import host_ports
-from stromboli.kube.taints import OF_KUBERNETES, REPELLING
+from stromboli.kube.taints import OF_KUBERNETES, REPELLING, tolerates
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
@@ -54,6 +54,7 @@ def predicates(case: Case) -> Iterator[Candidate]:
         if case.reason != "Unschedulable":
             # Where nodes have the labels, they were meant.
             yield from labels(case)
+            yield from corrected_joining(case)
         yield from _rules(case)
 
 
@@ -96,6 +97,7 @@ def _tolerations(case: Case) -> Iterator[Candidate]:
     """Taints to tolerate: none that says that a node is not well, or keeps those away that ask for no card of its."""
     spec, facts = case.pods[0].pod_class.spec, case.session.view.nodes.facts
     asked = case.pods[0].pod_class.request
+    there = dict.fromkeys(taint for record in facts.records for taint in record.taints)
     taints = dict.fromkeys(
         (taint.key, taint.value or "", taint.effect)
         for record in facts.records
@@ -103,10 +105,21 @@ def _tolerations(case: Case) -> Iterator[Candidate]:
         if taint.effect in REPELLING and not taint.key.startswith(OF_KUBERNETES)
         if all(name in asked for name in record.allocatable if is_device(name))
     )
+    vain = [own for own in spec.tolerations or () if own.key and not any(tolerates(own, each) for each in there)]
     for key, value, effect in list(taints)[:MOST_ALIKE]:
         toleration = objects.Toleration(key=key, operator="Equal", value=value, effect=effect)
-        words = f"tolerate taint {key}{f'={value}' if value else ''}:{effect}"
-        yield Candidate(words, "user", respec(case, tolerations=[*(spec.tolerations or ()), toleration]))
+        meant = next((own for own in vain if own.key == key or nearest(own.key or "", [key])), None)
+        rest = [own for own in spec.tolerations or () if own is not meant]
+        words = f"tolerate taint {_of_taint(toleration)}"
+        if meant is not None:
+            words = f"correct the toleration of {_of_taint(meant)} to {_of_taint(toleration)}"
+        yield Candidate(words, "user", respec(case, tolerations=[*rest, toleration]))
+
+
+def _of_taint(toleration: objects.Toleration) -> str:
+    """The taint that is tolerated, as `kubectl taint` has it; all effects without one."""
+    value, effect = toleration.value, toleration.effect
+    return f"{toleration.key}{f'={value}' if value else ''}{f':{effect}' if effect else ''}"
 
 
 def requests(case: Case) -> Iterator[Candidate]:
@@ -127,7 +140,15 @@ def requests(case: Case) -> Iterator[Candidate]:
     some = {name: most for name, most in cut.items() if most != "0"}
     none = [f"no {name}" for name in cut.keys() - some.keys()]
     words = " and ".join([*([f"no more than {listed(some)} a pod"] if some else []), *sorted(none)])
-    yield Candidate(f"ask for {words}", "user", respec(case, **_resized(pod, cut)))
+    first = [each.name for each in pod.pod_class.spec.init_containers or () if _above(each, cut)]
+    where = f" (init container {', '.join(first)} asks for more)" if first else ""
+    yield Candidate(f"ask for {words}{where}", "user", respec(case, **_resized(pod, cut)))
+
+
+def _above(container: objects.Container, cut: dict[str, str]) -> bool:
+    """Whether a container alone asks for more of some resources."""
+    asked = amounts(container.resources.requests if container.resources else None)
+    return any(asked.get(name, 0) > most for name, most in amounts(cut).items())
 
 
 def _misspelt(case: Case) -> Iterator[Candidate]:
@@ -171,7 +192,9 @@ def _by_name(view: View, pod: PodRecord, column: int, amount: float | None = Non
 
 
 def _resized(pod: PodRecord, cut: dict[str, str]) -> dict[str, object]:
-    """What a pod asks for, less of some resources: the pod as a whole where it does, else its first container."""
+    """What a pod asks for, less of some resources: the pod as a whole where it does, else its first container, and the
+    containers that ask for more alone.
+    """
     spec, out = pod.pod_class.spec, dict[str, object]()
     whole = {name: value for name, value in cut.items() if name in pod_level(spec, "requests")}
     if whole:
@@ -179,7 +202,17 @@ def _resized(pod: PodRecord, cut: dict[str, str]) -> dict[str, object]:
     of_container = {name: value for name, value in cut.items() if name not in whole}
     if of_container:
         first, *others = list(spec.containers or ())
-        out["containers"] = [replace(first, resources=_asking(first.resources, of_container)), *others]
+        lasting = [*others, *(each for each in spec.init_containers or () if each.restart_policy == "Always")]
+        taken = [amounts(each.resources.requests if each.resources else None) for each in lasting]
+        left = {
+            name: exact(name, max(0, most - sum(each.get(name, 0) for each in taken)))
+            for name, most in amounts(of_container).items()
+        }
+        out["containers"] = [replace(first, resources=_asking(first.resources, left)), *others]
+        out["init_containers"] = [
+            replace(each, resources=_asking(each.resources, of_container)) if _above(each, of_container) else each
+            for each in spec.init_containers or ()
+        ]
     return out
 
 

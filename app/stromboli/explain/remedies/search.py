@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from stromboli.api.pod_state import PodState
 from stromboli.explain.answers import Answer, Remedy
-from stromboli.explain.jobs import counted, explain_job, explain_pod
+from stromboli.explain.jobs import counted, explain_job, explain_pod, sample_of
 from stromboli.explain.named import job_called
 from stromboli.explain.rehearsal import Future, Rehearsal
 from stromboli.explain.remedies import (
@@ -120,6 +120,11 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
     root = view.reason(job) if job and word in _OF_OTHERS else None
     if root is not None:
         word, stage = root.reason, root.stage.name
+    ordered = session.ask.in_task_order(pods)
+    told = view.reason(job) if job and answer.kind == "Job" else None
+    sample = sample_of(session, ordered, told)
+    if sample is not None:
+        ordered = [sample, *(pod for pod in ordered if pod is not sample)]
     before = rehearsal.run()
     return Case(
         session=session,
@@ -127,7 +132,7 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
         answer=answer,
         job=job,
         key=group,
-        pods=session.ask.in_task_order(pods),
+        pods=ordered,
         keys=keys,
         needed=min(needed, len(keys)),
         before=before,

@@ -204,7 +204,8 @@ class _Attempt:
         if not verdict.found.proven:
             return self._not_found()
         problem = verdict.problem
-        if for_good and sum(kind.count for kind in problem.kinds if kind.nodes) < pods_needed(problem):
+        alone = zip(problem.kinds, problem.fitting(), strict=True)
+        if for_good and sum(kind.count for kind, nodes in alone if nodes) < pods_needed(problem):
             # Pods that no node takes, even alone, say so themselves.
             return None
         # Without what keeps pods from them, other nodes come into question.

@@ -176,14 +176,19 @@ class Problem:
         """All nodes."""
         return (1 << len(self.free)) - 1
 
-    def opened(self) -> list[int]:
-        """By kind the nodes that may take one now: filters pass, it fits, and its domain is not left."""
+    def fitting(self) -> list[int]:
+        """By kind the nodes that may take one, were it alone: filters pass, and it fits."""
         free = np.array(self.free, np.float64).reshape(len(self.free), len(self.dimensions)).T
         found = []
         for kind in self.kinds:
             fitting = resources.fits(np.array(kind.request), free) if len(self.free) else np.zeros(0, np.bool_)
             packed = np.packbits(fitting, bitorder="little")
             found.append(kind.nodes & int.from_bytes(packed.tobytes(), "little") if kind.count else 0)
+        return found
+
+    def opened(self) -> list[int]:
+        """By kind the nodes that may take one now: filters pass, it fits, and its domain is not left."""
+        found = self.fitting()
         for rule in self.within:
             union = reduce(or_, rule.choices, 0)
             for at in bits(rule.kinds):
