@@ -159,6 +159,7 @@ class Engine:
         session.kernel.watch = self._watch
         for failure in failures:
             session.points.failures.add(*failure.key, failure.error)
+        session.report.tells = self._tells
         session.report.diagnose = partial(why_job, session)
         session.run(self._actions if follow is None else follow.follow(session, self._actions), clock)
         # The report must not keep the session alive.
@@ -212,7 +213,7 @@ class Engine:
 
     def silent(self) -> Engine:
         """An engine with the same policy that decides the same, but tells no pod why it waits, and of PodGroups only
-        that another reason keeps them."""
+        why they did first."""
         other = copy(self)
         other._tells = False
         return other

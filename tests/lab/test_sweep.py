@@ -236,5 +236,5 @@ def test_the_tries_to_beat_fgd_are_a_plan_that_can_be_run_again(tmp_path: Path) 
     written = (tries / "beat-fgd.yaml").read_text()
     (tries / "beat-fgd.yaml").write_text(written.replace("[default]", "[small]").replace("42..51", "42"))
     trials = read_plan(tries / "beat-fgd.yaml")
-    assert len(trials) == len({trial.policy.text for trial in trials}) == 5
+    assert len(trials) == len({trial.policy.text for trial in trials}) == 6
     assert all(0 < run_trial(trial).figures["allocation"] <= 100 for trial in trials)

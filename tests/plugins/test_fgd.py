@@ -98,6 +98,17 @@ def test_the_coarser_fgd_is_the_more_nodes_are_equal(step: float, node: str) -> 
     assert [each.node for each in result.decisions if isinstance(each, Bind)] == [node]
 
 
+@pytest.mark.parametrize(("balance", "node"), [(0, "n1"), (1, "n2")])
+def test_balanced_fgd_leaves_each_card_its_part_of_the_processors(balance: float, node: str) -> None:
+    # About half of the CPU would be left, on n1 for three of four idle cards, on n2 for two.
+    nodes = [vgpu_node(name, *[CARDS] * 4) for name in ("n1", "n2")]
+    cards = ("n1-0", "n2-0", "n2-1")
+    running = [sharer(f"run-{number}", 1000, card[:2], card) for number, card in enumerate(cards)]
+    arguments = {"fgd.typicalPods": [{"cpu": 1000, "cards": 1}], "fgd.balance": balance}
+    result = decide(*nodes, *running, user("job-0", {"cpu": "3"}), pod_group("job"), by=policy("fgd", arguments))
+    assert [each.node for each in result.decisions if isinstance(each, Bind)] == [node]
+
+
 def test_fgd_takes_processors_where_they_are_of_no_use_to_cards() -> None:
     nodes = vgpu_node("n1", CARDS), vgpu_node("n2", CARDS)
     full = sharer("run-0", 1000, "n1", "n1-0"), sharer("run-1", 1000, "n2", "n2-0")

@@ -146,7 +146,7 @@ class Gang(Plugin):
 
     def close(self, report: Report) -> None:
         blocked = OncePerReason(partial(reasons.unschedulable, self._view.rules))
-        for job in _unlike_shown(self._view, self._may_have_news()):
+        for job in _unlike_shown(self._view, self._may_have_news(), again=report.tells):
             if not any(job.counts):
                 self._close_empty(report, job)
             elif self._held(job) >= job.min_available:
@@ -155,7 +155,11 @@ class Gang(Plugin):
             elif job.key in self._view.trace.not_reached:
                 # The result of an earlier session stands.
                 continue
-            elif not self._only_waits_for_release(job):
+            elif self._only_waits_for_release(job):
+                continue
+            elif not report.tells and _says_blocked(job.pod_group):
+                job.unschedulable = True
+            else:
                 why = report.why(job) or self._view.reason(job) or self.job_valid(job) or reasons.gang_blocked(job)
                 report.unschedulable(job, blocked[why])
                 self._contradict(report, job, _NOT_SCHEDULED)
@@ -230,8 +234,9 @@ def _says_blocked(pod_group: PodGroup) -> bool:
     return any(c.type == "Unschedulable" and c.status != "False" for c in pod_group.status.conditions)
 
 
-def _unlike_shown(view: View, jobs: Mask) -> list[Job]:
-    """Of some jobs those that may have to show something else than their PodGroups say of why they do not run.
+def _unlike_shown(view: View, jobs: Mask, *, again: bool) -> list[Job]:
+    """Of some jobs those that may have to show something else than their PodGroups say of why they do not run; without
+    `again` a PodGroup that says anything of that need not.
 
     These are all that were looked into. What the budget did not reach goes on showing what it does; and of the
     others whose reason is known so many are renewed in a session, those first that say nothing.
@@ -248,7 +253,7 @@ def _unlike_shown(view: View, jobs: Mask) -> list[Job]:
             others.append(index)
         elif key not in view.trace.not_reached:
             shows = said[numbers[index]]
-            if shows != shown[reason]:
+            if shows != shown[reason] and (again or not shows):
                 (stale if shows else silent).append(index)
     first = (silent + stale)[: _MOST_RENEWED if view.bounded else None]
     mask = np.zeros(len(view.jobs), np.bool_)

@@ -18,8 +18,8 @@ class Trace:
         self.pods: dict[int, Reason] = {}
         #: why pods that are promised a place may not start yet, though it may be free, by row
         self.promised: dict[int, Reason] = {}
-        #: why no node takes pods of some kinds, and after how many changes of nodes that was
-        self.kinds: dict[Hashable, tuple[int, Reason]] = {}
+        #: why no node takes pods of some kinds, after how many changes of nodes that was, and what it took to find out
+        self.kinds: dict[Hashable, tuple[int, Reason, int]] = {}
 
         #: keys of jobs that the session's budget did not reach; what is shown of them stays as it is
         self.not_reached: set[str] = set()

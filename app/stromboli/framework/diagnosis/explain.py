@@ -207,11 +207,17 @@ def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) ->
     """
     if within is not None or session.kernel.varies(pod):
         return _unplaceable(session, pod, within)
-    kind, changes, known = session.kernel.identity(pod), len(session.view.nodes.log), session.view.trace.kinds
-    when, reason = known.get(kind, (-1, None))
-    if reason is None or when != changes:
+    kernel, known = session.kernel, session.view.trace.kinds
+    kind, changes = kernel.identity(pod), len(session.view.nodes.log)
+    when, reason, steps = known.get(kind, (-1, None, 0))
+    if reason is not None and not session.report.tells and reason.actionable is Actionable.Wait:
+        # Which nodes lack what changes with each pod that is placed, but nobody is told. It counts as if it were found.
+        kernel.steps += steps if when != changes else 0
+        known[kind] = changes, reason, steps
+    elif reason is None or when != changes:
+        before = kernel.steps
         reason = _unplaceable(session, pod, None)
-        known[kind] = (changes, reason)
+        known[kind] = changes, reason, kernel.steps - before
     return reason
 
 

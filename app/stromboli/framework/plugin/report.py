@@ -70,9 +70,11 @@ class PoolGauges:
 class Report:
     """What plugins report, and what they are told of the session for it."""
 
-    __slots__ = ("diagnose", "gauges", "pools", "queue_conditions")
+    __slots__ = ("diagnose", "gauges", "pools", "queue_conditions", "tells")
 
     def __init__(self) -> None:
+        #: whether a job that says already that it waits is told why it does now
+        self.tells = True
         #: why a job does not run, as everything else tells it; None where no session is explained
         self.diagnose: Callable[[Job], Reason | None] | None = None
         #: by name of the queue

@@ -79,6 +79,8 @@ class Questions:
 
     def in_task_order(self, pods: list[PodRecord]) -> list[PodRecord]:
         """Pods in the order in which they are tried."""
+        if len(pods) < 2:
+            return pods
         keys = self._points.keys("task_order", pods)
         places = [(*key, pod.index, pod.created, pod.uid) for key, pod in zip(keys, pods, strict=True)]
         return [pods[at] for at in sorted(range(len(pods)), key=places.__getitem__)]

@@ -68,6 +68,9 @@ class FgdArguments(Arguments):
     """Multiplies the score; 0 turns it off."""
     step: float = Field(default=1.0, alias="fgd.step", gt=0)
     """How coarse the score `fgd` is: nodes whose gains differ by less than about 0.04 cards times this are equal."""
+    balance: float = Field(default=0.0, alias="fgd.balance", ge=0)
+    """What a card counts for the score `fgd` that is idle beyond the part of its CPU that a node has left, beside a
+    fragment, which counts 1."""
     typical: list[TypicalPod] = Field(default_factory=list, alias="fgd.typicalPods")
     """The pods that usually come; when there are none, the pods of the cluster that wait or run."""
     seed: int = Field(default=0, alias="fgd.seed")
@@ -145,7 +148,7 @@ class Fgd(Plugin):
     def _score(self) -> Score:
         stock, name = self._stock, self.arguments.score
         if name == "fgd":
-            return scores.Fgd(stock, self._worth, self.arguments.step)
+            return scores.Fgd(stock, self._worth, self.arguments.step, self.arguments.balance)
         if name == "random":
             return scores.Random(self.arguments.seed, self._holdings.log)
         return _BY_STOCK[name](stock)

@@ -103,15 +103,22 @@ class GpuClustering(_BestCard):
 
 
 class Fgd:
-    """Fragmentation gradient descent: the less a placement adds to the fragments, the better."""
+    """Fragmentation gradient descent: the less a placement adds to the fragments, the better.
+
+    With `balance` cards count besides that are idle beyond the part of its CPU that the node has left: on the whole,
+    pods take their node's processors and cards together, and those that are left when processors are gone are lost.
+    """
 
     scores_all = True
 
-    def __init__(self, stock: Stock, worth: Worth, step: float) -> None:
+    def __init__(self, stock: Stock, worth: Worth, step: float, balance: float = 0.0) -> None:
         self._stock = stock
         self._worth = worth
+        weight = max(worth.weight, 1)
         #: gains count as multiples of it
-        self._unit = step * CARD * max(worth.weight, 1)
+        self._unit = step * CARD * weight
+        #: what a thousandth of such a card counts
+        self._balance = balance * weight
 
     def of_nodes(self, wanted: Wanted, rows: Rows, cpu: Vector, fits: Mask) -> Vector:
         best: Vector = self._scores(wanted, rows, cpu, fits).max(axis=1)
@@ -136,6 +143,10 @@ class Fgd:
         ).reshape(-1, ways)
         gain -= worth.of(kind, cpu, left)[:, None]
         gain += (worth.weight * wanted.cards * part)[:, None]
+        if self._balance:
+            idle, taking = left.sum(axis=1), wanted.cards * part
+            more = stock.beyond_cpu(rows, cpu - wanted.cpu, idle - taking) - stock.beyond_cpu(rows, cpu, idle)
+            gain -= self._balance * more[:, None]
         scores: Matrix = np.trunc(100 / (1 + np.exp(-gain / self._unit)))
         return np.where(taken.any(axis=2), scores, -1.0) if wanted.cards else scores
 

@@ -83,6 +83,8 @@ class Stock:
         #: the most that a node has of each
         self.most_cpu = float(view.nodes.allocatable[CPU].max(initial=1.0))
         self.most_cards = float(CARD * max(1, self.there.sum(axis=1).max(initial=1)))
+        #: thousandths of cards that a node has for each thousandth of a processor
+        self._per_cpu: Vector = CARD * self.there.sum(axis=1) / np.maximum(view.nodes.allocatable[CPU], 1.0)
         #: of each node, how many pods there have so many cards; in column 0 those that have a part of one
         self.classes: Counts = np.zeros((len(self.kind), self.there.shape[1] + 1), np.int64)
         self._parts: dict[Wanted, Rows] = {}
@@ -117,6 +119,11 @@ class Stock:
     def whole(self, rows: Rows) -> Rows:
         """How many cards of some nodes nobody uses."""
         return cast("Rows", (self.left[rows] == CARD).sum(axis=1))
+
+    def beyond_cpu(self, rows: Rows, cpu: Vector, idle: Rows) -> Vector:
+        """How many thousandths of cards are idle beyond the part of its CPU that a node has left, shape (rows,)."""
+        found: Vector = np.maximum(0.0, idle - cpu * self._per_cpu[rows])
+        return found
 
     def _kind_of(self, node: NodeRecord) -> Kind | None:
         inventory = self._sharing.inventory(node)
