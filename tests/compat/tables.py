@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -79,17 +79,21 @@ def cases(folder: Path) -> Iterator[Case]:
 
 def simulated(case: Case) -> set[str]:
     """The node to which `stromboli simulate` would bind the pending pod, or none."""
-    state = _state(case)
+    state = state_of(case.path)
     return set(run(_engine(DEFAULT_POLICY), state, now=seconds(RECORDED)).bindings.values())
 
 
 async def filtered(case: Case) -> set[str]:
     """The nodes that `/filter` passes when it is asked about the pending pod and all nodes."""
-    items: list[dict[str, Any]] = json.loads(case.path.read_text())["items"]
+    items = json.loads(case.path.read_text())["items"]
+    return await passing(items, state_of(case.path), seconds(RECORDED))
+
+
+async def passing(items: Sequence[Mapping[str, Any]], state: ClusterState, now: float) -> set[str]:
+    """The nodes that `/filter` passes for the pending pod of some objects and their state, at a Unix time."""
     pod = next(i for i in items if i["kind"] == "Pod" and i["spec"].get("schedulerName") == SCHEDULER)
     names = [item["metadata"]["name"] for item in items if item["kind"] == "Node"]
-    state = _state(case)
-    published = Published(run(_engine(UNDECIDED), state, now=seconds(RECORDED)).session, state.pods.by_key)
+    published = Published(run(_engine(UNDECIDED), state, now=now).session, state.pods.by_key)
     app = make_app(Standing(lambda: published), CollectorRegistry(), Probes())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli") as http:
         response = await http.post("/filter", json={"Pod": pod, "Nodes": None, "NodeNames": names})
@@ -112,9 +116,9 @@ async def differences(case: Case) -> list[str]:
     return [f"{way}: {difference}" for way, nodes in answers.items() if (difference := case.difference(nodes))]
 
 
-def _state(case: Case) -> ClusterState:
-    """The objects of a case, as the commands read files. Raises ValueError for what is refused."""
-    loaded = load([str(case.path)], BytesIO(), lenient=True)
+def state_of(path: Path) -> ClusterState:
+    """The objects of a file, as the commands read them. Raises ValueError for what is refused."""
+    loaded = load([str(path)], BytesIO(), lenient=True)
     if loaded.problems:
         raise ValueError("; ".join(loaded.problems))
     state = ClusterState([SCHEDULER], reads=_registry().reads)

@@ -1,0 +1,207 @@
+"""`python -m tests.compat.live`: random clusters of which a real kube-scheduler and the service say which nodes pass.
+
+kube-scheduler asks an extender about the nodes that its filters left, so the answer of each of them is known to the
+node. Pods that differ are asked about once more before they count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from tests.compat.scenes import FAR, NEAR, Object, Scenes
+from tests.compat.tables import SCHEDULER, passing, state_of
+from tests.controlplane.build import control_plane
+from tests.controlplane.cluster import Cluster, eventually
+from tests.e2e.world import CORE
+
+#: pods that ask, in each scene
+_ASKING = 8
+#: how long the schedulers' informers may take to hear of what was created, in seconds
+_HEARD = 0.4
+_QUIET = {"gracePeriodSeconds": "0"}
+
+
+class _Asked(BaseHTTPRequestHandler):
+    """Notes which nodes kube-scheduler asks about, and refuses all, so that nothing is ever bound."""
+
+    nodes: dict[str, set[str]]
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        names = asked["NodeNames"] or []
+        self.nodes[asked["Pod"]["metadata"]["uid"]] = set(names)
+        answer = json.dumps({"NodeNames": [], "FailedNodes": dict.fromkeys(names, "asked")}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class Comparison:
+    """kube-scheduler on a cluster of its own; one scene at a time."""
+
+    def __init__(self, cluster: Cluster, asked: dict[str, set[str]]) -> None:
+        self._api = cluster.client(timeout=30)
+        self._asked = asked
+        #: of the pods that were asked about, how many pass on no, some and all nodes
+        self.counts: Counter[str] = Counter()
+
+    def differences(self, seed: int) -> list[str]:
+        """A line for each pod of a scene that passes on other nodes here."""
+        scenes = Scenes(seed)
+        spaces = {NEAR: f"near-{seed}", FAR: f"far-{seed}"}
+        for name, team in zip(spaces.values(), ("x", scenes.any("x", "y")), strict=True):
+            self._create("namespaces", {"metadata": {"name": name, "labels": {"team": team}}})
+        try:
+            return self._compared(scenes, spaces, str(seed))
+        finally:
+            self._clear(spaces.values())
+
+    def _compared(self, scenes: Scenes, spaces: dict[str, str], scene: str) -> list[str]:
+        for number in range(scenes.count):
+            self._create("nodes", scenes.node(number))
+        for number in range(scenes.any(*range(2 * scenes.count))):
+            node = f"n{scenes.any(*range(scenes.count))}"
+            self._pod(scenes.placed(f"placed-{number}", node), scenes.any(*spaces), spaces)
+        time.sleep(_HEARD)
+        pods = [self._pod(scenes.pending(f"asks-{i}"), scenes.any(*spaces), spaces) for i in range(_ASKING)]
+        there = [item for kind in ("nodes", "namespaces", "pods") for item in self._items(kind)]
+        found = []
+        for pod in filter(None, pods):
+            metadata = pod["metadata"]
+            theirs = self._theirs(pod)
+            ours = passing_here(pod, there)
+            if ours != theirs:
+                self._delete(f"namespaces/{metadata['namespace']}/pods/{metadata['name']}")
+                time.sleep(_HEARD)
+                theirs = self._theirs(self._again(pod))
+            some = "none" if not theirs else "all" if len(theirs) == scenes.count else "some"
+            self.counts[some] += 1
+            if ours != theirs:
+                found.append(f"{scene}: {metadata['name']}: kube-scheduler {sorted(theirs)}, here {sorted(ours)}")
+        return found
+
+    def _theirs(self, pod: Object) -> set[str]:
+        """The nodes that pass kube-scheduler's filters."""
+        uid, path = pod["metadata"]["uid"], _path(pod)
+
+        def judged() -> bool:
+            conditions = self._api.get(path).raise_for_status().json()["status"].get("conditions", ())
+            return uid in self._asked or any(each["type"] == "PodScheduled" for each in conditions)
+
+        eventually(judged, 60)
+        return self._asked.get(uid, set())
+
+    # -- objects ---------------------------------------------------------------------------------------------------
+
+    def _pod(self, manifest: Object, where: str, spaces: dict[str, str]) -> Object | None:
+        """Create a pod in one of the namespaces; None if the API server refuses it."""
+        text = json.dumps(manifest)
+        for name, space in spaces.items():
+            text = text.replace(f'"{name}"', f'"{space}"')
+        answer = self._api.post(f"{CORE}/namespaces/{spaces[where]}/pods", json=json.loads(text))
+        made: Object | None = answer.json() if answer.is_success else None
+        return made
+
+    def _again(self, pod: Object) -> Object:
+        """Create a pod anew that was deleted."""
+        metadata = {key: pod["metadata"][key] for key in ("name", "labels") if key in pod["metadata"]}
+        return self._create(
+            f"namespaces/{pod['metadata']['namespace']}/pods", {"metadata": metadata, "spec": pod["spec"]}
+        )
+
+    def _create(self, where: str, manifest: Object) -> Object:
+        made: Object = self._api.post(f"{CORE}/{where}", json=manifest).raise_for_status().json()
+        return made
+
+    def _items(self, kind: str) -> Iterator[Object]:
+        found = self._api.get(f"{CORE}/{kind}").raise_for_status().json()
+        for item in found["items"]:
+            if kind != "pods" or item["spec"].get("nodeName"):
+                yield {"apiVersion": "v1", "kind": found["kind"].removesuffix("List"), **item}
+
+    def _delete(self, where: str) -> None:
+        self._api.delete(f"{CORE}/{where}", params=_QUIET).raise_for_status()
+
+    def _clear(self, namespaces: Iterable[str]) -> None:
+        for name in namespaces:
+            self._delete(f"namespaces/{name}/pods")
+            self._delete(f"namespaces/{name}")
+        self._delete("nodes")
+        eventually(lambda: not any(self._api.get(f"{CORE}/{kind}").json()["items"] for kind in ("nodes", "pods")))
+        time.sleep(_HEARD)
+
+
+def passing_here(pod: Object, there: Sequence[Object]) -> set[str]:
+    """The nodes that `/filter` passes for a pod, beside what there is."""
+    asking = {"apiVersion": "v1", "kind": "Pod", "metadata": pod["metadata"]}
+    asking["spec"] = {**pod["spec"], "schedulerName": SCHEDULER}
+    items = [*there, asking]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"apiVersion": "v1", "kind": "List", "items": items}, file)
+        file.flush()
+        state = state_of(Path(file.name))
+    return asyncio.run(passing(items, state, time.time()))
+
+
+def _path(pod: Object) -> str:
+    return f"{CORE}/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+
+
+@contextmanager
+def comparison() -> Iterator[Comparison]:
+    """Run a kube-scheduler that binds nothing and tells which nodes pass."""
+    nodes: dict[str, set[str]] = {}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Asked", (_Asked,), {"nodes": nodes}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    extender = {
+        "urlPrefix": f"http://127.0.0.1:{server.server_port}",
+        "filterVerb": "filter",
+        "nodeCacheCapable": True,
+    }
+    profile = {
+        "schedulerName": "default-scheduler",
+        "percentageOfNodesToScore": 100,
+        "plugins": {"postFilter": {"disabled": [{"name": "*"}]}},
+    }
+    backoff = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 1}
+    try:
+        with Cluster(control_plane()) as cluster:
+            cluster.start_scheduler({"profiles": [profile], "extenders": [extender], **backoff})
+            yield Comparison(cluster, nodes)
+    finally:
+        server.shutdown()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=0, help="of the first scene")
+    parser.add_argument("--scenes", type=int, default=20)
+    options = parser.parse_args()
+    found = []
+    with comparison() as both:
+        for seed in range(options.seed, options.seed + options.scenes):
+            found += both.differences(seed)
+        for line in found:
+            print(line)
+        print(f"{sum(both.counts.values())} pods asked, {len(found)} differ; nodes that pass: {dict(both.counts)}")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
