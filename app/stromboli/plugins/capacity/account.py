@@ -120,20 +120,6 @@ def part(held: Vector, deserved: Vector) -> float:
     return max((have / due if due else np.inf for have, due in some), default=0.0)
 
 
-def keeps_share(account: Account, held: Vector, request: Vector, wanted: Vector, counted: Mask) -> bool:
-    """Whether a queue that holds `held` gives a pod and keeps what it deserves; one that deserves nothing gives all."""
-    if not deserves_any(account, request):
-        return True
-    return shares.stays_above(held, request, wanted, account.deserved, counted, account.pods)
-
-
-def gives_way(account: Account, held: Vector, request: Vector, counted: Mask) -> bool:
-    """Whether a queue that holds `held` has a pod to give: it deserves nothing of the kind, or less than it holds."""
-    if not deserves_any(account, request):
-        return True
-    return bool((shares.asked(request, account.pods) & counted & (held > account.deserved)).any())
-
-
 def parting(one: Account, other: Account) -> tuple[Account, Account]:
     """The ancestors of two queues, or they themselves, at which their paths from the root part."""
     ours, theirs = one.path, other.path

@@ -15,8 +15,6 @@ from stromboli.plugins.capacity.account import (
     Account,
     deserves_any,
     extended,
-    gives_way,
-    keeps_share,
     named,
     part,
     parting,
@@ -38,6 +36,8 @@ class Reclaim:
         self._known_dues: tuple[Matrix, Matrix, Mask] | None = None
         #: `_counted`, by the indices of both queues
         self._known_counted: dict[tuple[int, int], Mask] = {}
+        #: `_owed`, by these and the class of the pod
+        self._known_owed: dict[tuple[int, int, int], Mask | None] = {}
 
     def for_pod(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The pods that one may take."""
@@ -46,8 +46,7 @@ class Reclaim:
         asked = shares.asked(wanted, own.pods)
 
         def at_stake(account: Account, request: Vector) -> bool:
-            alike = (asked & (request > 0)).any()
-            return bool(alike) and not self._equally_undeserving(own, account, wanted, request)
+            return _both(asked, request > 0) and not self._equally_undeserving(own, account, wanted, request)
 
         victims = self._surplus(own, candidates, at_stake, lambda account: self._ancestors_apart(account, own))
         return self._not_served_before(own, wanted, victims) if view.rules.served_next else victims
@@ -104,8 +103,7 @@ class Reclaim:
                 at_stake(account, request)
                 and (account.guarantee < held[0] - request + TOLERANCE).all()
                 and all(
-                    gives_way(each, holds, request, self._counted(own, each))
-                    for each, holds in zip(accounts, held, strict=True)
+                    self._gives_way(own, each, candidate, holds) for each, holds in zip(accounts, held, strict=True)
                 )
                 and self._branch_keeps_guarantees(own, account, left, request)
             ):
@@ -118,13 +116,13 @@ class Reclaim:
         self, own: Account, account: Account, left: Mapping[str, Vector], request: Vector
     ) -> bool:
         """Whether all above a queue that are not above the one that takes have more than they are guaranteed."""
-        if not self._view.rules.kept_guarantees:
+        apart = [above for above in account.path[1:] if above not in own.path]
+        if not apart or not self._view.rules.kept_guarantees:
             return True
         asked = shares.asked(request, own.pods)
         return all(
             (above.guarantee < left.get(above.queue.name, above.allocated) - request + TOLERANCE)[asked].all()
-            for above in account.path[1:]
-            if above not in own.path
+            for above in apart
         )
 
     def _not_served_before(self, own: Account, wanted: Vector, victims: Sequence[PodRecord]) -> list[PodRecord]:
@@ -139,8 +137,10 @@ class Reclaim:
         for victim in victims:
             account, request = self._accounts[view.jobs[victim.job].queue.name], view.request(victim)
             held = account.allocated - gone.get(account.queue.name, 0.0)
-            counted = self._counted(own, account)
-            if not keeps_share(account, held, request, wanted, counted):
+            counted, owed = self._counted(own, account), self._owed(own, account, victim)
+            if owed is not None and not shares.stays_above(
+                held, request, wanted, account.deserved, counted, account.pods
+            ):
                 continue
             ours, theirs = parting(own, account)
             left = theirs.allocated - gone.get(theirs.queue.name, 0.0) - request
@@ -161,6 +161,20 @@ class Reclaim:
             found = named(account) | extended(own) if self._view.rules.served_next else named(account)
             self._known_counted[key] = found
         return found
+
+    def _gives_way(self, own: Account, account: Account, pod: PodRecord, held: Vector) -> bool:
+        """Whether a queue that holds `held` has a pod to give: it deserves nothing of it, or less than it holds."""
+        owed = self._owed(own, account, pod)
+        return owed is None or _both(owed, held > account.deserved)
+
+    def _owed(self, own: Account, account: Account, pod: PodRecord) -> Mask | None:
+        """The dimensions that count of what a pod requests; None where its queue deserves none of them."""
+        key = own.queue.index, account.queue.index, pod.pod_class.id
+        if key not in self._known_owed:
+            request = self._view.request(pod)
+            owed = shares.asked(request, account.pods) & self._counted(own, account)
+            self._known_owed[key] = owed if deserves_any(account, request) else None
+        return self._known_owed[key]
 
     def _ancestors_apart(self, account: Account, reclaimer: Account) -> list[Account]:
         """The ancestors, up to the level that counts, that a queue does not have in common with the reclaimer."""
@@ -183,6 +197,11 @@ class Reclaim:
             above.queue.name for above in other.ancestors(level)
         }
         return bool(related - {ROOT}) and not deserves_any(own, wanted) and not deserves_any(other, request)
+
+
+def _both(one: Mask, other: Mask) -> bool:
+    """Whether some dimension is in both."""
+    return True in (one & other).tolist()
 
 
 def _has_no_more(ours: Account, theirs: Account, left: Vector, at_stake: Mask) -> bool:
