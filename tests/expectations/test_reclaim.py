@@ -200,3 +200,23 @@ def test_a_restart_in_between_does_not_start_a_circle() -> None:
         evicted += world.session()[0]["evicted"]
         world.environment = replace(world.environment, reservations={}, churn=None)
     assert evicted == 4
+
+
+# -- limits of queues above --------------------------------------------------------------------------------------------
+
+
+@ACTIONS
+@pytest.mark.parametrize("nodes", [{"n": (3, 32)}, {"n": (8, 32)}, {"free": (8, 32), "n": (8, 32)}])
+def test_relatives_give_what_a_queue_deserves_of_the_limit_above_them(action: str, nodes: dict[str, Any]) -> None:
+    """Whether nodes have free CPUs or not: `rich` holds all three that `parent` may hold, and deserves one."""
+    queues: dict[str, Any] = {
+        "root": {},
+        "parent": {"capability": {"cpu": "3"}},
+        "rich": {"parent": "parent", "deserved": {"cpu": "1"}},
+        "poor": {"parent": "parent", "deserved": {"cpu": "1"}},
+    }
+    world = World(engine(action, "capacity\n    enableHierarchy: true"), nodes, queues)
+    world.jobs = [Job("some", "rich", 3, 1, cpu=1, phase="Running"), Job("wants", "poor", 1, 1, cpu=1)]
+    world.jobs[0].pods = dict.fromkeys(world.jobs[0].pods, "n")
+    assert run(world, 6)["evicted"] == 1
+    assert [job.running for job in world.jobs] == [2, 1]

@@ -130,7 +130,7 @@ class MinCostSearch:
 
     def _find_place(self, pod: PodRecord) -> bool:
         """Find the cheapest place for a pod; False when there is none."""
-        self._current, self._clearable = pod, _CLEARED if self._varies else 0
+        self._current, self._clearable = pod, _CLEARED if self._varies or self._lacks_share_above(pod) else 0
         if self._clearable:
             self._look_again(self._refused)
         while not self._exhausted:
@@ -147,6 +147,10 @@ class MinCostSearch:
                 if self._clearable:
                     self._look_again([candidate.node])
         return False
+
+    def _lacks_share_above(self, pod: PodRecord) -> bool:
+        """Whether evictions in other queues may let the queue take a pod: one above both may hold no more."""
+        return self._context.reclaiming and self._job.queue.parent not in ("", "root") and not self.trial.has_share(pod)
 
     def _refresh(self) -> None:
         """Forget the candidates of nodes that changed, and of those with pods of jobs that have less to give."""
