@@ -11,6 +11,7 @@ import pytest
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
 from stromboli.live import owners, podgroups
+from stromboli.live.limits import Backoff
 from stromboli.live.podgroups import PodGroupMaker
 from tests.cli.conftest import stromboli
 from tests.live.cluster import SCHEDULING, Cluster
@@ -204,6 +205,21 @@ async def test_an_owner_that_changes_before_its_group_is_seen_is_followed(
         cluster.patch(f"{JOBS}/train", {"spec": {"parallelism": 12, "completions": 12}})
         await until(lambda: 12 in told)
     await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 12)
+
+
+async def test_an_owner_that_could_not_be_read_is_taken_up_once_it_is_mended(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(podgroups, "Backoff", lambda first, limit: Backoff(3_600, 3_600))
+    cluster.node("n1", cpu="2")
+    await start(engine)
+    key = "scheduling.volcano.sh/group-min-member"
+    made = job(cluster, "train", 2, annotations={key: "many"})
+    pods_of(cluster, made, 2)
+    events = "/apis/events.k8s.io/v1/namespaces/default/events"
+    await until(lambda: any(each["reason"] == "PodGroupNotMade" for each in cluster.items(events)))
+    cluster.patch(f"{JOBS}/train", {"metadata": {"annotations": {key: "2"}}})
+    await until(lambda: all(cluster.pods().values()))
 
 
 async def test_a_group_that_is_deleted_while_its_pods_wait_is_made_again(cluster: Cluster, start: StartService) -> None:

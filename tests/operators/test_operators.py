@@ -251,14 +251,12 @@ def test_a_training_operator_that_makes_the_group_is_left_to_it(world: World, st
     start("--scheduler-name", "volcano")
     roles = {"Master": 1, "Worker": 2}
     path = training_job(world, "PyTorchJob", roles, "volcano", queue="research", minAvailable=2)
-    eventually(lambda: count(world) == 3, 90)
-    eventually(lambda: [group["metadata"]["name"] for group in world.groups()] == ["train"], 60)
+    eventually(lambda: [group["metadata"]["name"] for group in world.groups()] == ["train"], 90)
     (group,) = world.groups()
     assert (group["spec"]["queue"], group["spec"]["minMember"]) == ("research", 2)
-    assert world.placed() == {}
-    # Two of three start together, and the third as it fits.
+    # It makes pods once the group is admitted. Two of three start together, and the third as it fits.
     world.nodes(1, cpu="1", prefix="more")
-    eventually(lambda: len(world.placed()) == 2, 60)
+    eventually(lambda: count(world) == 3 and len(world.placed()) == 2, 90)
     world.nodes(1, cpu="1", prefix="rest")
     eventually(lambda: len(world.placed()) == 3, 60)
     assert [group["metadata"]["name"] for group in world.groups()] == ["train"]

@@ -12,7 +12,7 @@ from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.simulation.admission import admit
-from stromboli.simulation.changes import try_changes
+from stromboli.simulation.changes import read_changes, try_changes
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.run import feed, run
 from stromboli.state.cluster import ClusterState
@@ -105,6 +105,15 @@ def test_one_that_an_api_server_has_seen_has_its_pods_beside_it_and_speaks_for_t
     assert [job.queue.name for job in done.session.view.jobs.values()] == ["system"]
 
 
+def test_one_that_no_node_is_to_run_is_told() -> None:
+    told = "DaemonSet default/agent has no pods: no node is to run one"
+    nowhere = daemons(nodeSelector={"disk": "none"})
+    assert list(read(node("a"), nowhere).without_pods().values()) == [told]
+    found = read_changes({"change": json.dumps(nowhere)}, fed(node("a")))
+    assert (found.objects, found.problems) == ([], [told])
+    assert read(node("a"), daemons()).without_pods() == {}
+
+
 def test_a_template_that_cannot_be_read_is_named() -> None:
     terms = [{"matchExpressions": [{"key": "disk"}]}]
     (told,) = read(node("a"), daemons(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}})).problems
@@ -136,6 +145,25 @@ def test_what_if_leaves_a_pod_where_it_runs_and_adds_those_of_other_nodes() -> N
     found = try_changes({"change": json.dumps(daemons())}, Rehearsal(Engine(), state, OFFLINE, NOON), Engine)
     assert [(each.pod, each.node) for each in found.bound] == [("default/agent-b", "b")]
     assert (found.evicted, found.lost) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "told"),
+    [
+        ("extensions/v1beta1", "DaemonSet", "apiVersion: should be of apps, not 'extensions/v1beta1'"),
+        ("v1", "Deployment", "apiVersion: should be of apps, not 'v1'"),
+        ("example.com/v1", "Job", "apiVersion: should be of batch or batch.volcano.sh, not 'example.com/v1'"),
+        ("serving.knative.dev/v1", "Service", "kind: unknown kind 'Service' of 'serving.knative.dev/v1'"),
+    ],
+)
+def test_a_kind_of_another_group_is_not_taken_for_one_that_is_known(version: str, kind: str, told: str) -> None:
+    manifest = {**daemons(), "apiVersion": version, "kind": kind}
+    (line,) = read(manifest).problems
+    assert line.endswith(f"{kind} agent: {told}")
+    row = {"group": version.partition("/")[0], "kind": kind, "plural": "k", "roles": [{"template": "spec.template"}]}
+    known = {"apiVersion": "stromboli.io/v1alpha1", "kind": "WorkloadKind", "metadata": {"name": "k"}, "spec": row}
+    if "." in version:
+        assert len(read(manifest, known).objects) == 1
 
 
 @pytest.mark.parametrize("kind", ["PodTemplate", "Workload", "CompositePodGroup"])

@@ -65,6 +65,20 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
     "Job of one": (BATCH, "Job", {"template": POD}, [1], 1),
     "Job with fewer completions": (BATCH, "Job", {"parallelism": 8, "completions": 3, "template": POD}, [3], 3),
     "Job with more completions": (BATCH, "Job", {"parallelism": 2, "completions": 9, "template": POD}, [2], 2),
+    "Job with a least number": (
+        BATCH,
+        "Job",
+        {"parallelism": 4, "scheduling": {"schedulingPolicy": {"gang": {"minCount": 2}}}, "template": POD},
+        [2],
+        4,
+    ),
+    "Job without a gang": (
+        BATCH,
+        "Job",
+        {"parallelism": 4, "scheduling": {"schedulingPolicy": {"basic": {}}}, "template": POD},
+        [1],
+        4,
+    ),
     "Job that is indexed": (
         BATCH,
         "Job",
@@ -257,6 +271,27 @@ def test_each_kind_of_the_table_is_tried_here() -> None:
 def test_what_runs_in_another_cluster_has_no_pods_here(kind: str, version: str, spec: Object) -> None:
     done = simulated({"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec})
     assert not done.bindings
+
+
+def test_a_job_keeps_to_one_value_of_a_label_as_a_group_of_kubernetes_does() -> None:
+    said = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+    done = simulated(
+        {
+            "apiVersion": BATCH,
+            "kind": "Job",
+            "metadata": {"name": "w"},
+            "spec": {"parallelism": 2, "scheduling": said, "template": POD},
+        }
+    )
+    (group,) = [group for group in done.session.view.snapshot.pod_groups if group is not None]
+    assert group.spec.network_topology is not None
+    assert (group.spec.network_topology.mode, group.spec.network_topology.highest_tier_name) == ("hard", "rack")
+
+
+def test_a_notebook_that_is_stopped_has_no_pod() -> None:
+    meta = {"name": "w", "annotations": {"kubeflow-resource-stopped": "2026-01-01T00:00:00Z"}}
+    done = simulated({"apiVersion": KUBEFLOW, "kind": "Notebook", "metadata": meta, "spec": {"template": POD}})
+    assert done.bindings == {}
 
 
 def problems(*manifests: Object) -> list[str]:

@@ -84,7 +84,7 @@ def simulated(version: str, kind: str, spec: Object, least: int, *more: Object) 
     loaded = load(["-"], io.BytesIO(yaml.safe_dump_all([node, workload, *(more or [group])]).encode()))
     state = ClusterState(("stromboli",), reads=READS)
     feed(state, admit(loaded, state.scheduler_names))
-    assert loaded.problems == []
+    assert (loaded.problems, loaded.empty) == ([], {})
     return run(Engine(), state)
 
 
@@ -126,6 +126,23 @@ def test_a_group_of_kubernetes_waits_as_well() -> None:
     assert len(waits.session.view.pods.records) == 1
     (job,) = waits.session.view.jobs
     assert "podManagementPolicy: Parallel" in told(waits, job)[1]
+
+
+def test_a_group_of_the_coscheduling_plugin_waits_as_well() -> None:
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "mine"}}
+    group |= {"spec": {"minMember": 3}}
+    template = {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "mine"}}, "spec": POD["spec"]}
+    waits = simulated("apps/v1", "StatefulSet", {"replicas": 3, "template": template}, 3, group)
+    assert (waits.bindings, len(waits.session.view.pods.records)) == ({}, 1)
+    (job,) = waits.session.view.jobs
+    assert told(waits, job)[1].startswith("set spec.minMember: 1 in PodGroup default/mine, or make StatefulSet")
+
+
+def test_pods_beside_a_group_written_by_hand_are_made_as_ever() -> None:
+    bare = {"spec": POD["spec"]}
+    spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": 3, "leaderTemplate": POD}}
+    spec["leaderWorkerTemplate"] |= {"workerTemplate": bare}  # type: ignore[operator]
+    assert len(simulated("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec, 1).bindings) == 3
 
 
 def test_a_controller_that_would_make_a_group_leaves_one_that_is_named_by_hand() -> None:

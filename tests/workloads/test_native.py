@@ -85,6 +85,7 @@ def test_why_knows_it_by_its_name() -> None:
     ("policy", "problem"),
     [
         ({}, "spec.schedulingPolicy: should be gang or basic, not {}"),
+        ({"gang": {"minCount": 3}, "basic": {}}, "spec.schedulingPolicy: should be gang or basic, not both"),
         ({"gang": {"minCount": 0}}, "spec.schedulingPolicy.gang.minCount: should be at least 1"),
         ({"gang": {"minCount": "3"}}, "spec.schedulingPolicy.gang.minCount: should be a whole number"),
         ({"gang": {"minCont": 3}}, "unknown field, with the value 3, did you mean 'minCount'?"),

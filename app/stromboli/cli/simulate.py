@@ -81,7 +81,7 @@ def simulate(
         try:
             engine = engine_by(policy, registry, compatibility)
             result = _run_plain(engine, loaded, cycles or 1, scheduler_name, _moment(now))
-            _print("", result, format_, explain, loaded.suspended().values())
+            _print("", result, format_, explain, (loaded.without_pods() if explain else loaded.empty).values())
             problems.extend(_failures(result))
         except PolicyError as error:
             problems.extend(error.problems)
@@ -135,7 +135,7 @@ def _print(name: str, result: Run, format_: Format, explain: bool, more: Iterabl
     if explain and any("fair_share" in gauges.amounts for gauges in result.session.report.gauges.values()):
         console.print(summary.fair_shares(result.session))
     console.print(summary.pod_groups(result))
-    if explain:
-        told = summary.explanations(result.session, result.rehearsal)
-        for paragraph in (*told, *more, *summary.told_warnings(result.session)):
-            console.print(paragraph)
+    told = summary.explanations(result.session, result.rehearsal) if explain else ()
+    warnings = summary.told_warnings(result.session) if explain else ()
+    for paragraph in (*told, *more, *warnings):
+        console.print(paragraph)

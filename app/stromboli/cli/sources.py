@@ -291,7 +291,7 @@ class Here:
             served = ", ".join(sorted(self.known.state.scheduler_names))
             near = did_you_mean(scheduler, self.known.state.scheduler_names)
             return f"pod {key} names scheduler {scheduler}, and only {served} is served here{near}"
-        if question.kind == "job" and (paused := self.known.loaded.suspended().get(key)):
+        if question.kind == "job" and (paused := self.known.loaded.without_pods().get(key)):
             return paused
         keys = [*(self.known.state.pods.by_key if question.kind == "pod" else self.session.view.jobs)]
         keys += [f"{question.namespace}/{name}" for name in names_in(self.session, question.kind, question.namespace)]

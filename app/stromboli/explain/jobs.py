@@ -25,9 +25,8 @@ from stromboli.framework.session.session import Session
 from stromboli.kube.pod_claims import claims_of
 from stromboli.kube.storage import storage_of
 from stromboli.state.pods import PodRecord, timestamp
-from stromboli.workloads.groups import group_uid
 from stromboli.workloads.in_order import Ordered, ordered
-from stromboli.workloads.names import workload_of
+from stromboli.workloads.names import is_by_hand, workload_of
 
 #: jobs ahead that are named
 _MOST_AHEAD = 5
@@ -205,8 +204,7 @@ def _lacking_pods(session: Session, job: Job, waiting: Sequence[PodRecord], said
 
 def in_order(group: PodGroup, waiting: Sequence[PodRecord]) -> Ordered | None:
     """The workload that makes more pods of a group written by hand once these run."""
-    by_hand = not group_uid(group.metadata.name)
-    return ordered(group.metadata.namespace, [pod.labels for pod in waiting]) if by_hand else None
+    return ordered(group.metadata.namespace, [pod.labels for pod in waiting]) if is_by_hand(group) else None
 
 
 def _eviction(action: str, why: Reason) -> Eviction:

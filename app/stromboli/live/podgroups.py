@@ -111,9 +111,9 @@ class PodGroupMaker:
         """Have the PodGroups of an owner follow it; one whose spec, labels and annotations stay changes nothing."""
         uid, labelled = text(owner, "metadata.uid"), id_of(owner)
         self._owners.seen(owner)
-        if labelled in self._backoffs:
-            # Its pods were there before it.
-            self._enqueue(labelled)
+        # Its pods were there before it, or it could not be read and may have been mended.
+        for waited_for in {labelled, uid} & self._backoffs.keys():
+            self._enqueue(waited_for)
         if not self._active or uid not in self._groups_of:
             return
         meta = owner["metadata"]

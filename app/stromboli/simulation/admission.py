@@ -26,7 +26,7 @@ from stromboli.state.queue_states import obeyed
 from stromboli.workloads import Family, family_of, is_bare, label_of, labelled_family
 from stromboli.workloads.groups import controller, owners_of
 from stromboli.workloads.labelled import KIND, Label, id_of
-from stromboli.workloads.names import workload_of
+from stromboli.workloads.names import is_by_hand, workload_of
 from stromboli.workloads.native import completed, group_of, in_native_group, native_key
 
 #: the scheduler names that are served where nothing says otherwise
@@ -74,7 +74,7 @@ def admit(
     there = {obj.key for kind, obj in loaded.objects if kind == "PodGroup"}
     admitted = [(kind, natives.completed(obj) if kind == "PodGroup" else obj) for kind, obj in admitted]
     if loaded.later:
-        unmade = _never_made(admitted, loaded.later, lambda key: None if key in groups.made else group_of(key))
+        unmade = _never_made(admitted, loaded.later, lambda key: groups.made.get(key) or group_of(key))
         admitted = [(kind, obj) for kind, obj in admitted if kind != "Pod" or object_key(obj) not in unmade]
     admitted += [("PodGroup", group) for key, group in groups.made.items() if key not in there]
     loaded.problems += _without_class(loaded, {*priorities.names, *missed})
@@ -130,10 +130,9 @@ def _never_made(
     written = {obj.key: obj for kind, obj in admitted if kind == "PodGroup"}
     jobs = {object_key(obj): job_of(obj.metadata) for kind, obj in admitted if kind == "Pod"}
     there = Counter(job for key, job in jobs.items() if key not in later)
-    least = {
-        job: group.spec.min_member if (group := written.get(job) or group_of(job)) else 0 for job in set(jobs.values())
-    }
-    return {key for key, job in jobs.items() if key in later and there[job] < least[job]}
+    asked = {job: written.get(job) or group_of(job) for job in set(jobs.values())}
+    least = {job: group.spec.min_member for job, group in asked.items() if group is not None and is_by_hand(group)}
+    return {key for key, job in jobs.items() if key in later and there[job] < least.get(job, 0)}
 
 
 class _Priorities:

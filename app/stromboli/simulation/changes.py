@@ -268,6 +268,8 @@ def _decode(
     for each in out.standing:
         out.objects, removed = each.continued(out.objects)
         out.removed += removed
+    if not (out.objects or out.removed):
+        out.problems += loaded.empty.values()
     foreign = [obj for kind, obj in out.objects if kind == "Pod" and not obj.spec.node_name and not state.is_ours(obj)]
     names = ", ".join(sorted(state.scheduler_names))
     for obj in foreign:

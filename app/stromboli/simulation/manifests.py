@@ -31,7 +31,7 @@ from stromboli.workloads.gangs import suspended
 from stromboli.workloads.makers import RUNTIMES
 from stromboli.workloads.model import is_workload_kind, parse
 from stromboli.workloads.native import as_pod_group, is_native
-from stromboli.workloads.paths import at, text
+from stromboli.workloads.paths import text
 
 #: kinds that are decoded for the core; plugins read the others as plain data
 _TYPED: Mapping[str, type[msgspec.Struct]] = {
@@ -58,8 +58,6 @@ CLUSTER_KINDS = frozenset(
         *("StorageClass", "VolumeAttachment"),
     )
 )
-#: kinds of which something else makes pods or their groups
-_TEMPLATES = frozenset(("CompositePodGroup", "PodTemplate", "Workload"))
 #: steps that reading a byte of an object takes
 _A_BYTE = 2
 _NAME = re.compile(r"[a-z0-9]([-_.a-z0-9]{0,251}[a-z0-9])?")
@@ -90,16 +88,18 @@ class Loaded:
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: the keys of pods that are not made before others of their workload run
     later: set[str] = field(default_factory=set)
+    #: why nothing became of workloads, by key
+    empty: dict[str, str] = field(default_factory=dict)
     #: Volcano's Commands, in order
     commands: list[dict[str, Any]] = field(default_factory=list)
     #: the kinds of workloads, with those that files add
     kinds: Kinds = field(default_factory=known_kinds, compare=False)
 
-    def suspended(self) -> dict[str, str]:
-        """The workloads that are suspended, and so have no pods, in a sentence each, by key."""
+    def without_pods(self) -> dict[str, str]:
+        """The workloads that have no pods, such as those that are suspended, in a sentence each, by key."""
         found = ((owner, self.kinds.of(owner)) for owner in self.owners.values())
         told = ((_key_of(owner), suspended(owner, kind.row)) for owner, kind in found if kind is not None)
-        return {key: sentence for key, sentence in told if sentence}
+        return self.empty | {key: sentence for key, sentence in told if sentence}
 
 
 def _key_of(manifest: dict[str, Any]) -> str:
@@ -167,7 +167,8 @@ def decode(kind: str, manifest: Any, where: str, *, lenient: bool = False) -> An
     """The typed object of a manifest. Raises InvalidObjectError, which names the field and the value."""
     type_ = schema.type_of(kind)
     if type_ is None:
-        raise InvalidObjectError(where, "kind", f"unknown kind {shown(kind)}{did_you_mean(kind, schema.KINDS)}")
+        of = f" of {shown(manifest.get('apiVersion'))}" if kind in schema.OTHER_KINDS else ""
+        raise InvalidObjectError(where, "kind", f"unknown kind {shown(kind)}{of}{did_you_mean(kind, schema.KINDS)}")
     schema.check(type_, manifest, where, lenient=lenient)
     manifest = _placed(kind, manifest, where)
     obj: Any = manifest
@@ -281,11 +282,18 @@ class _Reader:
             self.loaded.commands.append(manifest)
         elif is_workload_kind(manifest):
             self.loaded.kinds.add(Kind.of(parse(manifest, f"{where}: {describe(kind, manifest)}")))
-        elif schema.type_of(kind) is None and kind not in schema.OTHER_KINDS and not self._finished:
+        else:
+            self._object(kind, manifest, where)
+
+    def _object(self, kind: str, manifest: dict[str, Any], where: str) -> None:
+        """Read an object of which nothing is made."""
+        unmade = self._workloads.unmade(kind, manifest)
+        other = schema.is_other(manifest)
+        if not self._finished and (unmade or (schema.type_of(kind) is None and not other)):
             self._later.append((where, manifest))
-        elif kind in _TEMPLATES and not at(manifest, "metadata.uid"):
-            raise InvalidObjectError(f"{where}: {describe(kind, manifest)}", "", workloads.NOT_MADE)
-        elif not (kind in schema.OTHER_KINDS or (self._lenient and schema.type_of(kind) is None)):
+        elif unmade:
+            raise InvalidObjectError(f"{where}: {describe(kind, manifest)}", *unmade)
+        elif not (other or (self._lenient and schema.type_of(kind) is None)):
             self._add(kind, manifest, where, describe(kind, manifest))
 
     def _waits(self, manifest: Any) -> bool:
@@ -307,7 +315,7 @@ class _Reader:
         self._finished = True
         for where, manifest in self._later:
             self.manifest(where, manifest)
-        self.loaded.later = self._workloads.later
+        self.loaded.later, self.loaded.empty = self._workloads.later, self._workloads.empty
 
     def _list(self, where: str, kind: str, items: Any) -> None:
         if not isinstance(items, list | None):

@@ -76,6 +76,16 @@ def type_of(kind: str) -> str | None:
     return _KUBERNETES.kinds.get(kind) or (kind if kind in KINDS else None)
 
 
+def is_other(manifest: Mapping[str, Any]) -> bool:
+    """Whether an object is of a kind of Kubernetes that does not bear on scheduling.
+
+    Others have kinds of these names, too, such as the Service of Knative.
+    """
+    group, slash, _ = str(manifest.get("apiVersion") or "").partition("/")
+    own = not slash or "." not in group or group.endswith(".k8s.io")
+    return own and manifest["kind"] in OTHER_KINDS
+
+
 @cache
 def _fields(type_: str) -> Fields:
     return _KUBERNETES.types.get(type_) or _FOREIGN.get(type_) or _models()[type_]

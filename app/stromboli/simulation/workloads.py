@@ -23,8 +23,9 @@ from stromboli.workloads import Gang, Kind, Kinds, Role, Workload, family_of
 from stromboli.workloads.gangs import EACH, by_paths, is_suspended
 from stromboli.workloads.groups import ROLE_ANNOTATION, manager_of
 from stromboli.workloads.in_order import labelled
+from stromboli.workloads.labelled import KIND as GROUP
 from stromboli.workloads.makers import MAKERS, Surroundings
-from stromboli.workloads.paths import Object, items, mapping, text
+from stromboli.workloads.paths import Object, at, items, mapping, text
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -37,6 +38,10 @@ _TYPES: Mapping[str, str] = {
     **{kind: f"V1{kind}" for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController")},
     **{kind: kind for kind in ("CronJob", "JobSet", "LeaderWorkerSet", "RayCluster")},
 }
+#: kinds of which something else makes pods or their groups
+_TEMPLATES = frozenset(("CompositePodGroup", "PodTemplate", "Workload"))
+#: kinds of the table of which nothing is made, and what there is most of
+_NO_WORKLOADS = frozenset(("Node", "Pod", "PodGroup"))
 #: why nothing is made of a workload
 NOT_MADE = "its pods do not follow from it: add what it makes, or its pods"
 #: what a workload may say of what it makes beside its spec
@@ -58,6 +63,8 @@ class Expansion:
     pods: int = 0
     #: the keys of pods that are not made before others run
     later: set[str] = field(default_factory=set)
+    #: why nothing became of workloads, by key
+    empty: dict[str, str] = field(default_factory=dict)
     #: what workloads name instead of templates of their own, by kind, namespace or none, and name
     runtimes: dict[tuple[str, str, str], Manifest] = field(default_factory=dict)
 
@@ -67,10 +74,24 @@ class Expansion:
         if kind is None or kind.row.kind == "Pod":
             return None
         if kind.row.kind == "Job":
-            return "VolcanoJob" if kind.row.group.endswith("volcano.sh") else "V1Job"
+            volcano = kind.row.group.endswith("volcano.sh")
+            return "VolcanoJob" if volcano else "V1Job" if kind.row.group == "batch" else "Workload"
         if any(roles.each.endswith("ReplicaSpecs") for roles in kind.row.roles) and kind.row.group == "kubeflow.org":
             return "KubeflowJob"
         return _TYPES.get(kind.row.kind, "Workload")
+
+    def unmade(self, kind: str, manifest: Manifest) -> tuple[str, str] | None:
+        """Where in a manifest of no known workload, and why, no pods follow from it; None if it stands for none.
+
+        What an API server has seen has its pods beside it.
+        """
+        if kind in _NO_WORKLOADS or at(manifest, "metadata.uid"):
+            return None
+        if kind in _TEMPLATES:
+            return "", NOT_MADE
+        version = text(manifest, "apiVersion")
+        meant = [each.row.group or "v1" for each in self.kinds if each.row.kind == kind]
+        return ("apiVersion", f"should be of {' or '.join(meant)}, not {shown(version)}") if version and meant else None
 
     def expand(self, manifest: Manifest, where: str) -> Iterator[tuple[str, Manifest]]:
         """The PodGroup and the pods of a workload, as (kind, manifest). Raises InvalidObjectError."""
@@ -83,7 +104,7 @@ class Expansion:
         owner = _owner(manifest)
         manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": owner["uid"]}}
         self.owners[owner["uid"]] = manifest
-        found = kind.read(manifest)
+        found, before = kind.read(manifest), self.pods
         row = kind.row
         if not (row.roles or row.makes or row.maker or row.reader or is_suspended(manifest, row)):
             raise InvalidObjectError(where, "", NOT_MADE)
@@ -99,6 +120,10 @@ class Expansion:
             for copy in range(gang.copies):
                 made = replace(gang, part=str(copy)) if gang.part == EACH else gang
                 yield from self._gang(_Making(manifest, kind, found, owner, where), made)
+        if self.pods == before and row.kind != GROUP and not is_suspended(manifest, row):
+            key = f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+            why = "no node is to run one" if row.kind == "DaemonSet" else "it asks for none"
+            self.empty[key] = f"{row.kind} {key} has no pods: {why}"
 
     def _gang(self, making: _Making, gang: Gang) -> Iterator[tuple[str, Manifest]]:
         self._count(sum(role.count for role in gang.roles), making.where)

@@ -128,12 +128,13 @@ def why_fewer(gang: Gang, wanted: int, owners: Sequence[Object]) -> str:
 
 
 def suspended(owner: Object, kind: WorkloadKind) -> str:
-    """That a workload is suspended, and how it is resumed; empty for one that is not."""
-    if at(owner, kind.suspend) is not True:
-        return ""
+    """That a workload is suspended, and how it is resumed, or that it runs elsewhere; empty for others."""
     name, namespace = text(owner, "metadata.name"), text(owner, "metadata.namespace") or "default"
-    told = f"{kind.kind} {namespace}/{name} is suspended, so it has no pods"
-    return f"{told}: stromboli job resume {name} -n {namespace}"
+    named = f"{kind.kind} {namespace}/{name}"
+    if at(owner, kind.suspend) is True:
+        return f"{named} is suspended, so it has no pods: stromboli job resume {name} -n {namespace}"
+    path = next((path for path in _MANAGED_BY if text(owner, path) == _ELSEWHERE), "")
+    return f"{named} runs in another cluster, so it has no pods here: {path} is {_ELSEWHERE}" if path else ""
 
 
 def _roles(owner: Object, fields: RoleFields) -> Iterator[Role]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from stromboli.api.errors import InvalidObjectError
 from stromboli.state.nodes import NodeFacts
 from stromboli.workloads.daemons import daemon_pods
-from stromboli.workloads.paths import Object, at, described, items, labels, mapping, text
+from stromboli.workloads.paths import Object, at, described, items, labels, mapping, notes, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 #: the names of the Job and of the container that train
 _NODE = "node"
 _TARGETS = "targetJobs"
+#: the annotation with which the page of notebooks stops one
+_STOPPED = "kubeflow-resource-stopped"
 #: what KubeRay gives a submitter without a template
 _SUBMITTER: Object = {
     "spec": {
@@ -40,6 +42,12 @@ _SUBMITTER: Object = {
 def daemon_set(owner: Object, there: Surroundings) -> Iterator[Object]:
     """A pod for each node that is to run one."""
     yield from daemon_pods(owner, there.nodes())
+
+
+def notebook(owner: Object, _: Surroundings) -> Iterator[Object]:
+    """A StatefulSet, which has no pod while the notebook is stopped."""
+    spec = mapping(owner, "spec") | ({"replicas": 0} if _STOPPED in notes(owner) else {})
+    yield {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": spec}
 
 
 def ray_job(owner: Object, _: Surroundings) -> Iterator[Object]:
@@ -132,4 +140,4 @@ def _is_named(value: object) -> bool:
     return isinstance(value, dict) and "name" in value
 
 
-MAKERS: Mapping[str, Maker] = {each.__name__: each for each in (daemon_set, ray_job, train_job)}
+MAKERS: Mapping[str, Maker] = {each.__name__: each for each in (daemon_set, notebook, ray_job, train_job)}

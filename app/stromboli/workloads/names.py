@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stromboli.api.crds import PodGroup
 from stromboli.api.keys import NATIVE_GROUP, outer_name
 from stromboli.workloads.groups import WORKLOAD_ANNOTATION, group_uid
+from stromboli.workloads.labelled import KIND
 from stromboli.workloads.said import MIN_MEMBER, QUEUE, TIER_NAMES, TOPOLOGY_MODE, TOPOLOGY_TIER
 from stromboli.workloads.table import Kind, known_kinds
 
@@ -26,6 +27,13 @@ def workload_of(group: PodGroup) -> str:
     """The workload of a PodGroup as people call it, `RayJob/train`; empty where it has none but a pod."""
     found = [f"{kind}/{name}" for kind, name in names_of(group) if kind != "Pod"]
     return found[-1] if found else ""
+
+
+def is_by_hand(group: PodGroup) -> bool:
+    """Whether people say how many pods of a group start together, in it or in one of the coscheduling plugin."""
+    owners = group.metadata.owner_references
+    made = bool(owners) and group.metadata.name.startswith("podgroup-")
+    return not made or any(owner.get("kind") == KIND for owner in owners)
 
 
 def in_queue(group: PodGroup, queue: str) -> str:

@@ -72,8 +72,7 @@ def as_pod_group(native: Object) -> Object:
         spec["queue"] = queue
     if priority:
         spec["priorityClassName"] = priority
-    keys = [text(each, "key") for _, each in items(native, "spec.schedulingConstraints.topology")]
-    topology = {"mode": "hard", "highestTierName": keys[0]} if keys else said.network_topology([native])
+    topology = said.network_topology([native])
     if topology:
         spec["networkTopology"] = topology
     return {"apiVersion": SCHEDULING, "kind": "PodGroup", "metadata": metadata, "spec": spec, "status": _seen(native)}
@@ -126,6 +125,8 @@ def _seen(native: Object) -> dict[str, Any]:
 
 def _min_count(native: Object) -> int:
     policy = mapping(native, "spec.schedulingPolicy")
+    if policy.get("gang") is not None and policy.get("basic") is not None:
+        raise InvalidObjectError(described(native), "spec.schedulingPolicy", "should be gang or basic, not both")
     if isinstance(policy.get("gang"), dict):
         least = count(native, native, "spec.schedulingPolicy.gang.minCount")
         if not least:

@@ -17,6 +17,8 @@ Reader: TypeAlias = Callable[[Object, WorkloadKind], Workload]
 
 #: Kueue's way to say how many pods of a Job have to start together
 _MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+#: where a Job says how its pods start, as PodGroups of Kubernetes do
+_POLICY = "spec.scheduling.schedulingPolicy"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 SPARK_ROLE = "spark-role"
@@ -28,6 +30,8 @@ def job(owner: Object, kind: WorkloadKind) -> Workload:
     """A batch Job: as many pods as run at a time, and no more than are still to complete."""
     pods = _job_pods(owner, owner)
     asked = readers.count(notes(owner).get(_MIN_PARALLELISM))
+    if asked is None:
+        asked = 1 if at(owner, f"{_POLICY}.basic") is not None else count(owner, owner, f"{_POLICY}.gang.minCount")
     needed = pods if asked is None else min(asked, pods)
     name = text(owner, "metadata.name")
     template = mapping(owner, "spec.template")

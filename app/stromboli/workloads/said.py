@@ -12,7 +12,7 @@ from stromboli.api import crds, readers
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, shown
 from stromboli.state.pods import QUEUE_ANNOTATION
-from stromboli.workloads.paths import Object, described, labels, notes, seconds, text
+from stromboli.workloads.paths import Object, described, items, labels, notes, seconds, text
 
 MIN_MEMBER = ("scheduling.volcano.sh/group-min-member", "kai.scheduler/batch-min-member")
 QUEUE = (QUEUE_ANNOTATION, "volcano.sh/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
@@ -29,6 +29,8 @@ TIER_NAMES = {
     "kueue.x-k8s.io/podset-preferred-topology": "soft",
     "kai.scheduler/topology-preferred-placement": "soft",
 }
+#: where PodGroups of Kubernetes, and its Jobs, name labels of nodes that all pods share
+_CONSTRAINTS = tuple(f"spec.{path}schedulingConstraints.topology" for path in ("", "scheduling."))
 #: annotations of owners that a PodGroup inherits begin so
 _INHERITED = ("volcano.sh/", crds.NODE_POOLS)
 #: what KAI's words are in Volcano's
@@ -82,6 +84,10 @@ def min_member(owners: Iterable[Object]) -> int | None:
 def network_topology(objects: Iterable[Object]) -> Object:
     """How close together pods are placed. Raises InvalidObjectError."""
     for obj in objects:
+        for path in _CONSTRAINTS:
+            key = next((text(each, "key") for _, each in items(obj, path)), "")
+            if key:
+                return {"mode": "hard", "highestTierName": key}
         noted = notes(obj)
         topology: Object = {}
         if TOPOLOGY_MODE in noted:
