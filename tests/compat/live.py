@@ -173,6 +173,7 @@ def comparison() -> Iterator[Comparison]:
         "urlPrefix": f"http://127.0.0.1:{server.server_port}",
         "filterVerb": "filter",
         "nodeCacheCapable": True,
+        "httpTimeout": "60s",
     }
     profile = {
         "schedulerName": "default-scheduler",
