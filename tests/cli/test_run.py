@@ -62,6 +62,12 @@ def test_an_option_that_makes_no_sense_is_named(kubeconfig: Path, option: str, v
     assert says in refused(kubeconfig, option, value)
 
 
+def test_options_that_do_not_go_together_are_told_in_plain_words(kubeconfig: Path) -> None:
+    said = refused(kubeconfig, "--stand-in", "left")
+    assert said == "only a shard stands in for others, and this service has all nodes"
+    assert refused(kubeconfig, "--lease-duration", "2").startswith("must be retry_period < renew_deadline")
+
+
 def test_an_address_in_use_is_named(kubeconfig: Path, taken: str) -> None:
     assert "in use" in refused(kubeconfig, "--listen", taken)
     assert repr(int(taken.partition(":")[2])) in refused(kubeconfig, "--listen", taken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stromboli.api.crds import PodGroupCondition
 from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.framework.diagnosis.explain import pending_reasons
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
@@ -72,3 +73,21 @@ def test_an_unchanged_situation_writes_nothing_and_new_numbers_are_in_no_hurry()
     assert not [d for d in decide(cluster, POLICY).decisions if isinstance(d, SetPodGroupStatus)]
     cluster.upsert("Node", node("n2", cpu="500m", taints=[]))
     assert [d.minor for d in decide(cluster, POLICY).decisions if isinstance(d, SetPodGroupStatus)] == [True]
+
+
+def test_a_job_whose_pods_have_all_ended_waits_for_none_though_some_failed() -> None:
+    """The kubelet may refuse a pod that was bound: what is to come in its stead is up to who made it."""
+    group = pod_group("train", 2, phase="Running")
+    blocked = PodGroupCondition(type="Unschedulable", status="True", reason="NotEnoughPods", message="it lacks pods")
+    group = group.model_copy(update={"status": group.status.model_copy(update={"conditions": [blocked]})})
+    ended = [pod("train-0", "train", node="n", phase="Failed"), pod("train-1", "train", node="n", phase="Succeeded")]
+    result = decide(state(node("n"), queue("default"), group, *ended), policy("gang"))
+    (status,) = [each.status for each in result.decisions if isinstance(each, SetPodGroupStatus)]
+    assert status.phase == "Completed"
+    assert [(c.type, c.status) for c in status.conditions] == [("Unschedulable", "False")]
+
+    # One of them is still to come.
+    few = decide(state(node("n"), queue("default"), group, ended[0]), policy("gang"))
+    told = [each.status for each in few.decisions if isinstance(each, SetPodGroupStatus)]
+    assert all(c.status == "True" for status in told for c in status.conditions)
+    assert [status.phase for status in told] != ["Completed"]

@@ -34,7 +34,8 @@ def quit_with(problems: Iterable[str], code: int = WRONG) -> NoReturn:
 def misset(error: Any) -> str:
     """What pydantic found wrong with a setting, under the name of its option."""
     option = "--" + str(error["loc"][0]).replace("_names", "_name").replace("_", "-") + ": " if error["loc"] else ""
-    return f"{option}{error['msg']}, not {error['input']!r}" if option else str(error["msg"])
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{option}{message}, not {error['input']!r}" if option else message
 
 
 def mistyped(error: Any) -> NoReturn:

@@ -152,6 +152,8 @@ class Gang(Plugin):
             elif self._held(job) >= job.min_available:
                 report.condition(job, _SCHEDULED)
                 self._contradict(report, job, _NOT_UNSCHEDULABLE)
+            elif self._view.rules.conditions and _is_over(job):
+                self._lift(report, job)
             elif job.key in self._view.trace.not_reached:
                 # The result of an earlier session stands.
                 continue
@@ -181,7 +183,12 @@ class Gang(Plugin):
         why = self._view.reason(job)
         if why is not None:
             report.unschedulable(job, reasons.unschedulable(self._view.rules, why))
-        elif any(c.type == "Unschedulable" and c.status == "True" for c in job.conditions):
+        else:
+            self._lift(report, job)
+
+    def _lift(self, report: Report, job: Job) -> None:
+        """Say of a job that waits for nothing that it no longer does, if it said so."""
+        if any(c.type == "Unschedulable" and c.status == "True" for c in job.conditions):
             report.condition(job, _NOT_UNSCHEDULABLE)
 
     def _contradict(self, report: Report, job: Job, condition: PodGroupCondition) -> None:
@@ -259,6 +266,12 @@ def _unlike_shown(view: View, jobs: Mask, *, again: bool) -> list[Job]:
     mask = np.zeros(len(view.jobs), np.bool_)
     mask[first + others] = True
     return view.jobs.where(mask)
+
+
+def _is_over(job: Job) -> bool:
+    """Whether all pods of a job have ended, and it had as many as it starts with."""
+    ended = job.counts[PodState.Succeeded] + job.counts[PodState.Failed]
+    return ended == job.size >= job.min_available
 
 
 def _why_blocked(pod_group: PodGroup) -> tuple[str, ...]:
