@@ -256,7 +256,7 @@ class Cluster:
             "--allow-privileged=true",
             f"--disable-admission-plugins={','.join(ADMISSION_OFF)}",
             "--enable-priority-and-fairness=false",
-            "--event-ttl=10m",
+            "--event-ttl=1h",
             "--profiling=false",
             "--shutdown-delay-duration=0s",
             *self._apiserver_args,
