@@ -110,3 +110,25 @@ def test_a_silent_engine_writes_no_condition_of_which_only_the_figures_changed()
     told, silent = statuses(Engine()), statuses(Engine().silent())
     assert told[3] == 1
     assert silent == [*told[:3], 0]
+
+
+def test_a_silent_engine_tells_a_podgroup_once_that_it_waits_and_when_that_is_over() -> None:
+    def shown(engine: Engine) -> list[tuple[str, ...]]:
+        cluster = builders.state(builders.node("n1", cpu="4"), builders.queue("default"))
+        for each in (builders.pod_group("waits", 3), *builders.gang("waits", 2, cpu="2")):
+            cluster.upsert(type(each).__name__, each)
+        sessions, found = Successive(engine, Environment(admitted=Admitted())), []
+        late, room = builders.pod("waits-2", "waits", cpu="2"), builders.node("n2", cpu="2")
+        for step, more in enumerate((None, late, room)):
+            if more is not None:
+                cluster.upsert(type(more).__name__, more)
+            result = sessions.decide(cluster.snapshot(), now=builders.NOON + step)
+            advance(cluster, result.decisions, builders.NOON)
+            group = cluster.pod_group("default/waits")
+            assert group is not None
+            found.append(next((c.status, c.message.partition(":")[0]) for c in group.status.conditions))
+        return found
+
+    lacks, over = ("True", "NotEnoughPods"), ("False", "")
+    assert shown(Engine()) == [lacks, ("True", "NeverFits"), over]
+    assert shown(Engine().silent()) == [lacks, lacks, over]
