@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,29 @@ engine.discover = cache(engine.discover)
 ROOT = Path(__file__).parents[1]
 
 
+#: says that the assertions of all tests have been rewritten, and are kept beside the bytecode
+_REWRITTEN = ROOT / ".pytest_cache" / "rewritten"
+#: for how many seconds processes wait for the one that does it
+_PATIENCE = 120
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """In a fresh clone, wait until the first of several processes has rewritten the assertions of all tests.
+
+    To do so takes longer than all else before the first test, and each process would do it.
+    """
+    first, started = _worker(session.config) in ("", "gw0"), time.monotonic()
+    while not (first or _REWRITTEN.exists()) and time.monotonic() - started < _PATIENCE:
+        time.sleep(0.1)
+
+
+def _worker(config: pytest.Config) -> str:
+    """The name of a process that shares the tests with others; empty for one that runs all."""
+    name: str = getattr(config, "workerinput", {}).get("workerid", "")
+    return name
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of the cases of a test marked `one_in(n)`, all but every n-th are exhaustive."""
@@ -42,8 +66,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             seen[test] += 1
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the garbage collector from walking all modules and tests again and again: they stay until the end."""
+    if _worker(session.config) == "gw0":
+        _REWRITTEN.parent.mkdir(exist_ok=True)
+        _REWRITTEN.touch()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

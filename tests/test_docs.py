@@ -135,6 +135,7 @@ def below_examples() -> list[tuple[str, str, str, str]]:
 
 
 @pytest.mark.parametrize(("policy", "cluster", "typed", "shown"), below_examples())
+@pytest.mark.one_in(3)
 def test_the_commands_below_the_examples_print_what_the_page_says(
     policy: str, cluster: str, typed: str, shown: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 
+@pytest.mark.exhaustive
 def test_a_demo_ends_with_what_to_do_next() -> None:
     words = [sys.executable, "-m", "stromboli.cli", "demo"]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)

@@ -162,6 +162,7 @@ def test_a_dry_run_refuses_what_the_change_would_end_with(world: World) -> None:
         ),
     ],
 )
+@pytest.mark.one_in(2)
 def test_a_dry_run_says_what_is_likely_to_be_wrong_with_a_queue(
     world: World, option: str, amount: str, says: str
 ) -> None:

@@ -94,6 +94,7 @@ def wanted(name: str, count: int, cpu: int, phase: str = "Pending", **spec: Any)
 
 @pytest.mark.parametrize("by", POLICIES)
 @pytest.mark.parametrize("there", [0, 1, 4])
+@pytest.mark.one_in(5)
 def test_a_gang_that_needs_ten_nodes_gets_ten(by: str, there: int) -> None:
     nodes = [node(f"n{number}", cpu=str(CPUS)) for number in range(there)]
     cluster = Cluster(by, *nodes, *wanted("train", 10, CPUS)).run(40)

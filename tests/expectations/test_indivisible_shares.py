@@ -122,6 +122,7 @@ def test_limits_hold(barred: dict[str, Any], others: dict[str, Any]) -> None:
 @pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
 @pytest.mark.parametrize("shares", ["proportion", "capacity", "capacity\n    enableHierarchy: true"])
 @pytest.mark.parametrize(("pods", "gpus"), [(1, 8), (2, 4)])
+@pytest.mark.one_in(5)
 def test_who_deserves_more_cpu_does_not_take_back_gpus_beyond_his_share(
     action: str, shares: str, pods: int, gpus: int
 ) -> None:

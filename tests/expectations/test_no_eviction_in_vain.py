@@ -63,7 +63,7 @@ def lived(live: World, sessions: int = 8) -> Counter[str]:
 @pytest.mark.parametrize("action", ["reclaim", "gangreclaim", "preempt", "gangpreempt"])
 @pytest.mark.parametrize("patience", [0, 3])
 @pytest.mark.parametrize("first", [True, False], ids=["before allocate", "after allocate"])
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(7)
 def test_a_hard_gang_of_4_of_24_starts_in_one_rack(action: str, shares: str, patience: int, first: bool) -> None:
     """In neither rack all 24 have room, and in the first one half is taken by pods that must stay."""
     other = "poor" if "preempt" in action else "rich"
@@ -136,7 +136,7 @@ def test_no_pod_of_another_queue_takes_the_room(order: Sequence[str], shares: st
 @EVERY
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt", "reclaim", "gangreclaim"])
 @pytest.mark.parametrize("best_effort", [1, 2])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 def test_a_gang_with_best_effort_pods_evicts_once(action: str, shares: str, best_effort: int) -> None:
     other = "poor" if "preempt" in action else "rich"
     wants = Job("wants", "poor", 1 + best_effort, 1 + best_effort, cpu=2, best_effort=best_effort, priority="middle")
@@ -152,7 +152,7 @@ def test_a_gang_with_best_effort_pods_evicts_once(action: str, shares: str, best
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(7)
 def test_a_more_important_job_takes_the_room_that_is_made(action: str, shares: str, count: int, first: bool) -> None:
     order = (action, "allocate") if first else ("allocate", action)
     live = world(order, shares, {"n0": (count, 64)}, running("low", "poor", *["n0"] * count), patience=3)
@@ -165,7 +165,7 @@ def test_a_more_important_job_takes_the_room_that_is_made(action: str, shares: s
     assert (middle.running, high.running) == (0, count)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @FLAT
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
 @pytest.mark.parametrize("first", [True, False])
@@ -265,7 +265,7 @@ def test_what_is_left_of_a_gang_below_its_minimum_is_not_moved(shares: str) -> N
 @pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
 @pytest.mark.parametrize("said", [{GPU: "0"}, {}], ids=["no cards", "cards not named"])
 @pytest.mark.parametrize("own", [0, 6])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 def test_a_queue_that_deserves_no_cards_gives_them_back(
     action: str, shares: str, said: dict[str, str], own: int
 ) -> None:

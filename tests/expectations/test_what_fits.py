@@ -11,7 +11,7 @@ from stromboli.api import crds
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.framework.cluster.environment import Environment
 from stromboli.framework.diagnosis.explain import all_reasons, why_job
-from stromboli.placement.exact import places
+from stromboli.placement.exact import places, solving
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.builders import NOON, gang, node, pod, pod_group, policy, queue, racks, state
 
@@ -186,13 +186,13 @@ def test_what_was_not_found_within_the_budget_is_not_called_impossible() -> None
 
 def test_what_was_in_vain_is_not_searched_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    search = places.search
+    search = solving.search
 
     def counting(*arguments: Any) -> Any:
         asked.append("search")
         return search(*arguments)
 
-    monkeypatch.setattr(places, "search", counting)
+    monkeypatch.setattr(solving, "search", counting)
     cluster = state(queue("default"), *(node(f"n{i}") for i in range(3)), pod_group("x", 4), gang("x", 4, **PORT))
     sessions = Successive(Engine(policy("gang", "predicates")), Environment())
     first = sessions.decide(cluster.snapshot(), now=NOON)

@@ -126,6 +126,7 @@ RAISED = [ZeroDivisionError, SystemExit, StopIteration, GeneratorExit, Recursion
 
 @pytest.mark.parametrize("error", RAISED)
 @pytest.mark.parametrize("point", [*WRONG, "open", "close", "leave", "on_allocate", "job_enqueued"])
+@pytest.mark.one_in(5)
 def test_an_exception_of_any_class_stops_nobody_else(point: str, error: type[BaseException]) -> None:
     _names_the_plugin(session({point: error}), point, says="")
 

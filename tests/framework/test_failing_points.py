@@ -111,6 +111,7 @@ def in_turn(*ways: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("point", "body"), in_turn(*WRONG))
+@pytest.mark.one_in(3)
 def test_who_only_prefers_costs_nobody_a_place_and_gates_are_named(
     point: str, body: str, expected: SessionResult
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_job_waits_until_what_holds_its_places_is_over() -> None:
     assert 300 <= said.earliest < said.expected <= said.latest <= 1.6 * 1321
 
 
+@pytest.mark.exhaustive
 def test_an_answer_says_how_many_started_when_they_were_told() -> None:
     cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a"), job("waits", 2))
     past = PastRuns()

@@ -56,6 +56,7 @@ def test_lines_that_are_no_pods_are_named() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fgd", "random", "packing"])
+@pytest.mark.one_in(3)
 def test_pods_arrive_until_more_is_asked_for_than_there_is(policy: str) -> None:
     found = inflate(NODES, PODS, find_policy(policy).text, seed=3)
     assert found.capacity == 8_000

@@ -228,6 +228,7 @@ def test_recommended_policies_are_ready_to_be_checked(plan: Path) -> None:
         assert stromboli("config", "check", path).exit_code == 0
 
 
+@pytest.mark.exhaustive
 def test_the_tries_to_beat_fgd_are_a_plan_that_can_be_run_again(tmp_path: Path) -> None:
     tries = tmp_path / "lab"
     shutil.copytree(ROOT / "deploy" / "lab", tries)

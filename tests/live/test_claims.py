@@ -129,6 +129,7 @@ async def test_a_write_without_an_answer_is_looked_up(cluster: Cluster, start: S
 
 
 @pytest.mark.parametrize("content", [b"{}", b'{"metadata": null}', b'{"metadata": {}, "status": 7}', b"[]", b"<html>"])
+@pytest.mark.one_in(2)
 async def test_an_answer_that_is_no_claim_is_no_end(cluster: Cluster, start: StartService, content: bytes) -> None:
     service = await start(engine)
     cluster.proxy.faults.append(Fault("PUT", "/resourceclaims/p", 200, content=content, times=2))

@@ -89,16 +89,10 @@ STATES: dict[str, tuple[State, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-#: the states of which the others are variants
-_ALWAYS = ("at work", "while everything hangs")
-
-
 @pytest.mark.parametrize(
     ("state", "sign", "flags"),
     [
-        pytest.param(
-            *of, id=name, marks=[] if name in ("at work", "while everything hangs") else pytest.mark.exhaustive
-        )
+        pytest.param(*of, id=name, marks=[] if name == "at work" else pytest.mark.exhaustive)
         for name, of in STATES.items()
     ],
 )

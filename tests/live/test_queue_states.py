@@ -108,6 +108,7 @@ async def test_a_command_that_cannot_be_obeyed_is_refused_and_gone(tree: Cluster
 
 
 @pytest.mark.parametrize("target", ["../../../../api/v1/nodes/n0", "other?x=y", "other/status", "", "absent", "odd"])
+@pytest.mark.one_in(3)
 async def test_a_command_for_what_is_no_queue_is_gone_and_leaves_no_trace(tree: Cluster, target: str) -> None:
     """A queue of another version's definition may be malformed."""
     tree.patch(

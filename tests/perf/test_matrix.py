@@ -67,7 +67,7 @@ def calls(trial: Trial, nodes: int, more: str = "") -> dict[str, int]:
     return out
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("feature", RANGES["growth"]["features"])
 def test_more_nodes_and_placed_pods_take_no_more_steps(feature: str) -> None:
     few, many = (
@@ -198,7 +198,7 @@ def test_placed_pods_that_stay_are_not_counted_again() -> None:
 _LARGE = {"reclaim, limits on borrowing and lending"}
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "feature",
     [
@@ -214,7 +214,7 @@ def test_of_pods_that_evict_others_all_get_places(feature: str) -> None:
         assert len(cluster.successive()().session.evicted) == trial.pods
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("feature", RANGES["evictions"]["features"])
 def test_more_full_nodes_take_no_more_steps(feature: str) -> None:
     trial = replace(FEATURES[feature].trial, pods=6, groups=2)

@@ -204,6 +204,7 @@ def of(kind: type[Plugin], common: str, **more: Any) -> type[Plugin]:
         pytest.param(OfHostNetwork, "an amount of its own", marks=pytest.mark.exhaustive),
     ],
 )
+@pytest.mark.one_in(3)
 def test_a_plugin_that_depends_on_other_pods_has_to_say_so(kind: type[Plugin], common: str) -> None:
     """Clusters have what its code names, be it of nodes or of pods."""
     rarely = {"a taint": 12, "an amount of its own": 7 if kind is OfHostNetwork else 2}
@@ -270,5 +271,6 @@ def test_the_clusters_of_a_seed_are_the_same() -> None:
 
 @pytest.mark.parametrize("clusters", [1, pytest.param(10, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", sorted(discover().plugins))
+@pytest.mark.one_in(3)
 def test_a_built_in_plugin_holds(name: str, clusters: int) -> None:
     assert problems(discover().plugins[name], clusters=clusters) == {}

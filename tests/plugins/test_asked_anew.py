@@ -121,6 +121,7 @@ def decided(world: str, seed: int, *, anew: bool = False) -> tuple[list[Any], Se
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.one_in(5)
 def test_kept_answers_decide_as_those_that_are_asked_anew(world: str, seed: int) -> None:
     _, kept = binds(world, seed)
     _, anew = binds(world, seed, anew=True)

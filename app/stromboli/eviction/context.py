@@ -13,10 +13,13 @@ from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.recent import Recent
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
+from stromboli.placement import domains
 from stromboli.state.pods import PodRecord
 
 #: of how many kinds of pods it is kept what they were offered
 _MOST_KINDS = 8
+#: the part of `session.search` that exact searches of one action may take together
+_SEARCHES = 5
 
 
 class PreemptionContext:
@@ -30,6 +33,8 @@ class PreemptionContext:
         self.point = point
         #: whether other queues give pods up, and not other jobs of the queue
         self.reclaiming = point == "reclaimable"
+        #: the steps that are left for exact searches, see `any_order`
+        self.search_left = session.policy.session.search // _SEARCHES
         #: what was looked for in vain since places were kept: how many were found at most
         self._in_vain: dict[Hashable, int] = {}
         #: what is kept of the last searches, by what they looked for
@@ -81,6 +86,14 @@ class PreemptionContext:
         """What decides, beside the session, which places can be found for a pod of a job."""
         own = job.key if self.session.ask.by_share(self.point) else ""
         return own, job.queue.index, job.priority, pod.priority, pod.role, self.session.kernel.identity(pod)
+
+    def equivalence(self, job: Job, pods: Sequence[PodRecord]) -> Hashable | None:
+        """What decides, beside the session, whether places can be found for pods at once; None if that is the job."""
+        alone = domains.is_bound(job) or job.divided or job.min_by_role
+        if alone or any(map(self.session.kernel.varies, pods)):
+            return None
+        kinds = tuple(self.kind(job, pod) for pod in pods)
+        return kinds, job.min_available, job.ready_count, job.waiting_count
 
     def is_hopeless(self, kind: Hashable, count: int) -> bool:
         """Whether so many places were looked for in vain."""

@@ -5,11 +5,13 @@ For a job that asks for it all places are in one HyperNode; of several the one w
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from stromboli.api.resources import Mask
+from stromboli.eviction.any_order import evict_in_any_order
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_places import FirstPlaces
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
@@ -65,8 +67,8 @@ class GangSearch:
         self._ready = lacking <= 0
         #: whether pods beyond the job's minimum take what its queue deserves, one after the other
         self._may_grow = context.reclaiming and session.ask.takes_back_by_share
-        #: the pods that are to be placed, in order
-        self._pods = needed_first(session, job, in_turn(session, job, first_group=self._ready))
+        #: the pods that may be placed, and of them those that are to be, in order
+        self._all = self._pods = needed_first(session, job, in_turn(session, job, first_group=self._ready))
         if self._may_grow and self._ready:
             self._pods = self._pods[:1]
         elif not (self._ready or job.divided) and (job.min_by_role or not job.pod_group.spec.min_task_member):
@@ -77,13 +79,13 @@ class GangSearch:
         """Evict for the job and promise its pods their places, if possible; whether there may be more to take."""
         session, context, job = self._session, self._context, self._job
         # 1. What was in vain for a job like this one is not tried again.
-        equivalence = self._equivalence()
+        equivalence = context.equivalence(job, self._pods)
         if equivalence is not None and context.is_hopeless(equivalence, 1):
             return False
         # 2. In each HyperNode that the job may be placed in, the least cost of all its places.
         best = None
         if may_evict(session, job, self._pods, context.point):
-            best = min(self._plans(), key=lambda plan: plan.cost, default=None)
+            best = min(self._plans(), key=lambda plan: plan.cost, default=None) or self._plan_in_any_order()
         if best is None:
             if equivalence is not None:
                 context.in_vain(equivalence, 0)
@@ -98,15 +100,6 @@ class GangSearch:
             statement.nominate(job.sub_jobs[uid], hyper_node)
         context.promise(job, [statement])
         return self._may_grow
-
-    def _equivalence(self) -> Hashable | None:
-        """What decides, beside the session, whether places can be found; None when that is the job itself."""
-        session, job = self._session, self._job
-        alone = domains.is_bound(job) or job.divided or job.min_by_role
-        if alone or any(map(session.kernel.varies, self._pods)):
-            return None
-        pods: tuple[Any, ...] = tuple(self._context.kind(job, pod) for pod in self._pods)
-        return pods, job.min_available, job.ready_count, job.waiting_count
 
     def _plans(self) -> Iterator[_Plan]:
         """The plans to choose from; none is better than one without victims."""
@@ -140,6 +133,21 @@ class GangSearch:
             take_back_all(trials)
             return None
         places.end(trials, None)
+        return self._settled(trials, of_groups)
+
+    def _plan_in_any_order(self) -> _Plan | None:
+        """The evictions for all that the job needs, where its pods find no places one after the other."""
+        whole, tree = self._arguments.allow_whole_bundle, self._session.view.topology
+        trials = evict_in_any_order(self._context, self._job, self._all, self._candidates, whole=whole)
+        if not trials:
+            return None
+        nodes: dict[str, list[int]] = {}
+        for pod, node in (place for trial in trials for place in trial.placed):
+            nodes.setdefault(self._session.view.sub_job_of(self._job, pod).uid, []).append(node)
+        return self._settled(trials, {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()})
+
+    def _settled(self, trials: list[Trial], of_groups: dict[str, int]) -> _Plan:
+        """What is left of trials once needless evictions are given back. Leaves the session as it was."""
         statement, cost = settle(self._session, trials)
         plan = _Plan(statement.save(), cost, of_groups)
         statement.discard()

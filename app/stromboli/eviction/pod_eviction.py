@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from stromboli.eviction.any_order import evict_in_any_order
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_places import FirstPlaces
 from stromboli.eviction.min_cost import MinCostSearch
@@ -42,6 +43,10 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
         statement = session.statement()
         statement.recover(best[1])
         context.promise(job, [statement])
+    elif pods and _may_take(context, job, pods):
+        trials = evict_in_any_order(context, job, pods, context.candidates(job, pods[0]))
+        if trials:
+            context.promise(job, [settle(session, trials)[0]])
 
 
 def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> list[Trial]:

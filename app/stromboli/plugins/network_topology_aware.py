@@ -117,13 +117,11 @@ class NetworkTopologyAware(Plugin):
         if of.allocated_hyper_node != NOWHERE:
             return self._widest(self._by_tier(eligible)) if evicting else self._by_tier(eligible)
         large = self._hold(self._minimum(of), evicting)[eligible]
-        if evicting:
-            return self._widest(self._by_tier(eligible[large]))
-        gradients = self._by_tier(eligible[large])
+        gradients, smaller = self._by_tier(eligible[large]), list[Rows]()
         if isinstance(of, SubJob) and self._view.rules.what_fits and not large.all():
             enough = self._hold(self._minimum(of, lacking=True), evicting)[eligible]
-            gradients += self._by_tier(eligible[enough & ~large])
-        return gradients
+            smaller = self._by_tier(eligible[enough & ~large])
+        return self._widest(smaller + gradients) if evicting else gradients + smaller
 
     def _by_tier(self, hyper_nodes: Rows) -> list[Rows]:
         tiers = self._tree.tiers[hyper_nodes]

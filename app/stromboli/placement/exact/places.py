@@ -7,9 +7,8 @@ others: only a gang that would have places there is told to wait for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -19,22 +18,17 @@ from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Kind
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
-from stromboli.placement.exact import bounds, memory
+from stromboli.placement.exact import memory
 from stromboli.placement.exact.conflicts import conflicts, numbered
 from stromboli.placement.exact.problem import FILTERS, QUEUE, Problem
 from stromboli.placement.exact.reading import Reading, kinds_of, pods_needed, read, with_groups
-from stromboli.placement.exact.search import Found, Places, search
+from stromboli.placement.exact.search import Places
+from stromboli.placement.exact.solving import Solver, budget_of
 from stromboli.placement.pending import PendingJob, pending_job, placeable
 from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
 
 _NEVER, _NOT_FOUND = "CannotBePlacedTogether", "NoPlacesFound"
-#: steps of the kernel that a step of a search takes as long as
-_STEP = 40
-#: the part of its budget after which a search ends whose places would only be a reason
-_FOR_A_REASON = 5
-#: sets of groups that are tried
-_MOST_SETS = 64
 #: how often plugins may refuse places that were found before the search ends
 _MOST_REFUSED = 64
 
@@ -46,16 +40,11 @@ def waits_in_vain(session: Session, job: Job) -> bool:
     if session.view.nodes.releasing.any() or session.ask.job_pipelined(job):
         # It may be promised what terminating pods leave, or keep what it finds.
         return False
-    pods, budget = placeable(session, job), _budget(session)
+    pods, budget = placeable(session, job), budget_of(session)
     known = memory.recall(session, job, budget, lambda: _Attempt(session, job, kinds_of(session, job, pods)).problems())
     if known:
         _give_up(session, job)
     return known
-
-
-def _budget(session: Session, more: int = 0) -> int:
-    """The steps that a search may take: what the policy allows, or what the turn has left but so many `more`."""
-    return int(max(0, min(session.policy.session.search * _STEP, session.kernel.left - more))) // _STEP
 
 
 def _give_up(session: Session, job: Job) -> None:
@@ -120,16 +109,6 @@ def _all_alike(session: Session, pods: Sequence[PodRecord]) -> bool:
     return not kernel.varies(first)
 
 
-@dataclass(slots=True)
-class _Verdict:
-    """What was found for a gang in one situation."""
-
-    found: Found
-    #: the problem that has no solution, and the set of groups of it, the last that was tried
-    problem: Problem
-    groups: frozenset[str] | None = None
-
-
 class _Attempt:
     def __init__(self, session: Session, job: Job, kinds: list[list[PodRecord]]) -> None:
         self._session = session
@@ -145,7 +124,8 @@ class _Attempt:
         #: steps of the kernel that it took to read them
         self._reading = session.kernel.steps - before
         # What is left over is for the last reading, that of a reason.
-        self._left = self._budget = _budget(session, self._reading)
+        self._budget = budget_of(session, self._reading)
+        self._solver = Solver(session, job, kinds, self._budget)
         self._refused = 0
         self._statement: Statement | None = None
 
@@ -183,7 +163,7 @@ class _Attempt:
     def _search_all(self) -> Reason | None:
         """Search for places now, and if there are none on the empty cluster; the reason where others do not matter."""
         if not self._alike:
-            verdict = self._solve(self._now, real=True)
+            verdict = self._solver.solve(self._now, partial(self._try, self._now))
             if self._statement is not None:
                 return None
             if not verdict.found.proven and self._now.problem.clear and not self._refused:
@@ -194,7 +174,7 @@ class _Attempt:
 
     def _never(self, reading: Reading) -> Reason | None:
         """The reason of a gang that would not be placed if no other pod held a place."""
-        verdict = self._solve(reading, real=False)
+        verdict = self._solver.solve(reading)
         if not reading.problem.clear:
             return None
         told = self._session.view.reason(self._job)
@@ -211,8 +191,8 @@ class _Attempt:
         # Without what keeps pods from them, other nodes come into question.
         every = read(self._session, self._job, self._kinds, empty=True, every_node=True)
         problem = with_groups(self._session, every, self._job, verdict.groups)
-        sets, steps = conflicts(problem, self._left)
-        self._took(steps)
+        sets, steps = conflicts(problem, self._solver.left)
+        self._solver.took(steps)
         without = ", or ".join(f"without {' and '.join(names)}" for names in sets)
         message = f"PodGroup {self._job.key} starts with pods that cannot be placed together, even if all others finish"
         numbers = (numbered(problem, name) for name in dict.fromkeys(name for names in sets for name in names))
@@ -240,68 +220,7 @@ class _Attempt:
         detail = f"the search ended after {self._budget} steps; there may be a placement all the same"
         return Reason(Stage.Gang, _NOT_FOUND, words, Actionable.Admin, detail, scalable=True)
 
-    # -- searching ---------------------------------------------------------------------------------------------------
-
-    def _solve(self, reading: Reading, *, real: bool) -> _Verdict:
-        """Search with each set of groups that would do; with `real` places are tried on a statement."""
-        proven, problem, active = True, reading.problem, None
-        for active in self._groups():
-            if active is _TOO_MANY:
-                return _Verdict(Found(None, False, 0), problem)
-            problem = with_groups(self._session, reading, self._job, active)
-            found = self._search(reading, problem, real=real)
-            if found.places is not None:
-                return _Verdict(found, problem)
-            proven = proven and found.proven
-        return _Verdict(Found(None, proven, 0), problem, active)
-
-    def _search(self, reading: Reading, problem: Problem, *, real: bool) -> Found:
-        if not real and len(problem.kinds) == 1 and not any(True for _ in problem.rules):
-            # A bound of pods that are alike is exact.
-            impossible, steps = bounds.refuted(problem, self._session.policy.session.search)
-            return Found(None if impossible else [], impossible, steps)
-
-        def accept(places: Places) -> bool:
-            return not real or self._try(reading, problem, places)
-
-        found = search(problem, self._left if real else self._left // _FOR_A_REASON, accept)
-        self._took(found.steps)
-        return found
-
-    def _took(self, steps: int) -> None:
-        steps = min(steps, self._left)
-        self._left -= steps
-        self._session.kernel.step(steps * _STEP)
-
-    def _groups(self) -> Iterator[frozenset[str] | None]:
-        """The sets of groups that may get places, the smallest first; None for a job without groups."""
-        job, session = self._job, self._session
-        if not job.divided:
-            yield None
-            return
-        waiting = {session.view.sub_job_of(job, pods[0]).uid for pods in self._kinds}
-        lacking = {policy.name: policy.min_sub_groups for policy in job.pod_group.spec.sub_group_policy}
-        closed = []
-        for uid, sub_job in job.sub_jobs.items():
-            if session.ask.sub_job_missing(sub_job) <= 0:
-                lacking[sub_job.policy] = lacking.get(sub_job.policy, 0) - 1
-            elif uid in waiting:
-                closed.append(uid)
-        ready = waiting - set(closed)
-        tried = 0
-        for size in range(len(closed) + 1):
-            for more in combinations(closed, size):
-                counts = dict(lacking)
-                for uid in more:
-                    policy = job.sub_jobs[uid].policy
-                    counts[policy] = counts.get(policy, 0) - 1
-                if any(count > 0 for count in counts.values()):
-                    continue
-                if tried == _MOST_SETS:
-                    yield _TOO_MANY
-                    return
-                tried += 1
-                yield frozenset({*ready, *more})
+    # -- places ------------------------------------------------------------------------------------------------------
 
     def _try(self, reading: Reading, problem: Problem, places: Places) -> bool:
         """Place pods one by one, asking every plugin; what the queue does not allow is forbidden from then on."""
@@ -343,7 +262,3 @@ class _Attempt:
         for uid, rows in nodes.items():
             statement.locate(job.sub_jobs[uid], tree.around(np.array(rows)))
         statement.locate(job, tree.around(np.array([row for rows in nodes.values() for row in rows])))
-
-
-#: in place of a set of groups: there are too many to try
-_TOO_MANY: frozenset[str] = frozenset({""})

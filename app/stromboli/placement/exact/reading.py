@@ -1,8 +1,9 @@
 """The problem of a gang in a session: its pods in kinds, and what plugins say of them, as numbers.
 
-A problem is read as things stand, or as they would be if no other pod held a place (`empty`). Pods of others that the
-gang's pods want to be near, or that balance a spread, then count where they help and nowhere else, so that what is
-impossible there is impossible whatever finishes.
+A problem is read as things stand, as they will be once terminating pods have gone (`evicting`), or as they would be if
+no other pod held a place (`empty`). In the last case, pods of others that the gang's pods want to be near, or that
+balance a spread, count where they help and nowhere else, so that what is impossible there is impossible whatever
+finishes.
 """
 
 from __future__ import annotations
@@ -44,13 +45,19 @@ class Reading:
 
 
 def read(
-    session: Session, job: Job, kinds: list[list[PodRecord]], *, empty: bool = False, every_node: bool = False
+    session: Session,
+    job: Job,
+    kinds: list[list[PodRecord]],
+    *,
+    empty: bool = False,
+    evicting: bool = False,
+    every_node: bool = False,
 ) -> Reading:
-    """The problem of a job whose pods are divided into kinds, but for what it needs, see `needs`.
+    """The problem of a job whose pods are divided into kinds.
 
     Nodes that take none of its pods are no part of it, unless it asks for `every_node`.
     """
-    return _Reader(session, job, kinds, empty=empty, every_node=every_node).read()
+    return _Reader(session, job, kinds, empty=empty, evicting=evicting, every_node=every_node).read()
 
 
 def kinds_of(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[list[PodRecord]]:
@@ -73,12 +80,20 @@ def _one_of_each_class(pods: Sequence[PodRecord]) -> Iterator[PodRecord]:
 
 class _Reader:
     def __init__(
-        self, session: Session, job: Job, kinds: list[list[PodRecord]], *, empty: bool, every_node: bool
+        self,
+        session: Session,
+        job: Job,
+        kinds: list[list[PodRecord]],
+        *,
+        empty: bool,
+        evicting: bool,
+        every_node: bool,
     ) -> None:
         self._session = session
         self._job = job
         self._kinds = kinds
         self._empty = empty
+        self._evicting = evicting
         self._every_node = every_node
         self._first = [pods[0] for pods in kinds]
         #: the nodes of the problem by row in the session
@@ -88,7 +103,9 @@ class _Reader:
         session, view = self._session, self._session.view
         relations, warned = session.kernel.between(self._first)
         nodes = view.nodes
-        free: Matrix = nodes.allocatable if self._empty else nodes.available(nodes.rows)
+        free: Matrix = nodes.future_idle(nodes.rows) if self._evicting else nodes.available(nodes.rows)
+        if self._empty:
+            free = nodes.allocatable
         masks = [self._nodes_of(at, relations) for at in range(len(self._first))]
         requests = [view.request(pod) for pod in self._first]
         overcommitted = ~fits(np.zeros(len(free)), free, nodes.always)
@@ -209,7 +226,7 @@ class _Reader:
         session, tree = self._session, self._session.view.topology
         if of.highest_tier is None:
             return None
-        offered = session.ask.hyper_node_gradients(of, tree.top, False, len(tree))
+        offered = session.ask.hyper_node_gradients(of, tree.top, self._evicting, len(tree))
         if offered is None:
             return None
         allowed = np.flatnonzero(tree.tiers <= of.highest_tier)

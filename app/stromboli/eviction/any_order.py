@@ -1,0 +1,126 @@
+"""Evicting for a gang whose pods find no places one after the other, though there may be places for all of them.
+
+All units that may be evicted are, on statements, and an exact search finds places for all pods at once. What these can
+do without is given back like the victims of any other search (`reprieve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, takewhile
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Mask
+from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.trial import Trial, take_back_all
+from stromboli.eviction.units import Unit
+from stromboli.framework.cluster.job import Job
+from stromboli.placement.exact.problem import Problem
+from stromboli.placement.exact.reading import Reading, kinds_of, read
+from stromboli.placement.exact.search import Places
+from stromboli.placement.exact.solving import Solver, budget_of
+from stromboli.state.pods import PodRecord
+
+#: how many pods are evicted at most before places are searched for, the cheapest units first
+_MOST_PODS = 500
+#: steps of a search that an eviction takes as long as, about
+_EVICTION = 10
+#: how often plugins may refuse places that were found before the search ends
+_MOST_REFUSED = 16
+
+
+def evict_in_any_order(
+    context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask, *, whole: bool = True
+) -> list[Trial]:
+    """Places for what a job needs to start, and all evictions that may help; nothing, undone, if there are none.
+
+    `candidates` may be evicted for each of the pods; `whole` says whether gangs may be that then cannot run.
+    """
+    session = context.session
+    lacks = session.ask.job_missing(job) > 0 and not (job.waiting_count or job.counts[PodState.Allocated])
+    if not (lacks and len(pods) > 1 and session.rules.what_fits and context.search_left):
+        return []
+    kinds, equivalence = kinds_of(session, job, pods), context.equivalence(job, pods)
+    alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(pods[0])
+    if alike or (equivalence is not None and context.is_hopeless(equivalence, 1)):
+        return []
+    found = list[Trial]()
+    if _may_fit(context, job, kinds, candidates):
+        found = _Attempt(context, job, kinds).run(_units(context, job, pods, candidates, whole=whole))
+    if not found and equivalence is not None:
+        context.in_vain(equivalence, 0)
+    return found
+
+
+def _may_fit(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]], candidates: Mask) -> bool:
+    """Whether each pod would have a node, and the job the amounts that it lacks, if all candidates were evicted."""
+    view = context.session.view
+    held = context.held_amounts(job, candidates)
+    requests = [view.request(pods[0]) for pods in kinds]
+    alone = [bool(held.suffices(request, view.nodes.rows).any()) for request in requests]
+    counts = [len(pods) * fits for pods, fits in zip(kinds, alone, strict=True)]
+    lacking = context.session.ask.job_missing(job)
+    if sum(counts) < lacking:
+        return False
+    least = np.sort(np.repeat(requests, counts, axis=0), axis=0)[:lacking].sum(axis=0)
+    everything = np.maximum(view.nodes.future_idle() + held.amounts, 0).sum(axis=1)
+    return bool((everything >= least)[least > 0].all())
+
+
+def _units(
+    context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask, *, whole: bool
+) -> list[Unit]:
+    """The units that may be evicted for the least important pod, the cheapest first."""
+    pod = min((pod for pod in pods if not pod.pod_class.best_effort), key=lambda pod: pod.priority, default=pods[0])
+    found = context.node_candidates(context.held_amounts(job, candidates), job, pod)
+    found.begin(pod, may_go_whole=whole)
+    units = [victim.unit for victim in found.everything()]
+    sums = accumulate(len(unit.pods) for unit in units)
+    return [unit for unit, _ in takewhile(lambda each: each[1] <= _MOST_PODS, zip(units, sums, strict=True))]
+
+
+class _Attempt:
+    def __init__(self, context: PreemptionContext, job: Job, kinds: list[list[PodRecord]]) -> None:
+        self._context = context
+        self._session = context.session
+        self._job = job
+        self._kinds = kinds
+        self._trials: list[Trial] = []
+        self._refused = 0
+
+    def run(self, units: Sequence[Unit]) -> list[Trial]:
+        context, trial = self._context, Trial(self._context, self._job, self._kinds[0][0])
+        trial.evicted = [each for each in map(trial.evict, units) if each[1]]
+        budget = min(context.search_left, budget_of(self._session))
+        solver = Solver(self._session, self._job, self._kinds, budget)
+        solver.took(_EVICTION * sum(len(unit.pods) for unit in units))
+        reading = read(self._session, self._job, self._kinds, evicting=True)
+        solver.solve(reading, lambda problem, places: self._accept(reading, problem, places))
+        context.search_left -= budget - solver.left
+        if not self._trials:
+            trial.take_back()
+            return []
+        return [trial, *self._trials]
+
+    def _accept(self, reading: Reading, problem: Problem, places: Places) -> bool:
+        """Promise the pods these places, each on a trial; False, undone, if some plugin objects."""
+        if self._refused >= _MOST_REFUSED:
+            return False
+        trials, numbers = list[Trial](), [0] * len(problem.kinds)
+        for kind, at in places:
+            pod, node = reading.pods[kind][numbers[kind]], int(reading.rows[at])
+            numbers[kind] += 1
+            trial = Trial(self._context, self._job, pod)
+            if not trial.promise([(pod, node)]):
+                if not trial.has_share(pod):
+                    problem.forbidden.append(tuple(numbers))
+                break
+            trials.append(trial)
+        if len(trials) < len(places) or not self._session.ask.job_pipelined(self._job):
+            take_back_all(trials)
+            self._refused += 1
+            return False
+        self._trials = trials
+        return True

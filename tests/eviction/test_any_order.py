@@ -1,0 +1,69 @@
+"""Evicting for a gang whose pods find places only all at once: what it costs where there are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stromboli.api.decisions import Evict
+from stromboli.engine import DEFAULT_POLICY, Engine
+from stromboli.eviction import any_order
+from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.expectations.world import CLASSES
+
+#: amounts that three nodes of 6 CPUs and 6Gi take, though not the largest first, and amounts that only four take
+TIGHT = [(5, 2), (2, 2), (4, 4), (3, 4), (3, 1)]
+NEVER = [(4, 4), (4, 4), (4, 4), (4, 4), (1, 1)]
+
+
+def cluster(*gangs: list[tuple[int, int]]) -> list[Any]:
+    objs = [*CLASSES, queue("default"), pod_group("low", 1, phase="Running")]
+    for number in range(3):
+        objs.append(node(f"n{number}", cpu="6", memory="6Gi"))
+        objs += [pod(f"low-{number}-{at}", "low", node=f"n{number}", priority=1) for at in range(6)]
+    objs += [node("n3", cpu="6", memory="6Gi"), pod_group("keep", 1, phase="Running", priorityClassName="high")]
+    objs.append(pod("keep-0", "keep", cpu="5", memory="5Gi", node="n3", priority=9))
+    for number, amounts in enumerate(gangs):
+        name = f"g{number}"
+        objs.append(pod_group(name, len(amounts), created=number, priorityClassName="high"))
+        objs += [
+            pod(f"{name}-{at}", name, cpu=f"{cpu}", memory=f"{gi}Gi", priority=9)
+            for at, (cpu, gi) in enumerate(amounts)
+        ]
+    return objs
+
+
+def evicted(action: str, objs: list[Any], more: str = "") -> int:
+    engine = Engine(DEFAULT_POLICY.replace("allocate, backfill", f"allocate, {action}") + more)
+    decisions = engine.decide(state(objs).snapshot(), now=NOON).decisions
+    return sum(isinstance(each, Evict) for each in decisions)
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobs that are searched for in any order."""
+    found, read = list[str](), any_order.read
+
+    def counting(session: Any, job: Any, *arguments: Any, **more: Any) -> Any:
+        found.append(job.name)
+        return read(session, job, *arguments, **more)
+
+    monkeypatch.setattr(any_order, "read", counting)
+    return found
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+class TestInVain:
+    def test_equal_gangs_are_searched_for_once(self, action: str, searches: list[str]) -> None:
+        assert evicted(action, cluster(NEVER, NEVER, NEVER)) == 0
+        assert searches == ["g0"]
+
+    def test_without_a_budget_nothing_is_searched(self, action: str, searches: list[str]) -> None:
+        assert evicted(action, cluster(TIGHT), "session: {search: 0}\n") == 0
+        assert searches == []
+        assert evicted(action, cluster(TIGHT)) == sum(cpu for cpu, _ in TIGHT)
+
+    def test_amounts_that_are_not_there_are_not_searched_for(self, action: str, searches: list[str]) -> None:
+        assert evicted(action, cluster([*TIGHT, (4, 5)])) == 0
+        assert searches == []
