@@ -74,6 +74,9 @@ SCENARIOS = {
     "budgets protect nine": Scenario(1, 1, protected=9),
     "never preempts": Scenario(0, 0, urgent={"urgent": {"priorityClassName": "patient"}}, placed=0),
     "a gang of three": Scenario(3, 3, urgent={f"urgent-{i}": {} for i in range(3)}, together=True, placed=3),
+    "a gang of three on three nodes, slowly": Scenario(
+        3, 3, nodes=3, slow=True, urgent={f"urgent-{i}": {} for i in range(3)}, together=True, placed=3
+    ),
     "a gang of three on two nodes": Scenario(
         2, 0, nodes=2, urgent={f"urgent-{i}": {} for i in range(3)}, together=True, placed=0
     ),
@@ -137,7 +140,7 @@ def _full(world: World, scenario: Scenario) -> Iterator[Object]:
 
 def _ask(world: World, scenario: Scenario, wanted: Mapping[str, Mapping[str, Any]]) -> None:
     """Make urgent pods."""
-    if scenario.together:
+    if scenario.together and wanted:
         world.group("urgent", len(wanted), priorityClassName="urgent")
     for name, more in wanted.items():
         spec = {"priorityClassName": "urgent", **more}

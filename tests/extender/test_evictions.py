@@ -10,6 +10,7 @@ import pytest
 
 from stromboli.api import objects
 from stromboli.extender import Published
+from stromboli.state.cluster import ClusterState
 from tests import builders
 from tests.extender.questions import ask, by_name, client, published
 
@@ -189,6 +190,60 @@ async def test_pods_of_a_gang_that_differ_share_the_room() -> None:
     for pods, expected in (([*large, *small], list(NODES)), ([*large, *small, one_more], [])):
         seen, _ = scene(builders.pod_group("gang", len(pods)), *pods)
         assert await allowed(seen, small[0], EACH) == expected
+
+
+def after_the_first(taken: Any = (), *, size: int = 3) -> tuple[Published, list[objects.Pod]]:
+    """A gang that kube-scheduler binds; n0 was cleared for its first pod and has what is `taken`."""
+    pods = [
+        builders.pod(f"gang-{i}", "gang", priority=1_000, scheduler="default-scheduler", nominated="" if i else "n0")
+        for i in range(size)
+    ]
+    state = ClusterState(("stromboli",), ("default-scheduler",), reads=builders.READS)
+    for each in (
+        *(builders.node(name, cpu="1") for name in NODES),
+        builders.queue("default"),
+        builders.pod_group("low", 1, phase="Running"),
+        *(builders.pod(f"low-{i}", "low", node=f"n{i}", priority=1) for i in (1, 2)),
+        builders.pod_group("gang", size),
+        *pods,
+        *taken,
+    ):
+        state.upsert(type(each).__name__, each)
+    return published(state, POLICY), pods
+
+
+SERVED: dict[str, Any] = {"extender_scheduler_names": ("default-scheduler",)}
+LEFT = {name: EACH[name] for name in NODES[1:]}
+
+
+async def test_no_more_victims_for_a_pod_whose_node_was_cleared_while_its_gang_waits() -> None:
+    """All three nodes are needed, and the first is for the first pod: others of the gang still may evict."""
+    seen, pods = after_the_first()
+    assert await allowed(seen, pods[0], LEFT, **SERVED) == []
+    for pod in pods[1:]:
+        assert await allowed(seen, pod, LEFT, **SERVED) == list(LEFT)
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        [builders.pod("other", node="n0", cpu="500m", priority=2_000, scheduler="other")],
+        [builders.node("n0", cpu="1", unschedulable=True)],
+        [
+            builders.pod_group("more", 2),
+            builders.pod("more", "more", scheduler="default-scheduler", priority=2_000, nominated="n0"),
+        ],
+    ],
+)
+async def test_a_node_that_was_cleared_and_lost_is_replaced(taken: list[Any]) -> None:
+    seen, pods = after_the_first(taken, size=2)
+    assert await allowed(seen, pods[0], LEFT, **SERVED) == list(LEFT)
+
+
+async def test_a_less_important_nominee_does_not_count() -> None:
+    less = [builders.pod("less", "less", scheduler="default-scheduler", priority=10, nominated="n0")]
+    seen, pods = after_the_first([builders.pod_group("less", 2), *less])
+    assert await allowed(seen, pods[0], LEFT, **SERVED) == []
 
 
 async def test_nobody_goes_for_a_pod_that_gets_a_place_as_it_is() -> None:

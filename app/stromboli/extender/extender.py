@@ -100,6 +100,8 @@ class Extender:
             beneficiary = self._known(published, args.pod)
             if beneficiary is None or not published.may_evict(beneficiary):
                 return PreemptionResult({})
+            if published.is_served_by(beneficiary, args.pod.status.nominated_node_name or ""):
+                return PreemptionResult({})
         allowed = spared(published, beneficiary, victims, self._grants)
         return PreemptionResult({node: MetaVictims.of(victims[node]) for node in allowed})
 

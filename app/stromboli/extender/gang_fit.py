@@ -51,6 +51,8 @@ def fits_whole(session: Session, job: Job, pod: PodRecord) -> bool:
     view = session.view
     victims = list(_spared_together(session, victims_on(session, pod, view.nodes.rows)))
     free, of_queue = view.nodes.future_idle().copy(), np.zeros(len(view.dimensions))
+    for nomination in session.keeper.nominated(job):
+        free[:, nomination.node] += nomination.request
     for victim in victims:
         request, of_job = view.request(victim), view.jobs.get(victim.job)
         free[:, view.pods.node[victim.row]] += request

@@ -117,6 +117,21 @@ class Published:
             return False
         return session.ask.job_valid(job) is None and self.gang_can_fit(pod)
 
+    def is_served_by(self, pod: PodRecord, node: str) -> bool:
+        """Whether the node that kube-scheduler has cleared for a pod takes it as soon as its gang starts.
+
+        More victims would be in vain: kube-scheduler looks for them each time that such a node is refused.
+        """
+        job, row = self.job(pod), self.session.view.nodes.facts.index.get(node)
+        if job is None or row is None:
+            return False
+        nodes, free = self.session.view.nodes, self.session.view.nodes.future_idle(row)
+        for nomination in self.session.keeper.nominated(job):
+            if nomination.node == row and (nomination.row == pod.row or nomination.job != job.key):
+                free += nomination.request
+        fitting = fits(self.session.view.request(pod), free, nodes.always) and self.session.kernel.feasible(pod)[row]
+        return bool(fitting) and bool(self._within_share(pod, job, _Freed(self.session, ()))[0])
+
     def rows(self, names: Sequence[str]) -> Rows:
         """The rows of nodes, -1 for those that the session did not know."""
         return np.fromiter(map(self.session.view.nodes.facts.index.get, names, repeat(-1)), np.intp, len(names))
@@ -141,13 +156,18 @@ class Published:
 
     def _affords(self, pod: PodRecord, freed: _Freed) -> Mask:
         """On which nodes a pod may use what is freed: it is admitted or about to be, and its queue can allocate it."""
-        job, request = self.job(pod), self.session.view.request(pod)
+        job = self.job(pod)
         if job is None:
             return np.zeros(freed.nodes, np.bool_)
-        may: Mask = fits(request, freed.of_queue(job.queue))
+        may = self._within_share(pod, job, freed)
+        return may & fits(self.session.view.request(pod), freed.of_all()) if job.pending_phase else may
+
+    def _within_share(self, pod: PodRecord, job: Job, freed: _Freed) -> Mask:
+        """On which nodes the queue of a pod can allocate it when the victims there have gone."""
+        may: Mask = fits(self.session.view.request(pod), freed.of_queue(job.queue))
         if not may.all() and self.session.ask.overused(job.queue) is None:
             may |= self.session.ask.allocatable(job.queue, pod)[0] > 0
-        return may & fits(request, freed.of_all()) if job.pending_phase else may
+        return may
 
     def objection(self, pod: PodRecord) -> Reason | None:
         """Why no node is available to a pod now; None if it only lacks a node with enough resources."""

@@ -30,7 +30,7 @@ _MOST_OUTRANKING = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Nomination:
+class Nomination:
     """The node that kube-scheduler nominated for a pod that it binds, as an index."""
 
     row: int
@@ -58,7 +58,7 @@ class Keeper:
         #: nodes that are kept for pods that kube-scheduler binds
         self.nominations = list(self._nominated()) if view.snapshot.bound_elsewhere else []
         #: those that count as taken now
-        self._counted: list[_Nomination] = []
+        self._counted: list[Nomination] = []
         self._count(self.nominations)
         for key, reservation in view.environment.reservations.items():
             job = view.jobs.get(key)
@@ -208,9 +208,13 @@ class Keeper:
         """Whether something is kept that a job may have."""
         return any(self._may_have(job, each) for each in self.nominations)
 
+    def nominated(self, job: Job) -> list[Nomination]:
+        """The nominations that count as taken and that a job may have: those of its pods and of less important ones."""
+        return [each for each in self._counted if self._may_have(job, each)]
+
     def lift(self, job: Job) -> None:
         """Let a job have what was nominated for its pods, and for less important ones."""
-        for each in [each for each in self._counted if self._may_have(job, each)]:
+        for each in self.nominated(job):
             self._nodes.promise(each.node, each.request, (0.0, 0.0), -1)
             self._counted.remove(each)
 
@@ -219,7 +223,7 @@ class Keeper:
         counted = {each.row for each in self._counted}
         self._count([each for each in self.nominations if each.row not in counted])
 
-    def _nominated(self) -> Iterator[_Nomination]:
+    def _nominated(self) -> Iterator[Nomination]:
         """The nominations of pods that kube-scheduler binds and that wait."""
         view, index = self._view, self._view.nodes.facts.index
         names = view.snapshot.bound_elsewhere
@@ -233,12 +237,12 @@ class Keeper:
             pod = view.record(row)
             node = index.get(pod.nominated_node)
             if node is not None:
-                yield _Nomination(row, pod.job, pod.spec_priority or 0, node, view.request(pod))
+                yield Nomination(row, pod.job, pod.spec_priority or 0, node, view.request(pod))
 
-    def _may_have(self, job: Job, nomination: _Nomination) -> bool:
+    def _may_have(self, job: Job, nomination: Nomination) -> bool:
         return nomination.job == job.key or nomination.priority < job.priority
 
-    def _count(self, nominations: Sequence[_Nomination]) -> None:
+    def _count(self, nominations: Sequence[Nomination]) -> None:
         """Count nominations of pods that still wait as taken."""
         for each in nominations:
             if self._view.pods.state[each.row] == PodState.Pending:
