@@ -20,6 +20,8 @@ _SLEEP = re.compile(r"\bsleep +(\d+)")
 _SERVERS = re.compile(r"sshd -D|\btail -f|\bnginx\b|\bray start\b")
 #: programs that work for a while, and for how many seconds: specs look for jobs that run
 _WORKERS, _WORK = re.compile(r"\bpython3? |\bmpiexec\b"), 5
+#: images that take long to be pulled: specs look for pods that wait for them
+_LARGE = ["rayproject/ray:2.49.0"]
 _PATCH = {"Content-Type": "application/strategic-merge-patch+json"}
 
 
@@ -54,8 +56,14 @@ def stages(binaries: Binaries, folder: Path) -> Path:
     for stage, hook in ((by_name["pod-delete"], "DoesNotExist"), (slowly, "Exists")):
         rules = stage["spec"]["selector"]["matchExpressions"]
         rules.append({"key": ".spec.containers.[].lifecycle.preStop", "operator": hook})
+    pulled = copy.deepcopy(by_name["pod-ready"])
+    pulled["metadata"]["name"] = "pod-ready-slowly"
+    pulled["spec"]["delay"] = {"durationMilliseconds": 8000}
+    for stage, is_pulled in ((by_name["pod-ready"], "NotIn"), (pulled, "In")):
+        rules = stage["spec"]["selector"]["matchExpressions"]
+        rules.append({"key": ".spec.containers.[].image", "operator": is_pulled, "values": _LARGE})
     file = folder / "stages.yaml"
-    file.write_text(yaml.safe_dump_all([*by_name.values(), slowly]))
+    file.write_text(yaml.safe_dump_all([*by_name.values(), slowly, pulled]))
     return file
 
 

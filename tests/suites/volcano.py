@@ -187,6 +187,7 @@ def main() -> int:
             if suite == "hypernode":
                 for number in range(8):
                     _tainted(world, f"kwok-node-{number}", "kwok.x-k8s.io/node=fake", cpu="8", memory="8Gi")
+                    _daemon(world, f"kwok-node-{number}")
             config = str(world.cluster.kubeconfig())
             environment = {"KUBECONFIG": config, "VC_BIN": str(binaries), "ARTIFACTS_PATH": str(options.logs)}
             specs = ginkgo.play(binaries / f"{suite}.test", options.logs, flags, environment)
@@ -200,6 +201,14 @@ def _tainted(world: World, name: str, taint: str, **amounts: str) -> None:
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
     status = {kind: {**amounts, "pods": "110"} for kind in ("capacity", "allocatable")}
     world.create(f"{CORE}/nodes", {"metadata": metadata, "spec": spec, "status": status})
+
+
+def _daemon(world: World, node: str) -> None:
+    """A pod of kind's network on a node: specs rely on that eight CPUs do not hold two pods of four."""
+    requests = {"cpu": "100m", "memory": "50Mi"}
+    container = {"name": "kindnet", "image": "example.com/kindnet:1", "resources": {"requests": requests}}
+    manifest = {"metadata": {"name": f"kindnet-{node}"}, "spec": {"nodeName": node, "containers": [container]}}
+    world.create(f"{CORE}/namespaces/kube-system/pods", manifest)
 
 
 if __name__ == "__main__":
