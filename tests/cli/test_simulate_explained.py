@@ -51,6 +51,15 @@ def test_what_would_help_is_told(tmp_path: Path) -> None:
     assert "What would help (tried on a copy of the cluster) admin: uncordon node n -> 1 pod bound" in text
 
 
+def test_a_claim_that_a_controller_has_to_make_is_not_laid_at_the_job(tmp_path: Path) -> None:
+    template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}
+    using = pod("a")
+    text = asked(tmp_path, {**NODE, "spec": {}}, {**using, "spec": {**using["spec"], "volumes": [scratch]}})
+    assert "waiting for ephemeral volume controller" in text
+    assert "must be changed" not in text
+
+
 def test_it_is_tried_for_some_only_where_many_wait(tmp_path: Path) -> None:
     text = asked(tmp_path, NODE, *(pod(f"p{number}") for number in range(7)))
     assert text.count("admin: uncordon node n -> 1 pod bound") == 5

@@ -6,6 +6,7 @@ pod; a claim of that name with another owner is not the pod's.
 
 from __future__ import annotations
 
+from stromboli.framework.plugin.causes import Anywhere, Unprovided
 from stromboli.kube.storage import PersistentVolumeClaim, Storage
 from stromboli.state.pods import PodRecord
 
@@ -15,21 +16,21 @@ def claims_of(pod: PodRecord, storage: Storage) -> list[PersistentVolumeClaim]:
     return [claim for claim in storage.claims(pod.namespace, pod.pod_class.claims) if claim is not None]
 
 
-def missing_claim(pod: PodRecord, storage: Storage) -> str | None:
+def missing_claim(pod: PodRecord, storage: Storage) -> Anywhere | None:
     """Which claim of a pod is missing, in kube-scheduler's words; None if there is none."""
     names = pod.pod_class.claims
     for name, claim in zip(names, storage.claims(pod.namespace, names), strict=True):
         ephemeral = name in pod.pod_class.ephemeral_claims
         if claim is None and ephemeral:
-            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+            return Unprovided(f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"')
         if claim is None:
-            return f'persistentvolumeclaim "{name}" not found'
+            return Anywhere(f'persistentvolumeclaim "{name}" not found')
         if ephemeral and claim.controller != pod.uid:
-            return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
+            return Anywhere(f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)")
     return None
 
 
-def claim_obstacle(pod: PodRecord, storage: Storage) -> str | None:
+def claim_obstacle(pod: PodRecord, storage: Storage) -> Anywhere | None:
     """Why a pod cannot use its claims on any node, in kube-scheduler's words; None if it can."""
     missing = missing_claim(pod, storage)
     if missing is not None:
@@ -37,7 +38,7 @@ def claim_obstacle(pod: PodRecord, storage: Storage) -> str | None:
     for claim in claims_of(pod, storage):
         unusable = _unusable(claim)
         if unusable is not None:
-            return unusable
+            return Anywhere(unusable)
     return None
 
 

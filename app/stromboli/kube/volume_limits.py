@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.plugin.causes import Administrative, Anywhere, Filters, Passing
+from stromboli.framework.plugin.causes import Administrative, Filters, Passing
 from stromboli.framework.plugin.relations import Limited, Relation, Unclear
 from stromboli.kube.attached import volume_attachments
 from stromboli.kube.csi_migration import Volume, driver_of, migrated, unmigrated
@@ -42,7 +42,7 @@ class VolumeLimits:
         """Nodes whose limits admit the pod's volumes."""
         missing = missing_claim(pod, self._storage)
         if missing is not None:
-            yield Anywhere(missing), np.zeros(len(self._snapshot.nodes.facts), np.bool_)
+            yield missing, np.zeros(len(self._snapshot.nodes.facts), np.bool_)
             return
         if unmigrated_disks(pod.pod_class):
             yield _NO_HANDLE, ~csi_nodes(self._snapshot).present(self._snapshot.nodes.facts)

@@ -192,7 +192,7 @@ class VolumeBinding:
         """Why no node at all can serve the pod's claims."""
         obstacle = claim_obstacle(pod, self._storage)
         if obstacle is not None:
-            return Anywhere(obstacle)
+            return obstacle
         for claim in self._claims(pod):
             if not claim.bound:
                 storage_class = self._storage.storage_class(claim.storage_class)
