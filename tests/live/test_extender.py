@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -10,8 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from stromboli.engine import Engine, Successive
-from stromboli.extender import Published, extender
+from stromboli.extender import Published
 from stromboli.framework.cluster.environment import Environment
+from stromboli.http import extender
 from stromboli.http.extender import LiveSessions
 from stromboli.http.server import Probes, make_app
 from stromboli.live import Service
@@ -71,7 +73,8 @@ async def asker(cluster: Cluster, start: StartService) -> Asker:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers wait for sessions as long as a busy machine takes for them."""
-    monkeypatch.setattr(extender, "_PATIENCE", 30.0)
+    for name in ("_DUE", "_HOPED"):
+        monkeypatch.setattr(extender, name, 30.0)
 
 
 @pytest.mark.usefixtures("patient")
@@ -89,6 +92,19 @@ async def test_a_pod_without_a_group_is_not_refused_before_it_has_one(cluster: C
     notes = {"scheduling.volcano.sh/queue-name": "default"}
     pod = cluster.pod("alone", metadata={"annotations": notes}, schedulerName=SCHEDULER)
     assert len(await asker.filter(pod, NODES)) == 1
+
+
+async def test_a_session_that_is_due_is_waited_for_and_a_group_that_may_never_come_is_not(
+    cluster: Cluster, asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extender, "_DUE", 30.0)
+    monkeypatch.setattr(extender, "_HOPED", 0.0)
+    cluster.group("train", 1)
+    await until(lambda: asker.knows_group("default/train"))
+    assert len(await asker.filter(cluster.pod("train", "train", schedulerName=SCHEDULER), NODES)) == 1
+    lost = cluster.pod("lost", "missing", schedulerName=SCHEDULER)
+    async with asyncio.timeout(20):
+        assert await asker.filter(lost, NODES) == []
 
 
 async def test_room_that_was_just_made_is_known(cluster: Cluster, asker: Asker) -> None:

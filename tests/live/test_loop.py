@@ -111,7 +111,7 @@ def test_bindings_are_sent_before_a_session_is_observed(monkeypatch: pytest.Monk
         ticks = TickLoop(ClusterState(("stromboli",)), slow, carry_out, caught_up, Watcher(), Settings())
         ticks.wake()
         task = asyncio.create_task(ticks.run())
-        while not ticks.up_to_date:
+        while not ticks.knows(ticks.changes):
             await ticks.news()
         task.cancel()
 

@@ -41,9 +41,6 @@ from stromboli.extender.wire import (
 from stromboli.state.cluster import object_key
 from stromboli.state.pods import MANAGED_ANNOTATIONS, PodRecord
 
-#: how long an answer may wait for expected changes, in seconds; kube-scheduler is blocked meanwhile
-_PATIENCE = 1.0
-
 T = TypeVar("T")
 
 
@@ -115,14 +112,15 @@ class Extender:
         self, pod: Pod, names: Sequence[str], answer: Callable[[], T], refuses: Callable[[T], bool]
     ) -> T:
         """A verdict that does not refuse, or refuses with complete knowledge."""
-        found = answer()
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                while refuses(found) and self._source.behind(pod, names):
+        now, patience = asyncio.get_running_loop().time, self._source.patience(pod, names)
+        found, since = answer(), now()
+        while refuses(found) and (left := since + patience() - now()) > 0:
+            try:
+                async with asyncio.timeout(left):
                     await self._source.news()
-                    found = answer()
-        except TimeoutError:
-            pass
+            except TimeoutError:
+                break
+            found = answer()
         return found
 
     def _is_ours(self, pod: Pod) -> bool:

@@ -22,8 +22,8 @@ class Source(Protocol):
         """Why this replica cannot answer about our pods; empty if it can."""
         ...
 
-    def behind(self, pod: Pod, names: Sequence[str]) -> bool:
-        """Whether a refusal of these nodes may be outdated: a change or a decision is expected."""
+    def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
+        """Tells for how many seconds from now a refusal of these nodes waits for news, 0 once it is not outdated."""
         ...
 
     def fits_on(self, pod: PodRecord, node: str) -> bool:
@@ -48,8 +48,8 @@ class Standing:
     def trouble(self) -> str:
         return "" if self.published() is not None else NO_SESSION
 
-    def behind(self, pod: Pod, names: Sequence[str]) -> bool:
-        return False
+    def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
+        return lambda: 0.0
 
     def fits_on(self, pod: PodRecord, node: str) -> bool:
         return False

@@ -13,8 +13,11 @@ from stromboli.api.resources import Vector, fits
 from stromboli.extender import NO_SESSION, Published
 from stromboli.live.service import Service
 from stromboli.state.cluster import object_key
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 
+#: seconds for which a refusal waits for a session that is due, and for what may never come; kube-scheduler is blocked
+#: meanwhile, and may not ask again for minutes
+_DUE, _HOPED = 4.0, 1.0
 #: how long to wait for the PodGroup of a new pod, in seconds
 _NEW = 5.0
 
@@ -33,22 +36,35 @@ class LiveSessions:
             return "another replica leads"
         return "" if self.published() is not None else NO_SESSION
 
-    def behind(self, pod: Pod, names: Sequence[str]) -> bool:
-        """Whether a refusal of these nodes may be outdated.
+    def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
+        """Tells for how many seconds from now a refusal of these nodes waits for news.
 
-        It may be while the pod is unknown, its PodGroup may be about to be created, or a session is due; and while the
-        pod seems to fit on none of the nodes although kube-scheduler offers them.
+        It waits while the pod is unknown, its PodGroup may be about to be created, or a session is due; and while the
+        pod seems to fit on none of the nodes although kube-scheduler offers them. Changes that come meanwhile are not
+        waited for as long as those that are known now, or it would never end in a busy cluster.
         """
-        key, state = object_key(pod), self._state
-        record = state.record(key)
-        if record is None or record.uid != pod.metadata.uid:
-            return True
-        if state.pod_group(record.job) is None:
-            # Creating a pod and its PodGroup takes a moment, and so does creating PodGroups for pods without one.
-            return time.time() - record.created < _NEW
-        if not state.may_start(key):
-            return False
-        return not self._service.up_to_date or self._seem_full(record, names)
+        key, state, service = object_key(pod), self._state, self._service
+        awaited = service.changes
+
+        def patience() -> float:
+            nonlocal awaited
+            record = state.record(key)
+            if record is None or record.uid != pod.metadata.uid:
+                awaited = service.changes + 1
+                return _DUE
+            if state.pod_group(record.job) is None:
+                awaited = service.changes + 1
+                # Creating a pod and its PodGroup takes a moment, and so does creating PodGroups for pods without one.
+                if time.time() - record.created >= _NEW:
+                    return 0.0
+                return _HOPED if GROUP_ANNOTATION in (pod.metadata.annotations or ()) else _DUE
+            if not state.may_start(key):
+                return 0.0
+            if not service.knows(awaited):
+                return _DUE
+            return _HOPED if not service.knows(service.changes) or self._seem_full(record, names) else 0.0
+
+        return patience
 
     def fits_on(self, pod: PodRecord, node: str) -> bool:
         """Whether a pod fits on a node now, if no pods that are expected elsewhere arrive."""

@@ -121,9 +121,13 @@ class TickLoop:
         self._tell()
 
     @property
-    def up_to_date(self) -> bool:
-        """Whether the last session saw every change that may make a pod schedulable."""
-        return self._known == self._changes
+    def changes(self) -> int:
+        """The number of changes so far that may make a pod schedulable."""
+        return self._changes
+
+    def knows(self, changes: int) -> bool:
+        """Whether a session has ended that saw so many of them."""
+        return self._known >= changes
 
     async def news(self) -> None:
         """Return at the next change or end of a session."""

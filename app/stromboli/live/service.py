@@ -154,9 +154,13 @@ class Service:
         self._ticks.wake(urgent=False)
 
     @property
-    def up_to_date(self) -> bool:
-        """Whether the last session saw every change that may make a pod schedulable."""
-        return self._ticks.up_to_date
+    def changes(self) -> int:
+        """The number of changes so far that may make a pod schedulable."""
+        return self._ticks.changes
+
+    def knows(self, changes: int) -> bool:
+        """Whether a session has ended that saw so many of them."""
+        return self._ticks.knows(changes)
 
     async def bind_as_asked(self, bind: Bind) -> str:
         """Bind a pod for kube-scheduler; why that was not possible, empty when it has its node."""
