@@ -61,14 +61,17 @@ async def test_pods_that_wait_say_why(cluster: Cluster, start: StartService) -> 
         found = [c for c in status.get("conditions") or () if c["type"] == "PodScheduled" and c["status"] == "False"]
         return [(c["reason"], c["message"].partition(":")[0]) for c in found]
 
-    await until(lambda: all(said(f"large-{number}") for number in range(3)))
-    assert {reason for number in range(3) for reason, _ in said(f"large-{number}")} == {"Unschedulable"}
+    # A session that sees the pods before the queue is open says that first.
+    await until(lambda: all(said(f"large-{number}") == [("Unschedulable", "NeverFits")] for number in range(3)))
     await until(lambda: said("lacks-0") == [("NotEnoughPods", "NotEnoughPods")])
-    patches = cluster.count("PATCH", "/pods/large-0/status")
-    sessions = len(recorder(service).seen)
-    service.wake()
-    await until(lambda: len(recorder(service).seen) > sessions)
-    assert patches == cluster.count("PATCH", "/pods/large-0/status") == 1
+    counts = []
+    # The first session also gives the last answer the time to be counted.
+    for _ in range(2):
+        sessions = len(recorder(service).seen)
+        service.wake()
+        await until(lambda before=sessions: len(recorder(service).seen) > before)  # type: ignore[misc]
+        counts.append(cluster.count("PATCH", "/pods/large-0/status"))
+    assert counts[0] == counts[1] > 0
 
 
 async def test_each_binding_has_an_event_of_its_own_if_wanted(cluster: Cluster, start: StartService) -> None:
