@@ -40,6 +40,8 @@ from tests.e2e.world import World, define, pod
 
 SCHEDULERS = ("stromboli", "kube-scheduler")
 GANG = 100
+#: seconds that a run waits for, and pods a second that a slow machine makes in a large one
+_PATIENCE, _SLOWEST = 600, 50
 #: creations under way at once
 _WRITERS = 32
 _CONNECTION = {"qps": 5_000, "burst": 10_000}
@@ -79,6 +81,7 @@ def measure(scheduler: str, nodes: int, pods: int, *, waiting: bool) -> Run:
             define(api, [yaml.safe_load(text) for text in crd_schema.files().values()])
         world = World(cluster, "default")
         world.nodes(nodes, cpu=str(2 * -(-pods // nodes)))
+        patience = max(_PATIENCE, pods / _SLOWEST)
         gangs = [f"gang-{number}" for number in range(pods // GANG)]
         for gang in gangs:
             world.group(gang, GANG)
@@ -87,14 +90,14 @@ def measure(scheduler: str, nodes: int, pods: int, *, waiting: bool) -> Run:
         with PodWatch(cluster, "default") as watch:
             if waiting:
                 asyncio.run(create(cluster, manifests))
-                watch.wait(lambda: len(watch.created) == pods, 600)
+                watch.wait(lambda: len(watch.created) == pods, patience)
             server = cluster.pid("kube-apiserver")
             began, used, server_used = time.monotonic(), 0.0, cpu_seconds(server)
             with running(scheduler, cluster, Path(scratch), ready=not waiting) as pid:
                 if not waiting:
                     began, used, server_used = time.monotonic(), cpu_seconds(pid), cpu_seconds(server)
                     asyncio.run(create(cluster, manifests))
-                watch.wait(lambda: len(watch.bound) == pods, 600)
+                watch.wait(lambda: len(watch.bound) == pods, patience)
                 used, server_used = cpu_seconds(pid) - used, cpu_seconds(server) - server_used
                 rss = peak_rss(pid)
         first, last = min(watch.bound.values()), max(watch.bound.values())

@@ -73,7 +73,8 @@ class StandInLease(LeaderLease):
             return True
         seen = (spec.get("holderIdentity"), spec.get("renewTime"))
         if seen != self._seen:
-            self._seen, self._ends = seen, self._clock() + self._length(spec) + self.patience
+            lasts = self._length(spec) if seen[0] else 0
+            self._seen, self._ends = seen, self._clock() + lasts + self.patience
         return self._clock() > self._ends
 
 
