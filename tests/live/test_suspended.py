@@ -28,6 +28,12 @@ def test_a_suspended_job_is_told_with_how_it_is_resumed() -> None:
     assert told(job()) == "Job team/train is suspended, so it has no pods: stromboli job resume train -n team"
 
 
+def test_a_job_that_runs_in_another_cluster_is_told() -> None:
+    managed = job("1", False, managedBy="kueue.x-k8s.io/multikueue")
+    why = "runs in another cluster, so it has no pods here: spec.managedBy is kueue.x-k8s.io/multikueue"
+    assert told(managed) == f"Job team/train {why}"
+
+
 @pytest.mark.parametrize(
     ("seen", "gone"),
     [
@@ -35,9 +41,8 @@ def test_a_suspended_job_is_told_with_how_it_is_resumed() -> None:
         ((job(), job(suspend=False)), ()),
         ((job(),), (job(),)),
         (({**job(), "kind": "Unknown"},), ()),
-        ((job("1", False, managedBy="kueue.x-k8s.io/multikueue"),), ()),
     ],
-    ids=["running", "resumed", "deleted", "of no kind", "elsewhere"],
+    ids=["running", "resumed", "deleted", "of no kind"],
 )
 def test_others_are_not(seen: tuple[dict[str, Any], ...], gone: tuple[dict[str, Any], ...]) -> None:
     assert told(*seen, gone=gone) == ""
