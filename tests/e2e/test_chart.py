@@ -386,8 +386,9 @@ def test_a_rollback_amid_bindings_binds_nothing_twice_and_loses_nothing(
     with PodWatch(world.cluster, world.namespace) as watch:
         for number in range(gangs):
             world.gang(f"gang-{number}", size)
-        world.gang("waits", size, cpu="2")
         watch.wait_bound(size + 3)
+        # Seconds later than the others, so that it is served after them.
+        world.gang("waits", 2 * size)
         done = helm("rollback", "stromboli", "--no-hooks")
         assert done.returncode == 0, done.stderr
         assert deployed(world, tmp_path) == before
@@ -404,7 +405,7 @@ def test_a_rollback_amid_bindings_binds_nothing_twice_and_loses_nothing(
     for gang, member in product(range(2), range(size)):
         path = f"{CORE}/namespaces/{world.namespace}/pods/gang-{gang}-{member}"
         world.api.delete(path, params={"gracePeriodSeconds": "0"}).raise_for_status()
-    eventually(lambda: world.bound()["waits"] == size)
+    eventually(lambda: world.bound()["waits"] == 2 * size)
     assert third.end() == 0
 
 

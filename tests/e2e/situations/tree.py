@@ -38,7 +38,7 @@ def _halves(site: Site, least: int = 1, **of_b: Any) -> None:
 
 
 def parent_is_full(site: Site) -> None:
-    team(site, {"dev": {"deserved": {"cpu": "2"}}, "prod": {"deserved": {"cpu": "2"}}}, capability={"cpu": "4"})
+    team(site, {"dev": {"deserved": {"cpu": "1"}}, "prod": {"deserved": {"cpu": "3"}}}, capability={"cpu": "4"})
     runs(site, "prod", 3, site.node())
     train(site, "dev", 2)
 
