@@ -120,7 +120,7 @@ class Partial(Plugin):
         (Undeclared, "only declared keys are read", "add `reads = Reads(labels=('team',))` to class Undeclared"),
         (Tidy, "arguments are not modified", "Node node-0 was changed: plugins must not modify objects of the state"),
         (Moody, "two runs are equal", "two runs on the same objects decided differently"),
-        (Follower, "pods are placed in batches as one by one", "when pods come or go elsewhere: see `varies`"),
+        (Follower, "pods are placed in batches as one by one", ": see `varies`"),
         (Partial, "pods are placed in batches as one by one", "scores nodes with equal amounts differently"),
     ],
 )
