@@ -82,6 +82,8 @@ def _units(
 
 
 class _Attempt:
+    """One search for places of a job's pods, by kind, with everything evicted that may be."""
+
     def __init__(self, context: PreemptionContext, job: Job, kinds: list[list[PodRecord]]) -> None:
         self._context = context
         self._session = context.session

@@ -75,8 +75,8 @@ class MinCostSearch:
         self._refused: set[int] = set()
         #: all units that may be evicted, once they were needed
         self._cheapest_first: CheapestFirst | None = None
-        #: how many more nodes may be cleared for the pod that looks for a place
-        self._clearable = 0
+        #: the pod that looks for a place, and how many more nodes may be cleared for it
+        self._current, self._clearable = pods[0], 0
         #: whether the queue may take no more, whatever is evicted
         self._exhausted = False
         self.trial = Trial(context, job, pods[0])

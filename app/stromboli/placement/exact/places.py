@@ -227,27 +227,28 @@ class _Attempt:
         session, job = self._session, self._job
         if self._refused >= _MOST_REFUSED:
             return False
-        statement, numbers = session.statement(), [0] * len(problem.kinds)
-        for kind, node in places:
-            pod, row = reading.pods[kind][numbers[kind]], int(reading.rows[node])
-            numbers[kind] += 1
-            if session.ask.allocatable(job.queue, pod)[0] <= 0:
-                statement.discard()
-                problem.forbidden.append(tuple(numbers))
-                self._refused += 1
-                return False
-            place = session.kernel.best_on(pod, row)
-            if place != (row, True) or not may_start(session, job, pod) or session.ask.refusal(pod, row) is not None:
-                statement.discard()
-                self._refused += 1
-                return False
-            statement.allocate(session.view.sub_job_of(job, pod), (pod,), (row,))
-        if session.ask.job_missing(job) > 0:
+        statement = session.statement()
+        if not self._allocates(statement, reading, problem, places) or session.ask.job_missing(job) > 0:
             statement.discard()
             self._refused += 1
             return False
         self._locate(statement, reading, places)
         self._statement = statement
+        return True
+
+    def _allocates(self, statement: Statement, reading: Reading, problem: Problem, places: Places) -> bool:
+        """Allocate all pods on a statement; False where one may not have its place."""
+        session, job, numbers = self._session, self._job, [0] * len(problem.kinds)
+        for kind, node in places:
+            pod, row = reading.pods[kind][numbers[kind]], int(reading.rows[node])
+            numbers[kind] += 1
+            if session.ask.allocatable(job.queue, pod)[0] <= 0:
+                problem.forbidden.append(tuple(numbers))
+                return False
+            place = session.kernel.best_on(pod, row)
+            if place != (row, True) or not may_start(session, job, pod) or session.ask.refusal(pod, row) is not None:
+                return False
+            statement.allocate(session.view.sub_job_of(job, pod), (pod,), (row,))
         return True
 
     def _locate(self, statement: Statement, reading: Reading, places: Places) -> None:

@@ -20,6 +20,8 @@ _STEP = 40
 _FOR_A_REASON = 5
 #: sets of groups that are tried
 _MOST_SETS = 64
+#: in place of a set of groups: there are too many to try
+_TOO_MANY = frozenset({""})
 
 #: whether the pods of a problem can have some places, after every plugin was asked
 Accept = Callable[[Problem, Places], bool]
@@ -110,7 +112,3 @@ class Solver:
                     return
                 tried += 1
                 yield frozenset({*ready, *more})
-
-
-#: in place of a set of groups: there are too many to try
-_TOO_MANY: frozenset[str] = frozenset({""})
