@@ -247,7 +247,7 @@ ENGINE = Engine(
 
 
 @tried(60)
-@given(st.sampled_from(fields()), st.sampled_from(VALUES))
+@given(st.deferred(lambda: st.sampled_from(fields())), st.sampled_from(VALUES))
 @example(("Pod", ("status", "startTime")), "0000-01-01T00:00:00Z")
 @example(("Pod", ("metadata", "annotations", "volcano.sh/network-topology-highest-tier")), DIGITS)
 @example(("PodGroup", ("metadata", "annotations", "volcano.sh/jdb-min-available")), DIGITS)

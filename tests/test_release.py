@@ -64,6 +64,7 @@ def release(checkout: Path, *words: str, engine: str = "none") -> subprocess.Com
     return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("version", "says"),
     [("1.0", "MAJOR.MINOR.PATCH"), ("0.0.1", "is older than"), ("9.8.7", "has been released")],

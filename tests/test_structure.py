@@ -23,12 +23,12 @@ def path_of(name: str) -> Path:
 
 
 @cache
-def modules() -> dict[str, ast.Module]:
-    """The trees of all modules, by dotted name."""
+def modules() -> dict[str, list[ast.AST]]:
+    """What is in all modules, by dotted name: each begins with its tree."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        found[name] = ast.parse(path.read_text(), str(path))
+        found[name] = list(ast.walk(ast.parse(path.read_text(), str(path))))
     return found
 
 
@@ -38,8 +38,8 @@ def imported(name: str) -> frozenset[str]:
     return frozenset(_imported(modules()[name]))
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imported(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules())
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -67,10 +67,10 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def own_names(tree: ast.Module) -> set[str]:
+def own_names(nodes: list[ast.AST]) -> set[str]:
     """The names of attributes, functions, classes and variables that a module defines."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -80,10 +80,10 @@ def own_names(tree: ast.Module) -> set[str]:
     return names
 
 
-def foreign(tree: ast.Module) -> Iterator[str]:
+def foreign(nodes: list[ast.AST]) -> Iterator[str]:
     """The private names of other modules that a module imports or reads."""
-    own = own_names(tree)
-    for node in ast.walk(tree):
+    own = own_names(nodes)
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names if is_private(alias.name))
         elif isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own:
@@ -100,11 +100,11 @@ def foreign(tree: ast.Module) -> Iterator[str]:
     ],
 )
 def test_what_counts_as_reaching_into_another_module(source: str, found: list[str]) -> None:
-    assert list(foreign(ast.parse(source))) == found
+    assert list(foreign(list(ast.walk(ast.parse(source))))) == found
 
 
 def test_private_names_are_used_in_their_own_module_only() -> None:
-    reached = {name: set(foreign(tree)) - ALLOWED for name, tree in modules().items()}
+    reached = {name: set(foreign(nodes)) - ALLOWED for name, nodes in modules().items()}
     assert {name: names for name, names in reached.items() if names} == {}
 
 
@@ -118,8 +118,8 @@ FACTORIES = {
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """All functions of the package by `MODULE.NAME`."""
-    for module, tree in modules().items():
-        for node in ast.walk(tree):
+    for module, nodes in modules().items():
+        for node in nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{module}.{node.name}", node
 
@@ -127,7 +127,7 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
 @cache
 def commands() -> frozenset[str]:
     """The functions whose parameters are options of a command."""
-    for node in modules()["stromboli.cli"].body:
+    for node in modules()["stromboli.cli"]:
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_COMMANDS" and node.value is not None:
             groups = ast.literal_eval(node.value)
             return frozenset(
@@ -190,8 +190,8 @@ SET_BY = {
 
 def test_what_attempts_change_on_jobs_is_changed_by_statements() -> None:
     set_in: dict[str, set[str]] = {}
-    for name, tree in modules().items():
-        for node in ast.walk(tree):
+    for name, nodes in modules().items():
+        for node in nodes:
             of_self = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and not of_self:
                 set_in.setdefault(node.attr, set()).add(name)

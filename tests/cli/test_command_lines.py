@@ -126,7 +126,7 @@ def test_every_command_that_decides_or_reads_a_policy_takes_plugins_of_a_folder(
     assert {words for words in WITHOUT_PLUGINS if "--policy" in flags[words]} == set()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("typed", "at", "offered"), [("stromboli wh", 1, "why"), ("stromboli queue ", 2, "tree")])
 def test_the_shell_completes_commands(typed: str, at: int, offered: str) -> None:
     asked = {"_STROMBOLI_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(at)}

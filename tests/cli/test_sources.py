@@ -121,6 +121,7 @@ def test_every_question_goes_to_the_service_of_the_cluster(cluster: str, service
 OF_ITS_OWN = 'actions: "allocate"\ntiers:\n- plugins: [{name: gang}, {name: capacity}]'
 
 
+@pytest.mark.exhaustive
 def test_the_doctor_looks_at_the_policy_and_the_cluster_of_the_service(cluster: str, tmp_path: Path) -> None:
     """Of the policy of the service and its queues, and with one's own rights at Deployments."""
     container = {"name": "c", "image": "i", "args": ["--scheduler-name=volcano"]}
@@ -141,6 +142,7 @@ def test_the_doctor_looks_at_the_policy_and_the_cluster_of_the_service(cluster: 
         assert "policy: there is no predicates" in stromboli("doctor", *of(tmp_path)).stdout
 
 
+@pytest.mark.exhaustive
 def test_the_doctor_looks_at_templates_of_workloads_without_pods(cluster: str, service: str, tmp_path: Path) -> None:
     def workload(kind: str, name: str, *, queue: str = "a", scheduler: str = "stromboli", card: str = "cpu") -> None:
         container = {"name": "c", "image": "i", "resources": {"requests": {card: "1"}, "limits": {card: "1"}}}
@@ -186,6 +188,7 @@ def test_what_is_decided_here_is_decided_by_the_policy_of_the_service_and_told(c
     assert (of_b["deserved"]["cpu"], of_b["ignored"]) == (5.0, {})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("found", "says"),
     [(True, "by the default policy: that of the service, in ConfigMap"), (False, "no service was found")],
@@ -198,6 +201,7 @@ def test_the_default_policy_never_stands_in_silently(cluster: str, tmp_path: Pat
     assert says in told.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_policy_that_is_named_is_used_whatever_service_there_is(cluster: str, service: str, tmp_path: Path) -> None:
     run_there(cluster, urlsplit(service).port or 0, policy=CAPACITY)
     (tmp_path / "policy").write_text(CAPACITY)

@@ -377,6 +377,7 @@ async def test_the_policy_is_told_without_its_secrets() -> None:
     assert said["rules"]["veto"] == "strict"
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("path", "status"),
     [

@@ -11,6 +11,8 @@ import yaml
 
 from tests.contract.objects import ferry_definition
 
+pytestmark = pytest.mark.exhaustive
+
 Kubectl = Callable[..., str]
 
 MANIFESTS = yaml.safe_dump_all(

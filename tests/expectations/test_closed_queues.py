@@ -61,6 +61,7 @@ WAITING: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.one_in(4)
 @EVERY
 @pytest.mark.parametrize("waits", WAITING.values(), ids=WAITING)
 @pytest.mark.parametrize("closed", ["team", "dept"])

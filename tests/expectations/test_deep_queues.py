@@ -32,6 +32,7 @@ def test_64_levels_are_served(by: str) -> None:
     assert bound(run(chain(64), wants("q63", 2), by=by)) == {"q63": 2}
 
 
+@pytest.mark.one_in(2)
 @EVERY
 @pytest.mark.parametrize("length", [65, 2_000])
 def test_what_lies_deeper_waits_and_says_so_while_others_keep_their_limits(by: str, length: int) -> None:

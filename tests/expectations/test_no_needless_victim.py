@@ -45,6 +45,7 @@ def decided(action: str, jobs: Sequence[tuple[int, list[int]]], gang: Sequence[i
     return ENGINES[action].decide(state(objs).snapshot(), now=NOON).decisions, at
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("action", ACTIONS)
 @given(jobs=running, gang=gangs)
 def test_all_are_needed(action: str, jobs: list[tuple[int, list[int]]], gang: list[int]) -> None:
@@ -58,6 +59,7 @@ def test_all_are_needed(action: str, jobs: list[tuple[int, list[int]]], gang: li
         assert back < least, f"{back} of {lost} could have stayed"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("action", ACTIONS)
 @given(jobs=running, gang=st.lists(st.integers(1, 4), min_size=1, max_size=2))
 @example(jobs=[(3, [0, 0, 1, 1, 1]), (1, [2]), (3, [0, 0, 2]), (2, [1])], gang=[3, 4])

@@ -253,6 +253,7 @@ def test_what_is_in_the_way_is_named_with_what_does_away_with_it(way: str) -> No
     assert (found.reason, [f"{each.who}: {each.change}" for each in found.remedies]) == (reason, helps)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("held", [0, 2, 4])
 @pytest.mark.parametrize("pods", [2, 4, 5, 8])
 def test_nobody_is_told_to_wait_for_a_hyper_node_that_is_too_small(pods: int, held: int) -> None:
@@ -274,6 +275,7 @@ def test_nobody_is_told_to_wait_for_a_hyper_node_that_is_too_small(pods: int, he
     assert ("when it is empty" in found.detail) == (pods > 4)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("reason", CASES)
 def test_the_smallest_change_that_helps_is_found_by_trying(reason: str) -> None:
     made, with_policy, helps = CASES[reason]

@@ -66,7 +66,7 @@ def post(body: bytes = b"", *headers: str) -> bytes:
 
 
 async def healthy(port: int) -> bool:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         return (await http.get(f"http://127.0.0.1:{port}/healthz")).status_code == 200
 
 

@@ -36,6 +36,7 @@ def test_the_rounds_end_as_recorded(recordings: list[Mapping[str, Any]]) -> None
     assert differ.keys() == set(excused()), differ
 
 
+@pytest.mark.exhaustive
 def test_every_session_opens_with_the_recorded_shares(recordings: list[Mapping[str, Any]]) -> None:
     """They were recorded in whole GPUs, rounded down, with the claims of jobs that could never run."""
     engine = Engine("actions: allocate\nrules: {never_fits: volcano}\ntiers: [{plugins: [{name: fairshare}]}]")

@@ -108,6 +108,7 @@ WRONG = {
 _CASES = [pytest.param(p, a, id=f"{p}-{number}") for p, answers in WRONG.items() for number, a in enumerate(answers)]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("point", "answer"), _CASES)
 def test_a_wrong_answer_is_named_and_stops_nobody_else(point: str, answer: Any) -> None:
     _names_the_plugin(session({point: answer}), point)
@@ -126,7 +127,7 @@ RAISED = [ZeroDivisionError, SystemExit, StopIteration, GeneratorExit, Recursion
 
 @pytest.mark.parametrize("error", RAISED)
 @pytest.mark.parametrize("point", [*WRONG, "open", "close", "leave", "on_allocate", "job_enqueued"])
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(4)
 def test_an_exception_of_any_class_stops_nobody_else(point: str, error: type[BaseException]) -> None:
     _names_the_plugin(session({point: error}), point, says="")
 

@@ -111,7 +111,7 @@ def in_turn(*ways: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("point", "body"), in_turn(*WRONG))
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_who_only_prefers_costs_nobody_a_place_and_gates_are_named(
     point: str, body: str, expected: SessionResult
 ) -> None:
@@ -129,7 +129,7 @@ def test_who_only_prefers_costs_nobody_a_place_and_gates_are_named(
     assert "object" not in body or decide(by).decisions == result.decisions
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("point", "when"),
     in_turn("True", "getattr(self, 'asked', 0) > 3 or not setattr(self, 'asked', getattr(self, 'asked', 0) + 1)"),

@@ -91,6 +91,7 @@ def test_allocations_are_means_over_what_is_rounded_to_a_percent() -> None:
     assert found.allocation(5).tolist() == pytest.approx([0.4, 0.8, 0.8, np.nan, 4.8, 4.8], nan_ok=True)
 
 
+@pytest.mark.exhaustive
 def test_the_command_prints_means_beside_published_ones(tmp_path: Path) -> None:
     write_trace(tmp_path)
     store = tmp_path / "outcomes.jsonl"

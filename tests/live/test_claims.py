@@ -129,7 +129,7 @@ async def test_a_write_without_an_answer_is_looked_up(cluster: Cluster, start: S
 
 
 @pytest.mark.parametrize("content", [b"{}", b'{"metadata": null}', b'{"metadata": {}, "status": 7}', b"[]", b"<html>"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 async def test_an_answer_that_is_no_claim_is_no_end(cluster: Cluster, start: StartService, content: bytes) -> None:
     service = await start(engine)
     cluster.proxy.faults.append(Fault("PUT", "/resourceclaims/p", 200, content=content, times=2))
@@ -263,6 +263,7 @@ async def test_devices_for_a_claim_that_is_being_made_are_given_to_nobody_else(
     await until(lambda: extended.pods() == {"p": "n0", "q": ""})
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("where", ["/resourceclaims", "/pods/p/status", "/pods/p/binding"])
 async def test_a_claim_for_extended_resources_is_deleted_when_its_pod_is_not_bound(
     extended: Cluster, start: StartService, where: str

@@ -27,6 +27,7 @@ _WAYS: dict[str, Callable[[Cluster], object]] = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("way", _WAYS)
 async def test_bindings_that_are_not_sent_yet_are_decided_anew_with_their_gang(
     cluster: Cluster, start: StartService, way: str

@@ -97,7 +97,7 @@ def say_nothing_of_kinds(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("disturb", [cut, expire, fail, break_off, refuse, say_nothing_of_kinds])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 async def test_every_kind_is_watched_again(
     watched: Cluster, start: StartService, disturb: Callable[[Cluster], None]
 ) -> None:

@@ -16,6 +16,8 @@ import pytest
 from tests.live.cluster import SCHEDULING, Cluster
 from tests.live.conftest import until
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).parents[2]
 State: TypeAlias = Callable[[Cluster], AbstractContextManager[object]]
 Run: TypeAlias = Callable[..., Awaitable[Process]]
@@ -89,13 +91,7 @@ STATES: dict[str, tuple[State, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("state", "sign", "flags"),
-    [
-        pytest.param(*of, id=name, marks=[] if name == "at work" else pytest.mark.exhaustive)
-        for name, of in STATES.items()
-    ],
-)
+@pytest.mark.parametrize(("state", "sign", "flags"), STATES.values(), ids=STATES)
 async def test_sigterm_ends_the_process(
     cluster: Cluster, spawn: Run, state: State, sign: str, flags: tuple[str, ...]
 ) -> None:
@@ -132,7 +128,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.exhaustive
 async def test_a_session_that_hangs_is_seen_and_does_not_hold_the_end(cluster: Cluster, spawn: Run) -> None:
     process = await spawn("-c", SERVICE.format(kubeconfig=str(cluster.kubeconfig)))
     await until_said(process, "a session has been running for 0 s")
@@ -156,14 +151,12 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.exhaustive
 async def test_a_loop_that_stands_still_ends_the_process(cluster: Cluster, spawn: Run) -> None:
     code, said = await ended(await spawn("-c", BLOCKED))
     assert code == 1
     assert any("in main" in line for line in said)
 
 
-@pytest.mark.exhaustive
 async def test_losing_the_lease_ends_the_process_in_one_line(cluster: Cluster, spawn: Run) -> None:
     process = await spawn(*command(cluster, "--leader-elect"))
     await until(lambda: len(cluster.items(f"{SCHEDULING}/queues")) == 2)
@@ -188,7 +181,6 @@ class Slow(Plugin):
 """
 
 
-@pytest.mark.exhaustive
 async def test_the_next_leads_at_once_whatever_hangs(cluster: Cluster, spawn: Run, tmp_path: Path) -> None:
     """What queues held cannot be written, and a session takes long: neither holds the lease, nor fails the process."""
     (tmp_path / "slow.py").write_text(SLOW)

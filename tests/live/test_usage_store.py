@@ -111,33 +111,39 @@ def but(**changes: Any) -> str:
 
 
 BUCKET = {"number": 0, "held": [[1.0], [0.0]], "there": [4.0]}
-NONSENSE: dict[str, Any] = {
-    "no gzip": "bm8gZ3ppcA==",
-    "no base64": "no base64",
-    "nothing": "",
-    "no text": 7,
-    "null": packed(None),
-    "a list": packed([]),
-    "nested deeply": packed(b"[" * 100_000),
-    "cut off": packed({**history().as_data()})[:80],
-    "a bomb": packed(b" " * (65 << 20)),
-    "from the future": but(until=time.time() + 3_600),
-    "from before the epoch": but(until=-1.0),
-    "a time that is none": but(until="nan"),
-    "endless": but(until=10**400),
-    "buckets of no length": but(length=0.0),
-    "buckets of another type": but(buckets=7),
-    "a bucket of the future": but(buckets=[BUCKET | {"number": 10**9}]),
-    "a bucket before all time": but(buckets=[BUCKET | {"number": -(10**400)}]),
-    "a bucket twice": but(buckets=[BUCKET, BUCKET]),
-    "amounts that are none": but(holding=[["nan"], [0.0]]),
-    "amounts that are negative": but(holding=[[-1.0], [0.0]]),
-    "amounts without end": but(buckets=[BUCKET | {"there": ["inf"]}]),
-    "too few amounts": but(holding=[[1.0]]),
-    "a queue twice": but(queues=["a", "a"]),
-    "queues that are none": but(queues=[1, 2]),
-    "one queue": but(queues="ab"),
-}
+
+
+def nonsense() -> dict[str, Any]:
+    """What may be found instead of what was written."""
+    return {
+        "no gzip": "bm8gZ3ppcA==",
+        "no base64": "no base64",
+        "nothing": "",
+        "no text": 7,
+        "null": packed(None),
+        "a list": packed([]),
+        "nested deeply": packed(b"[" * 100_000),
+        "cut off": packed({**history().as_data()})[:80],
+        "a bomb": packed(b" " * (65 << 20)),
+        "from the future": but(until=time.time() + 3_600),
+        "from before the epoch": but(until=-1.0),
+        "a time that is none": but(until="nan"),
+        "endless": but(until=10**400),
+        "buckets of no length": but(length=0.0),
+        "buckets of another type": but(buckets=7),
+        "a bucket of the future": but(buckets=[BUCKET | {"number": 10**9}]),
+        "a bucket before all time": but(buckets=[BUCKET | {"number": -(10**400)}]),
+        "a bucket twice": but(buckets=[BUCKET, BUCKET]),
+        "amounts that are none": but(holding=[["nan"], [0.0]]),
+        "amounts that are negative": but(holding=[[-1.0], [0.0]]),
+        "amounts without end": but(buckets=[BUCKET | {"there": ["inf"]}]),
+        "too few amounts": but(holding=[[1.0]]),
+        "a queue twice": but(queues=["a", "a"]),
+        "queues that are none": but(queues=[1, 2]),
+        "one queue": but(queues="ab"),
+    }
+
+
 NO_DATA: list[Any] = [("no data", None), ("a list of data", []), ("a text of data", "x")]
 
 
@@ -145,7 +151,7 @@ async def test_what_cannot_be_read_is_told_and_usage_begins_anew(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     kube = Kube(Credentials.load(cluster.kubeconfig, None))
-    for what, data in [(what, {"usage.json.gz": content}) for what, content in NONSENSE.items()] + NO_DATA:
+    for what, data in [(what, {"usage.json.gz": content}) for what, content in nonsense().items()] + NO_DATA:
         cluster.answer("/configmaps/", json.dumps({"binaryData": data}).encode())
         sessions = Sessions()
         await UsageStore(kube, "default", "stromboli-usage", sessions).restore()

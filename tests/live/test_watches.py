@@ -86,7 +86,7 @@ async def recovers(cluster: Cluster, service: Service, *resources: str) -> None:
     assert service.stuck() == []
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
 async def test_watches_outlive_what_they_are_told(cluster: Cluster, start: StartService, stream: bytes) -> None:
     service = await start()
@@ -98,6 +98,7 @@ async def test_watches_outlive_what_they_are_told(cluster: Cluster, start: Start
     await recovers(cluster, service, *KINDS)
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(
     ("code", "content"),
     [

@@ -20,6 +20,8 @@ from stromboli.engine import Engine
 from stromboli.framework.diagnosis.explain import why_job
 from tests.perf.test_work import RANGES, check
 
+pytestmark = pytest.mark.exhaustive
+
 _EVICTING = {"preempt", "reclaim", "gangpreempt", "gangreclaim"}
 
 

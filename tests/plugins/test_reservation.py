@@ -174,7 +174,7 @@ class _Repeating(Timeline):
 
 
 @pytest.mark.parametrize("after", [0.0, 3600.0])
-@pytest.mark.one_in(2)
+@pytest.mark.exhaustive
 def test_sessions_that_it_needs_no_time_for_decide_nothing(after: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stromboli.lab.simulation.Timeline", _Repeating)
     _Repeating.wrong = _Repeating.left_out = 0

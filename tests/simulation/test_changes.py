@@ -78,6 +78,7 @@ def test_clusters_may_have_much_that_is_refused() -> None:
     assert len(ODD) > 50
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("kind", "path", "value"), ODD)
 def test_what_was_there_before_a_change_is_not_its_mistake(kind: str, path: tuple[str, ...], value: Any) -> None:
     document = _odd(kind, path, value)

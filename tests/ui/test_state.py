@@ -159,6 +159,7 @@ def test_what_was_said_last_stays_when_the_service_is_gone(browser: Browser) -> 
             shown.close()
 
 
+@pytest.mark.exhaustive
 def test_a_page_that_is_opened_while_the_service_is_gone_is_not_live_until_it_is_back(browser: Browser) -> None:
     with served(scarce().app()) as url:
         service = Service(url)
