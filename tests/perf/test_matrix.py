@@ -254,6 +254,33 @@ def test_more_pods_of_a_job_take_more_steps_in_proportion(feature: str) -> None:
     check(ranges, {"ratio": many / few}, f"{few:.0f} calls for a pod became {many:.0f}")
 
 
+@pytest.mark.parametrize("feature", RANGES["preemptors"]["features"])
+def test_more_pods_for_which_none_may_be_evicted_take_more_steps_in_proportion(feature: str) -> None:
+    def vain(pods: int) -> int:
+        return calls(replace(FEATURES[feature].trial, pods=pods, groups=pods), 16)["vain"]
+
+    least, most = RANGES["preemptors"]["pods"]
+    middle = (least + most) // 2
+    few, many = ((vain(more) - vain(less)) / (more - less) for less, more in ((least, middle), (middle, most)))
+    check(RANGES["preemptors"]["ratio"], {"vain": many / few}, f"{few:.0f} calls for a pod became {many:.0f}")
+
+
+@pytest.mark.parametrize("feature", RANGES["queues"]["features"])
+def test_a_queue_more_takes_so_many_steps_while_nothing_changes(feature: str) -> None:
+    def idle(number: int) -> int:
+        trial = replace(FEATURES[feature].trial, queues=number)
+        decide = Cluster(trial, 16, Engine(trial.policy(), registry=discover())).successive()
+        decide()
+        counter = Calls()
+        with counter.counted():
+            decide()
+        return counter.made
+
+    least, most = RANGES["queues"]["number"]
+    more = (idle(most) - idle(least)) / (most - least)
+    check(RANGES["queues"]["calls"], {"queue": more}, f"{feature}: {more:.0f} for a queue")
+
+
 @pytest.mark.exhaustive
 def test_the_figures_of_a_feature() -> None:
     figures = measure(replace(FEATURES["preempt"].trial, pods=16, groups=2), 4, 1)

@@ -196,11 +196,12 @@ class Jobs(Mapping[str, Job]):
         counts = self.membership.counts
         return reduce(np.add, (counts[state] for state in states))
 
-    def now(self, column: Rows, read: Callable[[Job], int]) -> Rows:
-        """A column with what holds now of the jobs that were asked for."""
+    def now(self, column: Rows, read: Callable[[Job], int], among: Mask | None = None) -> Rows:
+        """A column with what holds now of the jobs that were asked for, or of those among some."""
         column = column.copy()
-        for index, job in self._made.items():
-            column[index] = read(job)
+        made = np.fromiter(self._made, np.intp, len(self._made))
+        for index in (made if among is None else made[among[made]]).tolist():
+            column[index] = read(self._made[index])
         return column
 
     def now_in_phase(self, *phases: str) -> Mask:

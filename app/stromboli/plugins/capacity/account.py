@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import total_ordering
 
@@ -114,10 +115,16 @@ def extended(account: Account) -> Mask:
     return out
 
 
-def part(held: Vector, deserved: Vector) -> float:
-    """The largest part of what is deserved that is held; infinite where something is held and nothing deserved."""
-    some = [(have, due) for have, due in zip(held.tolist(), deserved.tolist(), strict=True) if have > TOLERANCE]
-    return max((have / due if due else np.inf for have, due in some), default=0.0)
+def part(held: Vector, deserved: Vector, counted: Sequence[bool]) -> float:
+    """The largest part of what is deserved that is held, of what counts; infinite where something is held and nothing
+    deserved.
+    """
+    largest = 0.0
+    for have, due, counts in zip(held.tolist(), deserved.tolist(), counted, strict=True):
+        if counts and have > TOLERANCE:
+            share = have / due if due else np.inf
+            largest = max(largest, share)
+    return largest
 
 
 def parting(one: Account, other: Account) -> tuple[Account, Account]:

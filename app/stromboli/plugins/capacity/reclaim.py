@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,6 +21,18 @@ from stromboli.plugins.capacity.account import (
 )
 from stromboli.plugins.capacity.accounts import Accounts
 from stromboli.state.pods import PodRecord
+
+
+class _Held(dict[Account, Vector]):
+    """What queues hold while they give some of it up."""
+
+    def __missing__(self, account: Account) -> Vector:
+        return account.allocated
+
+    def give(self, account: Account, amount: Vector) -> None:
+        """Have a queue, and with it its ancestors, hold less."""
+        for each in account.path:
+            self[each] = self[each] - amount
 
 
 class Reclaim:
@@ -43,12 +55,7 @@ class Reclaim:
         """The pods that one may take."""
         view = self._view
         wanted, own = view.request(pod), self._accounts[view.jobs[pod.job].queue.name]
-        asked = shares.asked(wanted, own.pods)
-
-        def at_stake(account: Account, request: Vector) -> bool:
-            return _both(asked, request > 0) and not self._equally_undeserving(own, account, wanted, request)
-
-        victims = self._surplus(own, candidates, at_stake, lambda account: self._ancestors_apart(account, own))
+        victims = self._surplus(own, candidates, wanted, self._level)
         return self._not_served_before(own, wanted, victims) if view.rules.served_next else victims
 
     def queues(self, pod: PodRecord, least: Matrix, smallest: Matrix, largest: Matrix) -> Mask | None:
@@ -79,50 +86,43 @@ class Reclaim:
 
     def for_gang(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The pods that a gang may take. What ancestors deserve does not count, nor what the gang requests."""
-        own = self._accounts[job.queue.name]
-        return self._surplus(own, candidates, lambda account, request: True, lambda account: [])
+        return self._surplus(self._accounts[job.queue.name], candidates, None, 0)
 
     def _surplus(
-        self,
-        own: Account,
-        candidates: Sequence[PodRecord],
-        at_stake: Callable[[Account, Vector], bool],
-        above: Callable[[Account], list[Account]],
+        self, own: Account, candidates: Sequence[PodRecord], wanted: Vector | None, level: int
     ) -> list[PodRecord]:
-        """What queues, and the accounts `above` them, can give to one: above what they deserve, down to guarantees."""
+        """What queues, and their ancestors up to a level, can give to one that wants an amount: above what they
+        deserve, down to guarantees.
+        """
         if self._opened.stopped is not None:
             return []
-        view = self._view
-        left: dict[str, Vector] = {}
-        victims = []
+        view, held, victims = self._view, _Held(), []
+        asked = None if wanted is None else shares.asked(wanted, own.pods)
         for candidate in candidates:
             account, request = self._accounts[view.jobs[candidate.job].queue.name], view.request(candidate)
-            accounts = [account, *above(account)]
-            held = [left.get(each.queue.name, each.allocated) for each in accounts]
+            if asked is not None and not _both(asked, request > 0):
+                continue
+            if level and wanted is not None and self._equally_undeserving(own, account, wanted, request):
+                continue
+            giving = [account, *self._ancestors_apart(account, own)] if level else [account]
             if (
-                at_stake(account, request)
-                and (account.guarantee < held[0] - request + TOLERANCE).all()
-                and all(
-                    self._gives_way(own, each, candidate, holds) for each, holds in zip(accounts, held, strict=True)
-                )
-                and self._branch_keeps_guarantees(own, account, left, request)
+                (account.guarantee < held[account] - request + TOLERANCE).all()
+                and all(self._gives_way(own, each, candidate, held[each]) for each in giving)
+                and self._branch_keeps_guarantees(own, account, held, request)
             ):
-                for each in account.path:
-                    left[each.queue.name] = left.get(each.queue.name, each.allocated) - request
+                held.give(account, request)
                 victims.append(candidate)
         return victims
 
-    def _branch_keeps_guarantees(
-        self, own: Account, account: Account, left: Mapping[str, Vector], request: Vector
-    ) -> bool:
+    def _branch_keeps_guarantees(self, own: Account, account: Account, held: _Held, request: Vector) -> bool:
         """Whether all above a queue that are not above the one that takes have more than they are guaranteed."""
-        apart = [above for above in account.path[1:] if above not in own.path]
-        if not apart or not self._view.rules.kept_guarantees:
+        if len(account.path) == 1 or not self._view.rules.kept_guarantees:
             return True
         asked = shares.asked(request, own.pods)
         return all(
-            (above.guarantee < left.get(above.queue.name, above.allocated) - request + TOLERANCE)[asked].all()
-            for above in apart
+            (above.guarantee < held[above] - request + TOLERANCE)[asked].all()
+            for above in account.path[1:]
+            if above not in own.path
         )
 
     def _not_served_before(self, own: Account, wanted: Vector, victims: Sequence[PodRecord]) -> list[PodRecord]:
@@ -131,25 +131,21 @@ class Reclaim:
         Shares are those of what is at stake: what is asked for, and the queue has more of than it deserves.
         Priorities of queues do not count: they order who is served first with what is free, and give no share.
         """
-        view = self._view
-        gone: dict[str, Vector] = {}
-        found = []
+        view, left, found = self._view, _Held(), []
         for victim in victims:
             account, request = self._accounts[view.jobs[victim.job].queue.name], view.request(victim)
-            held = account.allocated - gone.get(account.queue.name, 0.0)
+            held = left[account]
             counted, owed = self._counted(own, account), self._owed(own, account, victim)
             if owed is not None and not shares.stays_above(
                 held, request, wanted, account.deserved, counted, account.pods
             ):
                 continue
             ours, theirs = parting(own, account)
-            left = theirs.allocated - gone.get(theirs.queue.name, 0.0) - request
             at_stake = (
                 shares.asked(np.minimum(request, wanted), own.pods) & counted & (held > account.deserved + TOLERANCE)
             )
-            if _has_no_more(ours, theirs, left, at_stake):
-                for each in account.path:
-                    gone[each.queue.name] = gone.get(each.queue.name, 0.0) + request
+            if _has_no_more(ours, theirs, left[theirs] - request, at_stake):
+                left.give(account, request)
                 found.append(victim)
         return found
 
@@ -179,8 +175,6 @@ class Reclaim:
     def _ancestors_apart(self, account: Account, reclaimer: Account) -> list[Account]:
         """The ancestors, up to the level that counts, that a queue does not have in common with the reclaimer."""
         level = self._level
-        if not level:
-            return []
         others = reclaimer.ancestors(level)
         return [
             above
@@ -191,8 +185,6 @@ class Reclaim:
     def _equally_undeserving(self, own: Account, other: Account, wanted: Vector, request: Vector) -> bool:
         """Whether two relatives both deserve nothing of what is at stake: then neither takes from the other."""
         level = self._level
-        if not level:
-            return False
         related = {above.queue.name for above in own.ancestors(level)} & {
             above.queue.name for above in other.ancestors(level)
         }
@@ -206,7 +198,7 @@ def _both(one: Mask, other: Mask) -> bool:
 
 def _has_no_more(ours: Account, theirs: Account, left: Vector, at_stake: Mask) -> bool:
     """Whether a queue has no larger share than another with so much left; of all resources if none is at stake."""
-    if not at_stake.any():
+    counted = at_stake.tolist()
+    if True not in counted:
         return (ours.share, ours.undeserving) <= (theirs.share_of(left), theirs.undeserving)
-    mine = part(ours.allocated[at_stake], ours.deserved[at_stake])
-    return mine <= part(left[at_stake], theirs.deserved[at_stake])
+    return part(ours.allocated, ours.deserved, counted) <= part(left, theirs.deserved, counted)

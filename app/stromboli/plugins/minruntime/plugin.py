@@ -53,7 +53,7 @@ class MinRuntime(Plugin):
         jobs, young = self._view.jobs, self._run_times.young(reclaimer).jobs
         if not young.any():
             return ~young
-        held = jobs.now(jobs.count(*READY_STATES), lambda job: job.ready_count)
+        held = jobs.now(jobs.count(*READY_STATES), lambda job: job.ready_count, among=young)
         giving: Mask = ~young | (held > np.maximum(jobs.min_available, 1))
         return giving
 

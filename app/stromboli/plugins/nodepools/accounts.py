@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stromboli.api.crds.queues import PoolShare
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector, amounts
 from stromboli.fairness import guarantees, shares
 from stromboli.framework.cluster.job import Queue, lineage
+from stromboli.framework.cluster.nodes import read_only
 from stromboli.framework.cluster.tally import ALLOCATED, Requests
 from stromboli.framework.cluster.view import View
 from stromboli.plugins.nodepools.arguments import NodePool, nodes_of
@@ -25,28 +27,27 @@ class Account:
     """A queue's amounts by pool, each of shape (pools, dimensions). What it holds counts for all its ancestors."""
 
     queue: Queue
-    deserved: Matrix
-    guarantee: Matrix
+    said: InitVar[_Shares]
+    deserved: Matrix = field(init=False)
+    guarantee: Matrix = field(init=False)
     #: infinite where nothing is said
-    capability: Matrix
+    capability: Matrix = field(init=False)
     #: where it is said what it deserves, shape (pools, dimensions)
-    named: Mask
+    named: Mask = field(init=False)
     held: Matrix = field(init=False)
     #: the most that it may hold when others hold no more than what is guaranteed to them
     most: Matrix = field(init=False)
     #: what its pods hold besides that terminate
     terminating: Matrix = field(init=False)
-    #: what it may take besides, and when that was found, by the number of changes in each pool
-    left: Matrix = field(init=False)
-    as_of: list[int] = field(init=False)
     #: the queue and its ancestors, upwards
     path: list[Account] = field(init=False, default_factory=list)
-    #: what guarantees leave to it, by number of the pool; none where nothing is guaranteed
-    kept: dict[int, guarantees.Pool] = field(init=False, default_factory=dict)
+    #: what guarantees leave to it; None where nothing is guaranteed
+    kept: guarantees.Pool | None = field(init=False, default=None)
 
-    def __post_init__(self) -> None:
-        self.held, self.terminating, self.left = (np.zeros_like(self.deserved) for _ in range(3))
-        self.as_of = [-1] * len(self.deserved)
+    def __post_init__(self, said: _Shares) -> None:
+        self.deserved, self.guarantee, self.named = said.deserved, said.guarantee, said.named
+        self.capability = self.most = said.capability
+        self.held, self.terminating = np.zeros_like(self.deserved), np.zeros_like(self.deserved)
 
     def deserves_more(self, pool: int, wanted: Vector, pods: bool) -> bool:
         """Whether it may take back so much in a pool: it stays within what it is said to deserve of that."""
@@ -82,21 +83,19 @@ class Accounts:
         #: whether any node is in none
         self.leaves_nodes = bool((self.of_node < 0).any())
         self._of_node: list[int] = self.of_node.tolist()
-        #: how often something changed in each pool
-        self._changes = [0] * len(pools)
-        self.every = {name: _account(view, queue, number) for name, queue in view.queues.items()}
+        said = _Known.of(view, number).by_queue
+        self.every = {name: Account(queue, said[name]) for name, queue in view.queues.items()}
         for account in self.every.values():
             line: Iterable[Queue] = lineage(account.queue, view.queues) if hierarchy else (account.queue,)
             account.path = [self.every[each.name] for each in line]
         #: whether any queue says anything about a pool
         self.used = any(any(each.name in number for each in queue.spec.pools) for queue in view.queues.values())
         #: whether limits name the number of pods
-        self.pods = self.used and any(map(_names_pods, view.queues.values()))
+        self.pods = self.used and any(each.pods for each in said.values())
         #: whether any queue has pods that terminate in a pool
         self.ends = False
         if self.used:
-            self._count(view)
-            self._keep_guarantees(view)
+            self._keep_guarantees(view, self._count(view))
 
     def pool(self, node: int) -> int:
         """The pool of a node, -1 for none."""
@@ -105,24 +104,23 @@ class Accounts:
     def change(self, account: Account, nodes: Sequence[int], amount: Vector) -> bool:
         """Add an amount on each of some nodes, where they are in pools; whether any is."""
         pools = [self._of_node[node] for node in nodes]
-        counts = {pool: pools.count(pool) for pool in set(pools) if pool >= 0}
-        for pool, count in counts.items():
-            for each in account.path:
-                each.held[pool] += amount * count
-            if pool in account.kept:
-                account.kept[pool].change(amount * count)
-            self._changes[pool] += 1
-        return bool(counts)
+        touched = {pool for pool in pools if pool >= 0}
+        if not touched:
+            return False
+        change = np.zeros_like(account.held)
+        for pool in touched:
+            change[pool] = amount * pools.count(pool)
+        for each in account.path:
+            each.held += change
+        if account.kept is not None:
+            account.kept.change(change)
+        return True
 
     def copies(self, account: Account, request: Vector) -> list[float]:
         """How many copies of a request a queue may take in each pool, whatever its nodes have; below 1 for none."""
         asked = shares.asked(request, self.pods)
-        if not asked.any():
-            return [np.inf] * len(self.names)
-        for pool, changes in enumerate(self._changes):
-            if account.as_of[pool] != changes:
-                account.left[pool], account.as_of[pool] = self.left(account, pool), changes
-        copies: list[float] = np.floor(account.left[:, asked] / request[asked]).min(axis=1).tolist()
+        left = self.left(account)[:, asked] / request[asked]
+        copies: list[float] = np.floor(left).min(axis=1, initial=np.inf).tolist()
         return copies
 
     def copies_now(self, account: Account, pool: int, request: Vector) -> float:
@@ -132,14 +130,12 @@ class Accounts:
         left = reduce(np.minimum, limits)[asked]
         return float(np.floor(left / request[asked]).min(initial=np.inf))
 
-    def left(self, account: Account, pool: int) -> Vector:
-        """What a queue may take besides in a pool, by limits and guarantees."""
-        left: Vector = account.capability[pool] - account.held[pool]
+    def left(self, account: Account) -> Matrix:
+        """What a queue may take besides in each pool, by limits and guarantees, shape (pools, dimensions)."""
+        left: Matrix = account.capability - account.held
         for each in account.path[1:]:
-            np.minimum(left, each.capability[pool] - each.held[pool], out=left)
-        if pool in account.kept:
-            np.minimum(left, account.kept[pool].left(), out=left)
-        return left
+            np.minimum(left, each.capability - each.held, out=left)
+        return left if account.kept is None else np.minimum(left, account.kept.left(), out=left)
 
     def shortage(self, account: Account, pool: int, request: Vector) -> Shortage | None:
         """Why a queue may not take a request more in a pool."""
@@ -147,18 +143,21 @@ class Accounts:
             columns = shares.exceeded(each.held[pool] + request, each.capability[pool], request, self.pods)
             if columns:
                 return Shortage(each, (pool,), each.held[pool], each.capability[pool], columns, for_others=False)
-        if pool in account.kept:
-            kept = account.kept[pool]
-            columns = shares.exceeded(kept.taken + request, kept.bound, request, self.pods)
+        kept = account.kept
+        if kept is not None:
+            columns = shares.exceeded(kept.taken[pool] + request, kept.bound[pool], request, self.pods)
             if columns:
                 held = account.held[pool]
-                return Shortage(account, (pool,), held, held + kept.left(), columns, for_others=True)
+                return Shortage(account, (pool,), held, held + kept.left()[pool], columns, for_others=True)
         return None
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
-    def _count(self, view: View) -> None:
-        """Add what pods hold on nodes of pools, and what those hold that terminate there."""
+    def _count(self, view: View) -> NDArray[np.float64]:
+        """Add what pods hold on nodes of pools, and what those hold that terminate there.
+
+        What each queue's own pods hold has shape (queues, pools, dimensions).
+        """
         placed = view.pods.node >= 0
         held = self._by_queue(view, ALLOCATED[view.pods.state] & placed)
         leaving = (view.pods.state == _RELEASING) & placed
@@ -170,6 +169,7 @@ class Accounts:
                 for each in account.path:
                     each.held += held[at]
                     each.terminating += terminating[at]
+        return held
 
     def _by_queue(self, view: View, pods: Mask) -> NDArray[np.float64]:
         """What some pods request, by queue and pool, shape (queues, pools, dimensions)."""
@@ -179,30 +179,32 @@ class Accounts:
         sums = Requests.of(view.snapshot).sum(view.pods.pod_class[rows], keys, size + 1)[:, :size]
         return sums.T.reshape(len(self.every), len(self.names), -1)
 
-    def _keep_guarantees(self, view: View) -> None:
-        """Have what is guaranteed to queues kept for them; a closed queue keeps no more than it holds."""
-        for account in self.every.values():
+    def _keep_guarantees(self, view: View, own: NDArray[np.float64]) -> None:
+        """Have what is guaranteed to queues kept for them; a closed queue keeps no more than it holds.
+
+        `own` is what the pods of each queue hold, shape (queues, pools, dimensions).
+        """
+        accounts = self.every.values()
+        for account in accounts:
             if view.closed[account.queue.index]:
                 account.guarantee = np.minimum(account.guarantee, account.held)
-        for pool in range(len(self.names)):
-            guaranteed = sum((account.guarantee[pool] for account in self.every.values()), view.vector(None))
-            if not guaranteed.any():
-                continue
-            total = view.nodes.allocatable[:, self.of_node == pool].sum(axis=1)
-            cluster = guarantees.Pool.cluster(total, guaranteed, self.pods)
-            for account in self.every.values():
-                above = cluster
-                for each in reversed(account.path):
-                    if pool not in each.kept:
-                        each.kept[pool] = above.part(each.guarantee[pool])
-                    above = each.kept[pool]
-        for account in self.every.values():
-            for pool, kept in account.kept.items():
-                account.most[pool] = np.minimum(account.most[pool], kept.bound)
-        for account in self.every.values():
-            below = [each for each in self.every.values() if each.path[1:2] == [account]]
-            for pool, kept in account.kept.items():
-                kept.change(account.held[pool] - sum(each.held[pool] for each in below))
+        guaranteed = np.sum([account.guarantee for account in accounts], axis=0)
+        if not guaranteed.any():
+            return
+        total = [view.nodes.allocatable[:, self.of_node == pool].sum(axis=1) for pool in range(len(self.names))]
+        cluster = guarantees.Pool.cluster(np.array(total), guaranteed, self.pods)
+        for account in accounts:
+            above = cluster
+            for each in reversed(account.path):
+                if each.kept is None:
+                    each.kept = above.part(each.guarantee)
+                above = each.kept
+        for account in accounts:
+            if account.kept is not None:
+                account.most = np.minimum(account.most, account.kept.bound)
+        for account in accounts:
+            if account.kept is not None and own[account.queue.index].any():
+                account.kept.change(own[account.queue.index])
 
 
 def _queues_of(view: View, rows: Rows) -> Rows:
@@ -215,20 +217,57 @@ def _queues_of(view: View, rows: Rows) -> Rows:
     return of_group[view.pods.job[rows]]
 
 
-def _account(view: View, queue: Queue, number: dict[str, int]) -> Account:
-    shape = len(number), len(view.dimensions)
-    account = Account(queue, np.zeros(shape), np.zeros(shape), np.full(shape, np.inf), np.zeros(shape, np.bool_))
-    for said in queue.spec.pools:
-        pool = number.get(said.name)
-        if pool is not None:
-            account.deserved[pool] = view.vector(said.deserved)
-            account.guarantee[pool] = view.vector(said.guarantee.resource)
-            account.capability[pool] = view.vector(said.capability, np.inf)
-            deserved = amounts(said.deserved)
-            account.named[pool] = [name in deserved for name in view.dimensions]
-    account.most = account.capability.copy()
-    return account
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shares:
+    """What a queue says of pools, each of shape (pools, dimensions); capabilities it does not name are infinite."""
+
+    said: Sequence[PoolShare]
+    deserved: Matrix
+    guarantee: Matrix
+    capability: Matrix
+    #: where it is said what it deserves
+    named: Mask
+    #: whether limits name the number of pods
+    pods: bool
+
+    @classmethod
+    def of(cls, view: View, said: Sequence[PoolShare], number: Mapping[str, int]) -> _Shares:
+        """Those of a queue, in pools by their numbers."""
+        shape = len(number), len(view.dimensions)
+        deserved, guarantee, capability = np.zeros(shape), np.zeros(shape), np.full(shape, np.inf)
+        named = np.zeros(shape, np.bool_)
+        for each in said:
+            pool = number.get(each.name)
+            if pool is not None:
+                deserved[pool] = view.vector(each.deserved)
+                guarantee[pool] = view.vector(each.guarantee.resource)
+                capability[pool] = view.vector(each.capability, np.inf)
+                listed = amounts(each.deserved)
+                named[pool] = [name in listed for name in view.dimensions]
+        pods = any("pods" in (listed or ()) for each in said for listed in each.amounts.values())
+        return cls(said, read_only(deserved), read_only(guarantee), read_only(capability), read_only(named), pods)
 
 
-def _names_pods(queue: Queue) -> bool:
-    return any("pods" in (said or ()) for pool in queue.spec.pools for said in pool.amounts.values())
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """What queues say of pools, for as long as neither resources nor pools change."""
+
+    dimensions: tuple[str, ...]
+    number: Mapping[str, int]
+    by_queue: Mapping[str, _Shares]
+
+    @classmethod
+    def of(cls, view: View, number: Mapping[str, int]) -> _Known:
+        """What a session's queues say, going on from what the session before knew."""
+        derived, dimensions = view.snapshot.derived, tuple(view.dimensions)
+        before = derived.get(cls)
+        known: Mapping[str, _Shares] = {}
+        if isinstance(before, cls) and before.dimensions == dimensions and before.number == number:
+            known = before.by_queue
+        by_queue = {}
+        for name, queue in view.queues.items():
+            shares_of, said = known.get(name), queue.spec.pools
+            unchanged = shares_of is not None and shares_of.said is said
+            by_queue[name] = shares_of if shares_of and unchanged else _Shares.of(view, said, number)
+        found = derived[cls] = cls(dimensions, number, by_queue)
+        return found

@@ -265,6 +265,7 @@ class NodePools(Plugin):
 
     def _gauges(self, queue: Queue) -> dict[str, PoolGauges]:
         account, found = self._account(queue), {}
+        limits = account.held + np.maximum(self._accounts.left(account), 0)
         for pool, name in enumerate(self._accounts.names):
             found[name] = PoolGauges(
                 nodes=self._accounts.of_node == pool,
@@ -273,7 +274,7 @@ class NodePools(Plugin):
                 claimed=self._claims.claimed(account, frozenset((pool,))),
                 deserved=account.deserved[pool],
                 guarantee=account.guarantee[pool],
-                limit=account.held[pool] + np.maximum(self._accounts.left(account, pool), 0),
+                limit=limits[pool],
             )
         return found
 
