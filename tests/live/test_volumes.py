@@ -290,6 +290,47 @@ async def test_a_pod_that_is_deleted_while_its_volume_is_made_holds_nothing(
     assert cluster.pods() == {"t1": ""}
 
 
+async def test_a_gang_waits_for_members_without_claims_too(
+    cluster: Cluster, start: StartService, controllers: Controllers
+) -> None:
+    """When one of them goes while a volume is made, nothing stays held, and the gang is not bound in part."""
+    controllers.provisioning = False
+    await start(engine)
+    cluster.group("train", 3)
+    claimed(cluster, "t0", "made", group="train")
+    for name in ("t1", "t2"):
+        cluster.pod(name, "train")
+    await until(lambda: reserved(cluster) == ["t0-0"])
+    cluster.delete(f"{_PODS}/t2")
+    await until(lambda: reserved(cluster) == [])
+    controllers.provisioning = True
+    cluster.pod("t2", "train")
+    await until(lambda: cluster.all_bound(3))
+
+
+async def test_a_claim_that_is_lost_while_others_are_waited_for_keeps_its_gang(
+    cluster: Cluster, start: StartService, controllers: Controllers
+) -> None:
+    controllers.binding = False
+    service = await start(engine)
+    cluster.group("train", 2)
+    for number in range(2):
+        claimed(cluster, f"t{number}", "made", group="train")
+    await until(lambda: len(names(cluster, _VOLUMES)) == 2)
+    bind(cluster, "pv-t0-0", "t0-0")
+    claims = service.state.objects["PersistentVolumeClaim"]
+    await until(lambda: claims["default/t0-0"]["spec"].get("volumeName", "") != "")
+    await asyncio.sleep(0.1)
+    cluster.delete(f"{_CLAIMS}/t0-0")
+    await until(lambda: "FailedBinding" in cluster.reasons())
+    bind(cluster, "pv-t1-0", "t1-0")
+    assert cluster.count("POST", "/binding") == 0
+    cluster.delete(f"{_VOLUMES}/pv-t0-0")
+    controllers.binding = True
+    cluster.create(_CLAIMS, claim("t0-0", "made"))
+    await until(lambda: cluster.all_bound(2))
+
+
 async def test_a_volume_that_is_being_given_is_given_to_nobody_else(
     cluster: Cluster, start: StartService, controllers: Controllers
 ) -> None:
@@ -324,6 +365,24 @@ async def test_what_a_former_leader_left_is_given_back(
     await start(engine)
     others = {"disk-theirs", "theirs-1", "unused", "disk-user"}
     await until(lambda: set(reserved(cluster)) == others)
+
+
+async def test_what_was_left_for_no_pod_is_given_back_for_the_next_one(
+    cluster: Cluster, start: StartService, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node that the claim names is gone, and so was its pod when the service started."""
+    monkeypatch.setattr(volumes, "LATE", 0.1)
+    controllers.provisioning = False
+    cluster.create(_CLAIMS, claim("data", "made"))
+    cluster.patch(f"{_CLAIMS}/data", {"metadata": {"annotations": {SELECTED_NODE: "gone"}}})
+    await start(engine)
+    # What it leaves to others is looked at once.
+    await asyncio.sleep(0.3)
+    assert selected(cluster, "data") == "gone"
+    mounting(cluster, "p", "data")
+    await until(lambda: selected(cluster, "data") != "gone")
+    controllers.provisioning = True
+    await until(lambda: cluster.all_bound(1))
 
 
 def give(cluster: Cluster, name: str, claim: str, node: str, annotations: dict[str, str]) -> None:

@@ -39,7 +39,7 @@ from stromboli.live.loop import node_terms, still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.live.recall import Recall
-from stromboli.live.reserving import LATE, NotReservedError, Reservations
+from stromboli.live.reserving import LATE, NotReservedError, Reservations, check_wanted
 from stromboli.live.settings import Settings
 from stromboli.live.workers import run_workers
 from stromboli.state.snapshot import Snapshot
@@ -164,6 +164,10 @@ class Binder:
             for each in self._reservations:
                 what = each.what
                 await each.reserve(binds)
+            check_wanted(binds)
+            for each in self._reservations:
+                what = each.what
+                each.check(binds)
         except NotReservedError as error:
             bind = error.bind
             if not isinstance(error.cause, VolumeRefusedError):
@@ -198,8 +202,9 @@ class Binder:
 
     def _stands(self, bind: Bind, node: object) -> bool:
         """Whether a pod still waits for its binding, on a node that has not changed since the binding was submitted."""
-        assumed = self._state.assumed.get(bind.key) == bind.node
-        return assumed and node is not None and node_terms(self._state.nodes.record(bind.node)) == node
+        record = self._state.record(bind.key)
+        waits = record is not None and record.uid == bind.uid and self._state.assumed.get(bind.key) == bind.node
+        return waits and node is not None and node_terms(self._state.nodes.record(bind.node)) == node
 
     def _drop(self, of_job: _Round, binds: Sequence[Bind], why: NotSentError | NotReservedError) -> None:
         """Drop the unsent bindings of a job, which the next session decides anew."""

@@ -15,7 +15,6 @@ the claim is deallocated when one fails or a time limit passes.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +66,7 @@ class Claims(Reserver[ClaimUse, _Release]):
 
     kind = KIND
     what = "resource claims"
+    _again = _LOOK
 
     def __init__(self, kube: Kube, mirror: Mirror, place: Callable[[], str], *, workers: int, rate: float) -> None:
         """`place` is the API path of claims, such as `/apis/resource.k8s.io/v1/resourceclaims`."""
@@ -99,7 +99,7 @@ class Claims(Reserver[ClaimUse, _Release]):
         finally:
             for bind, _ in binds:
                 self._forget(bind)
-        await self._are_ready([step for step in steps if _has_conditions(step.use.allocation)])
+        await self._are_ready(binds, [step for step in steps if _has_conditions(step.use.allocation)])
 
     async def _write(self, step: Step[ClaimUse], wanted: Callable[[], bool]) -> None:
         bind, use = step.bind, step.use
@@ -140,31 +140,20 @@ class Claims(Reserver[ClaimUse, _Release]):
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    async def _are_ready(self, left: Sequence[Step[ClaimUse]]) -> None:
+    async def _are_ready(self, binds: Wanted, steps: Sequence[Step[ClaimUse]]) -> None:
         """Return when the binding conditions of all claims are true. Raises NotReservedError."""
-        deadline = time.time() + readiness.TIMEOUT
-        with self._news.of(self._subjects(left)) as news:
-            while True:
-                news.clear()
-                left = [step for step in left if not self._is_ready(step)]
-                if not left:
-                    return
-                if time.time() >= deadline:
-                    late = f"resourceclaim {left[0].use.key}: its devices did not become ready in time"
-                    raise NotReservedError(left[0].bind, StaleClaimError(late))
-                try:
-                    async with asyncio.timeout(min(_LOOK, deadline - time.time())):
-                        await news.wait()
-                except TimeoutError:
-                    pass
+        for step in await self._wait(binds, steps, readiness.TIMEOUT):
+            late = f"resourceclaim {step.use.key}: its devices did not become ready in time"
+            raise NotReservedError(step.bind, StaleClaimError(late))
+
+    def _unready(self, steps: Sequence[Step[ClaimUse]]) -> list[Step[ClaimUse]]:
+        return [step for step in steps if not self._is_ready(step)]
 
     def _is_ready(self, step: Step[ClaimUse]) -> bool:
         """Whether the binding conditions of a claim are true. Raises NotReservedError when they will not become so."""
         bind, use = step.bind, step.use
         plain, problem = self._claims.current(use.key), None
-        if not step.wanted():
-            problem = "the pod or its node has changed"
-        elif plain is None or not reservation.is_reserved(plain, bind.uid):
+        if plain is None or not reservation.is_reserved(plain, bind.uid):
             problem = f"resourceclaim {use.key} was deallocated in the meantime"
         else:
             claim = msgspec.convert(plain, ResourceClaim, strict=False)

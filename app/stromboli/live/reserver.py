@@ -7,8 +7,10 @@ pod is not bound is released.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
@@ -16,7 +18,15 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from stromboli.api.decisions import Bind
 from stromboli.live.mirror import Mirror
 from stromboli.live.news import News, Subject
-from stromboli.live.reserving import FAILURES, NotReservedError, Release, Releases, Wanted
+from stromboli.live.reserving import (
+    FAILURES,
+    NotReservedError,
+    Release,
+    Releases,
+    StaleBindingError,
+    Wanted,
+    check_wanted,
+)
 
 
 class _Use(Protocol):
@@ -55,6 +65,8 @@ class Reserver(ABC, Generic[U, R]):
     kind: ClassVar[str]
     #: names the claims in log and Events, in the plural
     what: str
+    #: seconds between two looks at claims that are waited for and do not change
+    _again: ClassVar[float] = math.inf
 
     def __init__(self, mirror: Mirror, what: str, workers: int) -> None:
         """`what` names a claim in the log."""
@@ -93,6 +105,10 @@ class Reserver(ABC, Generic[U, R]):
     @abstractmethod
     async def _release(self, item: R) -> None:
         """Release a reservation unless it is wanted again. Raises one of `FAILURES`."""
+
+    @abstractmethod
+    def _unready(self, steps: Sequence[Step[U]]) -> list[Step[U]]:
+        """The steps whose claims are written but not usable yet. Raises NotReservedError for one that will not be."""
 
     def _let_go(self, use: U) -> None:
         """No pod is promised the claim of a use any more."""
@@ -145,9 +161,42 @@ class Reserver(ABC, Generic[U, R]):
                 self._let_go(use)
             self._show(use)
 
-    def _subjects(self, steps: Iterable[Step[U]]) -> Iterator[Subject]:
-        """The objects that decide the outcome of some steps."""
+    def check(self, binds: Wanted) -> None:
+        """Raise NotReservedError if a claim that was reserved for a job is no longer usable."""
+        for step in self._unready(self._steps(binds)):
+            raise NotReservedError(step.bind, StaleBindingError(f"{self.kind} {step.use.key} is no longer usable"))
+
+    async def _wait(self, binds: Wanted, steps: Sequence[Step[U]], seconds: float) -> list[Step[U]]:
+        """Wait until the claims of all steps are usable; returns the steps whose claims are not after some seconds.
+
+        A claim is looked at whenever it changes, for it may be lost while others are waited for. Raises
+        NotReservedError, also when one of the bindings is no longer wanted: that of a pod without claims, too.
+        """
+        deadline = time.monotonic() + seconds
+        of_claim: defaultdict[str, list[Step[U]]] = defaultdict(list)
         for step in steps:
-            yield self.kind, step.use.key
-            yield "Pod", step.bind.key
-            yield "Node", step.bind.node
+            of_claim[step.use.key].append(step)
+        left, changed = dict.fromkeys(of_claim), set(of_claim)
+        with self._news.of(self._subjects(binds, of_claim)) as news:
+            while True:
+                check_wanted(binds)
+                unready = self._unready([step for key in of_claim if key in changed for step in of_claim[key]])
+                for key in changed:
+                    left.pop(key, None)
+                left.update((step.use.key, None) for step in unready)
+                pause = min(self._again, deadline - time.monotonic())
+                if not left or pause <= 0:
+                    return [step for key in left for step in of_claim[key]]
+                try:
+                    async with asyncio.timeout(pause):
+                        changed = {key for kind, key in await news.next() if kind == self.kind}
+                except TimeoutError:
+                    changed = set(left)
+
+    def _subjects(self, binds: Wanted, claims: Iterable[str]) -> Iterator[Subject]:
+        """The objects that decide whether the pods of a job are bound."""
+        for bind, _ in binds:
+            yield "Pod", bind.key
+            yield "Node", bind.node
+        for key in claims:
+            yield self.kind, key

@@ -44,6 +44,10 @@ _ATTEMPTS = 10
 _AGAIN = 1.0
 
 
+class StaleBindingError(StromboliError):
+    """A pod or its node has changed since a session decided its binding."""
+
+
 class NotReservedError(StromboliError):
     """A reservation for a pod failed because of `cause`."""
 
@@ -51,6 +55,13 @@ class NotReservedError(StromboliError):
         super().__init__(str(cause) or repr(cause))
         self.bind = bind
         self.cause = cause
+
+
+def check_wanted(binds: Wanted) -> None:
+    """Raise NotReservedError for the first binding of a job that is no longer wanted: the job starts whole."""
+    for bind, wanted in binds:
+        if not wanted():
+            raise NotReservedError(bind, StaleBindingError("the pod or its node has changed"))
 
 
 class Reservations(Protocol):
@@ -64,6 +75,9 @@ class Reservations(Protocol):
 
     async def reserve(self, binds: Wanted) -> None:
         """Reserve the objects of the pods of a job, and return when all are usable. Raises NotReservedError."""
+
+    def check(self, binds: Wanted) -> None:
+        """Raise NotReservedError if an object that was reserved for a job is no longer usable."""
 
     def release(self, bind: Bind, after: float = 0.0) -> None:
         """A pod is not bound: release its reservations, at the latest `after` seconds from now."""

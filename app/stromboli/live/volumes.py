@@ -11,7 +11,6 @@ bound; Kubernetes cannot undo that.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -125,7 +124,8 @@ class Volumes(Reserver[VolumeUse, _Release]):
         try:
             began = time.monotonic()
             await self._write_all(steps)
-            await self._bound(steps, began + min(step.use.within for step in steps))
+            within = min(step.use.within for step in steps)
+            await self._bound(binds, steps, began + within - time.monotonic())
         finally:
             for bind, _ in binds:
                 self._forget(bind)
@@ -175,30 +175,18 @@ class Volumes(Reserver[VolumeUse, _Release]):
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    async def _bound(self, steps: Sequence[Step[VolumeUse]], deadline: float) -> None:
-        """Return when all claims are bound; `deadline` is on the monotonic clock. Raises NotReservedError."""
-        left = list(steps)
-        try:
-            with self._news.of(self._subjects(steps)) as news:
-                while left:
-                    news.clear()
-                    left = self._unbound(left)
-                    if left:
-                        async with asyncio.timeout(deadline - time.monotonic()):
-                            await news.wait()
-        except TimeoutError:
-            for step in left:
-                self._avoided.refuse(step.use.key, step.bind.node)
-            step = left[0]
-            late = f"persistentvolumeclaim {step.use.key} was not bound within {step.use.within:.0f} s"
-            raise NotReservedError(step.bind, VolumeRefusedError(late)) from None
+    async def _bound(self, binds: Wanted, steps: Sequence[Step[VolumeUse]], seconds: float) -> None:
+        """Return when all claims are bound. Raises NotReservedError."""
+        late = await self._wait(binds, steps, seconds)
+        for step in late:
+            self._avoided.refuse(step.use.key, step.bind.node)
+        for step in late:
+            problem = f"persistentvolumeclaim {step.use.key} was not bound within {step.use.within:.0f} s"
+            raise NotReservedError(step.bind, VolumeRefusedError(problem))
         for step in steps:
             self._avoided.forget(step.use.key)
-            if not step.wanted():
-                raise NotReservedError(step.bind, StaleVolumeError("the pod or its node has changed"))
 
-    def _unbound(self, steps: Sequence[Step[VolumeUse]]) -> list[Step[VolumeUse]]:
-        """The steps whose claims are not bound yet. Raises NotReservedError for the first claim that will not be."""
+    def _unready(self, steps: Sequence[Step[VolumeUse]]) -> list[Step[VolumeUse]]:
         left, failure = [], None
         for step in steps:
             try:
@@ -215,12 +203,9 @@ class Volumes(Reserver[VolumeUse, _Release]):
     def _is_bound(self, step: Step[VolumeUse]) -> bool:
         """Whether a claim is bound to a volume that its pod can use. Raises StaleVolumeError or VolumeRefusedError."""
         key, node, use = step.use.key, step.bind.node, step.use
-        if not step.wanted():
-            raise StaleVolumeError("the pod or its node has changed")
         claim = reservation.check_claim(self._claims.current(key), key, use.uid)
         if reservation.is_bound(claim):
-            name = reservation.volume_name(claim)
-            return self._reaches(name, node) if name != use.volume else True
+            return self._reaches(reservation.volume_name(claim), node)
         if use.volume:
             volume = reservation.check_volume(self._volumes.current(use.volume), use.volume, claim)
             if not reservation.names(volume, claim):
@@ -376,3 +361,12 @@ class Volumes(Reserver[VolumeUse, _Release]):
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
         self._users = None
+        record = None if isinstance(pod, str) or pod.spec.node_name else self._state.record(pod.metadata.key)
+        if not self._running or record is None:
+            return
+        # A claim that no pod used is not released; now one of ours does.
+        for name in record.pod_class.claims:
+            key = keys.key(record.namespace, name)
+            claim = self._claims.current(key)
+            if claim is not None:
+                self._look(key, claim)
