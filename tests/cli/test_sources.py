@@ -103,7 +103,7 @@ QUESTIONS = (
     (("job", "list", "-A"), "waits"),
     (("why", "job", "default/waits"), "NeverFits"),
     (("why", "queue", "a"), "Queue a: Open"),
-    (("top", "--once"), "1 nodes, 1 queues"),
+    (("top", "--once"), "1 node, 1 queue"),
     (("whatif", "-f", "-"), "no difference"),
     (("job", "suspend", "default/waits", "--dry-run"), "0 wait after it"),
 )

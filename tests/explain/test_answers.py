@@ -390,7 +390,7 @@ def test_pods_that_gates_hold_back_are_not_counted_among_those_that_would_find_r
 
 def test_what_runs_has_no_reason() -> None:
     cluster = state(node("n"), queue("default"), pod_group("job", phase="Running"), pod("job-0", "job", node="n"))
-    assert said(cluster, "job default/job") == "Job default/job: 1 of 1 pods have a place"
+    assert said(cluster, "job default/job") == "Job default/job: 1 of 1 pod has a place"
     assert said(cluster, "pod default/job-0") == "Pod default/job-0 of PodGroup job: Running on n"
     cluster.upsert("Pod", pod("job-1", "job", node="gone", phase="Pending"))
     assert said(cluster, "pod default/job-1").endswith(": it is bound to gone and does not run: node gone is not there")

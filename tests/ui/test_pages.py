@@ -62,7 +62,7 @@ def test_a_hostile_name_can_be_asked_about(http: httpx.Client) -> None:
 def test_a_job_whose_queue_is_missing_says_which_and_what_would_help(http: httpx.Client) -> None:
     text = http.get("/jobs/default/lost").text
     assert "onerror=alert(1)&gt;{{7*7}}?" in text
-    assert "0 of 1 pods have a place, 1 start together." in text
+    assert "0 of 1 pod has a place." in text
     assert "set queue: " in text
 
 

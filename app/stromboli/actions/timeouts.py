@@ -20,6 +20,7 @@ from stromboli.api.duration import Duration
 from stromboli.api.pod_state import HELD, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Mask
+from stromboli.api.words import counted
 from stromboli.eviction.eligibility import critical
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job
@@ -185,7 +186,7 @@ def _not_ready_since(pod: PodRecord) -> float:
 
 
 def _not_ready(key: str, count: int, until: float, *, over: bool) -> Reason:
-    times = f"timed out {count} time{'' if count == 1 else 's'}"
+    times = f"timed out {counted(count, 'time')}"
     message = f"the pods of PodGroup {key} did not get ready in time, and gave their places back"
     if over:
         return Reason(Stage.Admission, "PodsNotReady", message, Actionable.User, f"it {times}, and is tried no more")

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from stromboli.api import quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.readers import INT64
+from stromboli.api.words import measured
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
@@ -80,7 +81,7 @@ def told_quantity(resource: str, written: str | int | float) -> str:
 
 def listed(some: ResourceAmounts) -> str:
     """Quantities by resource in a sentence."""
-    return ", ".join(f"{told_quantity(name, value)} {name}" for name, value in some.items()) or "nothing"
+    return ", ".join(measured(told_quantity(name, value), name) for name, value in some.items()) or "nothing"
 
 
 def is_scheduled(resource: str) -> bool:

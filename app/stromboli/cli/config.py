@@ -9,6 +9,7 @@ import typer
 import yaml
 
 from stromboli.api.errors import MistakesError, PolicyError
+from stromboli.api.words import counted
 from stromboli.cli.clusters import Address, ask
 from stromboli.cli.options import CaFile, Compatible, Output, PluginsDir, Token
 from stromboli.cli.output import show as show_answer
@@ -16,7 +17,6 @@ from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
 from stromboli.cli.workloads import holds_kinds, kinds_with
 from stromboli.discovery import discover
-from stromboli.explain.jobs import counted
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.policy.shown import document
 from stromboli.simulation.files import LARGEST_POLICY, UnreadableFileError, read_text

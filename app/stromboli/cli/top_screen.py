@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stromboli.api.validation import readable
+from stromboli.api.words import counted
 from stromboli.explain.overview import JobRow, Nodes, Overview, Pending, QueueRow
 from stromboli.explain.words import amount, who
 
@@ -62,7 +63,7 @@ def screen(glance: Glance, resource: str, problem: str = "", width: int = _WIDES
         queues = queues[: max(1, lines - taken)]
     parts: list[RenderableType] = [*header, Text(), _queues(queues, resource, width)]
     if len(queues) < len(glance.queues):
-        parts.append(Text(f"and {len(glance.queues) - len(queues)} more queues", style="dim"))
+        parts.append(Text(f"and {counted(len(glance.queues) - len(queues), 'more queue')}", style="dim"))
     if pending:
         parts += [Text(), _pending(pending)]
     if jobs:
@@ -84,7 +85,9 @@ def _header(glance: Glance) -> Iterator[Text]:
     yield Text.assemble(("stromboli ", "bold"), f"{glance.source}   {session}")
     phases = ", ".join(f"{count} {phase}" for phase, count in overview.jobs.items() if count) or "none"
     states = ", ".join(f"{count} {state}" for state, count in overview.pods.items() if count) or "none"
-    yield Text(f"{overview.nodes} nodes, {overview.queues} queues; jobs: {phases}; pods: {states}")
+    yield Text(
+        f"{counted(overview.nodes, 'node')}, {counted(overview.queues, 'queue')}; jobs: {phases}; pods: {states}"
+    )
     for name, total in islice(overview.total.items(), _RESOURCES):
         used = overview.used.get(name, 0.0)
         part = used / total if total else 0.0
@@ -159,7 +162,7 @@ def _nodes(nodes: Nodes, width: int) -> Iterator[Text]:
         for line in _pieces(cells, width):
             yield Text.assemble("|", (line, "cyan"), "|")
         if each > 1:
-            yield Text(f"a character stands for {each} nodes", style="dim")
+            yield Text(f"a character stands for {counted(each, 'node')}", style="dim")
 
 
 def _pieces(whole: T, length: int) -> Iterator[T]:

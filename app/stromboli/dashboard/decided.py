@@ -11,6 +11,7 @@ import numpy as np
 from stromboli.api.decisions import Bind, Decision, EmitEvent, Evict, Nominate, SetPodGroupStatus
 from stromboli.api.keys import namespace_of
 from stromboli.api.pod_state import PodState
+from stromboli.api.words import counted
 from stromboli.explain.overview import Moment
 from stromboli.framework.session.session import Session
 
@@ -117,5 +118,5 @@ def _moments(decided: _Decided, only: str = "") -> Iterator[Moment]:
 
 def _on_nodes(pods: Sequence[Bind | Evict | Nominate]) -> str:
     nodes = list(dict.fromkeys(pod.node for pod in pods))
-    more = f" and {len(nodes) - _NODES} more nodes" if len(nodes) > _NODES else ""
+    more = f" and {counted(len(nodes) - _NODES, 'more node')}" if len(nodes) > _NODES else ""
     return f"on {', '.join(nodes[:_NODES])}{more}"

@@ -384,8 +384,6 @@ class SessionReport:
             cards=self._cards_of(pod),
         )
 
-    # -- nodes -------------------------------------------------------------------------------------------------------
-
     def nodes(self, offset: int, limit: int, *, job: str = "", cause: str = "", **wanted: str) -> Nodes:
         """Nodes that are wanted, with the number of a job's pods on each if a job is given; those with a `cause`."""
         pods = [pod.row for pod in self._members(job)] if job else None
@@ -396,5 +394,6 @@ class SessionReport:
         """When a job was submitted; None if there is none of that name."""
         if (row := self.job(key)) is None:
             return None
-        said = f"to queue {row.queue}; {row.min_member} of its pods start together" if row.queue else ""
+        together = f"; {row.min_member} of its pods start together" if row.min_member > 1 else ""
+        said = f"to queue {row.queue}{together}" if row.queue else ""
         return Moment(at=row.created, namespace=row.namespace, name=row.name, what="submitted", text=said)

@@ -14,9 +14,9 @@ from stromboli.api.objects import PodSpec
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE, ResourceAmounts, amount, amounts, told
 from stromboli.api.validation import did_you_mean
+from stromboli.api.words import counted, measured
 from stromboli.engine import Engine
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING
-from stromboli.explain.jobs import counted
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.diagnosis.ignored import ignored_of_queue
 from stromboli.framework.session.session import Session
@@ -133,7 +133,9 @@ def amount_findings(session: Session) -> Iterator[Finding]:
         for name, promised in total.items():
             has = float(view.total[view.dimensions.index(name)]) if name in view.dimensions else 0.0
             if name in offered and promised > has + TOLERANCE:
-                problem = f"queues are promised {told(name, promised)} {name} by spec.{word}, and the cluster has"
+                problem = (
+                    f"queues are promised {measured(told(name, promised), name)} by spec.{word}, and the cluster has"
+                )
                 yield Finding("queues", f"{problem} {told(name, has)}", "lower them, or add nodes")
     for queue in view.queues.values():
         named = {name for of in _AMOUNTS.values() for name in amounts(of(queue))}

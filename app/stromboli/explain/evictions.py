@@ -11,6 +11,7 @@ from stromboli.api.keys import namespace_of
 from stromboli.api.pod_state import HELD, PodState
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, copies_that_fit, told
+from stromboli.api.words import counted
 from stromboli.eviction.eligibility import agrees
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.diagnosis.explain import why_job
@@ -60,7 +61,9 @@ def _not_admitted(session: Session, job: Job) -> Iterator[tuple[str, Reason]]:
             if action in PREEMPTING:
                 running = candidates(session, job, "preemptable")
                 lower = sum(session.view.jobs[each.job].priority < job.priority for each in running)
-                below = f"{lower} of the {len(running)} pods that run in queue {job.queue.name} have a lower priority"
+                verb = "has" if lower == 1 else "have"
+                below = f"of {counted(len(running), 'pod')} running in queue {job.queue.name}, "
+                below += f"{lower} {verb} a lower priority"
             yield action, _reason("NotAdmitted", message, below)
 
 
@@ -163,8 +166,7 @@ def _naming(session: Session, words: str, pods: Sequence[PodRecord]) -> Passage:
     """Words with the jobs of some pods and their priorities, the lowest first."""
     jobs = sorted(((session.view.jobs[key], n) for key, n in Counter(pod.job for pod in pods).items()), key=_by_rank)
     named = ", ".join(
-        f"{job.key} in queue {job.queue.name} has {job.priority} ({n} pod{'' if n == 1 else 's'})"
-        for job, n in jobs[:_MOST_JOBS]
+        f"{job.key} in queue {job.queue.name} has {job.priority} ({counted(n, 'pod')})" for job, n in jobs[:_MOST_JOBS]
     )
     more = f" and {len(jobs) - _MOST_JOBS} more" if len(jobs) > _MOST_JOBS else ""
     namespaces = tuple(sorted({job.namespace for job, _ in jobs[:_MOST_JOBS]}))
@@ -244,7 +246,7 @@ def _not_enough(
     places, needed = float(copies.sum()), max(1, session.ask.job_missing(job))
     by_job = sorted(Counter(victim.job for victim in victims).items())
     who = ", ".join(f"{count} of {key}" for key, count in by_job[:3])
-    who += f" and of {len(by_job) - 3} more PodGroups" if len(by_job) > 3 else ""
+    who += f" and of {counted(len(by_job) - 3, 'more PodGroup')}" if len(by_job) > 3 else ""
     named = tuple(sorted({namespace_of(key) for key, _ in by_job}))
 
     def saying(word: str, message: str, rest: str) -> Reason:
@@ -254,9 +256,9 @@ def _not_enough(
 
     if places < needed:
         message = f"evicting all pods {where} that plugins allow would not free enough"
-        return saying("VictimsDoNotSuffice", message, f"after which {places:.0f} of {needed} pods fit")
+        return saying("VictimsDoNotSuffice", message, f"after which {places:.0f} of {counted(needed, 'pod')} fit")
     message = f"pods {where} could be evicted, and limits of queues, gangs or budgets keep them"
-    return saying("VictimsKept", message, f"after which {min(places, 1e6):.0f} pods would fit, {needed} needed")
+    return saying("VictimsKept", message, f"after which {counted(min(places, 1e6), 'pod')} would fit, {needed} needed")
 
 
 def _needed(session: Session, victims: Sequence[PodRecord]) -> Iterator[Passage]:
@@ -265,7 +267,7 @@ def _needed(session: Session, victims: Sequence[PodRecord]) -> Iterator[Passage]
         of = session.view.jobs[key]
         left = of.ready_count - count
         if 0 < left < of.min_available:
-            words = f"{key} would be left with {left} of the {of.min_available} pods that it starts with"
+            words = f"{key} would be left with {left} of {counted(of.min_available, 'pod')} that it starts with"
             yield Passage((of.namespace,), words, "gangs of other namespaces would be left with too few pods")
 
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable
 from msgspec.structs import replace
 
 from stromboli.api.validation import did_you_mean
+from stromboli.api.words import counted
 from stromboli.explain.answers import Answer
-from stromboli.explain.jobs import counted
 
 
 def elsewhere(schedulers: Iterable[str], served: Collection[str]) -> str:

@@ -11,6 +11,7 @@ from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import fits
+from stromboli.api.words import counted
 from stromboli.explain.absent import without_quota
 from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
@@ -121,8 +122,10 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
         return f"it is bound to {node} once it has {lacking}" if lacking else f"it is being bound to {node}"
     if state is PodState.Releasing:
         return f"it is terminating{f' on {node}' if node else ''}"
-    why = _held_up(session, pod) if state is PodState.Running else ""
     where = f"{state.name} on {node}" if node else state.name
+    if state is PodState.Failed:
+        return f"{where}: {pod.held_up}" if pod.held_up else where
+    why = _held_up(session, pod) if state is PodState.Running else ""
     return f"{where}, but {why}" if why else where
 
 
@@ -138,7 +141,7 @@ def _held_up(session: Session, pod: PodRecord) -> str:
 
 
 def held_up_together(session: Session, job: Job) -> str:
-    """How many pods of a job do not run on the nodes that they have, and why the first of them does not."""
+    """How many pods of a job do not run on the nodes that they have, how many failed, and why the first of each."""
     pods = session.view.records(session.view.membership.rows(job.index))
     states = session.view.pods.state
     held = [
@@ -146,11 +149,16 @@ def held_up_together(session: Session, job: Job) -> str:
         for pod in pods
         if pod.node_name and states[pod.row] in (PodState.Bound, PodState.Running) and (why := _held_up(session, pod))
     ]
-    if not held:
-        return ""
-    first, why = held[0]
+    failed = [(pod, pod.held_up) for pod in pods if states[pod.row] == PodState.Failed and pod.held_up]
     verb, they = ("does", "it") if len(held) == 1 else ("do", "they")
-    return f"{len(held)} of them {verb} not run as {they} should: {first.name} on {first.node_name}: {why}"
+    told = ((held, f"{verb} not run as {they} should"), (failed, "failed"))
+    return "; ".join(f"{len(some)} of them {what}: {_first_of(some)}" for some, what in told if some)
+
+
+def _first_of(some: Sequence[tuple[PodRecord, str]]) -> str:
+    """The first of some pods, its node, and what is said of it."""
+    pod, why = some[0]
+    return f"{pod.name}{f' on {pod.node_name}' if pod.node_name else ''}: {why}"
 
 
 def _volumes_that_lack(session: Session, pod: PodRecord) -> str:
@@ -198,7 +206,8 @@ def _lacking_pods(session: Session, job: Job, waiting: Sequence[PodRecord], said
     if said.reason != "NotEnoughPods":
         return said
     first = in_order(job.pod_group, waiting)
-    told = (said.detail, without_quota(session, job), first.why if first else "")
+    held = held_up_together(session, job)
+    told = (said.detail, without_quota(session, job), first.why if first else "", held)
     return replace(said, detail="; ".join(filter(None, told)))
 
 
@@ -275,7 +284,7 @@ def _finished(job: Job) -> str:
 
 
 def _have_places(placed: int, pods: int) -> str:
-    return f"{placed} of {pods} pods have a place"
+    return f"{placed} of {counted(pods, 'pod')} {'has' if pods == 1 else 'have'} a place"
 
 
 def sample_of(session: Session, waiting: Sequence[PodRecord], reason: Reason | None) -> PodRecord | None:
@@ -345,11 +354,6 @@ def _steps(
     return [Step(stage=stage.name, verdict=verdicts[stage], text=texts[stage]) for stage in Stage if texts[stage]]
 
 
-def counted(number: int, noun: str) -> str:
-    """A number of things."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
     gated = sum(pod.pod_class.gated for pod in waiting)
     free = len(waiting) - gated
@@ -364,12 +368,13 @@ def _apart(reason: Reason | None) -> str:
 
 
 def _binding(session: Session, job: Job) -> str:
+    held = held_up_together(session, job)
     under_way = sum(job.counts[state] for state in _BINDING)
     if not under_way:
-        return ""
+        return held
     rows = session.view.membership.rows(job.index)
     binding = session.view.records(rows[session.view.pods.state[rows] == PodState.Binding])
     lacking = list(filter(None, (_volumes_that_lack(session, pod) for pod in binding)))
     waits = f"; {counted(len(lacking), 'pod')} of them lack volumes, the first {lacking[0]}" if lacking else ""
-    held = held_up_together(session, job)
-    return f"{under_way} pods are decided and not running yet{waits}{f'; {held}' if held else ''}"
+    verb = "is" if under_way == 1 else "are"
+    return f"{counted(under_way, 'pod')} {verb} decided and not running yet{waits}{f'; {held}' if held else ''}"

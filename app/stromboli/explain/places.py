@@ -20,6 +20,7 @@ from stromboli.api.resources import (
     exact,
     told,
 )
+from stromboli.api.words import counted, measured
 from stromboli.explain.answers import Amounts, Holding, NodeCause
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Relation
@@ -118,7 +119,7 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     if crowded.any():
         out.add(_crowding(alike.relations), among(crowded))
     for number in np.unique(copies[copies > 0]).tolist():
-        out.add(f"fits {number:.0f} of {count} pods", among(copies == number))
+        out.add(f"fits {number:.0f} of {counted(count, 'pod')}", among(copies == number))
     if copies.sum() < count:
         # What is lacking is what the next pod lacks.
         left = free - request[:, None] * copies
@@ -169,7 +170,7 @@ def _relative(session: Session, pod: PodRecord, short: Matrix) -> Vector:
 def _named(session: Session, pod: PodRecord, vector: Vector) -> str:
     names = session.view.dimensions
     return ", ".join(
-        f"{told(names[c], vector[c])} {resource_name(names, pod, c)}" for c in np.flatnonzero(vector > 0).tolist()
+        measured(told(names[c], vector[c]), resource_name(names, pod, c)) for c in np.flatnonzero(vector > 0).tolist()
     )
 
 
@@ -181,7 +182,7 @@ def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, 
     name, lack = session.view.nodes.name(out.closest), short[:, best]
     names = session.view.dimensions
     free = ", ".join(
-        f"{told(names[c], max(0.0, float(left[c, best])))} {resource_name(names, pod, c)}"
+        measured(told(names[c], max(0.0, float(left[c, best]))), resource_name(names, pod, c))
         for c in np.flatnonzero(lack > 0).tolist()
     )
     taken, some = int(copies[best]), "one more" if copies[best] else "one"

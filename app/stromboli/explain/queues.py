@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Vector, exact, listed, told, told_quantity
+from stromboli.api.words import measured
 from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.competitors import in_jobs, jobs_below
 from stromboli.explain.places import UNLIMITED, amounts, limited, share
@@ -179,7 +180,8 @@ def _left_by_others(session: Session, queue: Queue, gauges: QueueGauges) -> Iter
             if each is not queue and each.name not in above and (kept := float(kept_of(session, each.name)[column])) > 0
         )
         rest = f": {keeping}" if keeping else ""
-        yield f"gets no more than {told(resource, bound[column])} {resource}, as others hold the rest or keep it{rest}"
+        most = measured(told(resource, bound[column]), resource)
+        yield f"gets no more than {most}, as others hold the rest or keep it{rest}"
 
 
 def _said_by(queue: Queue, name: str) -> str:
@@ -235,7 +237,7 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
         else:
             why = f"its part by weight of {told(resource, session.view.total[column])}"
             why += f", of which idle queues keep {told(resource, idle[column])} guaranteed" if idle[column] else ""
-        yield f"deserves {told(resource, amount)} {resource}: {why}"
+        yield f"deserves {measured(told(resource, amount), resource)}: {why}"
 
 
 def in_tree(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:

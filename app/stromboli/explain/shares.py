@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from stromboli.api.resources import PODS, TOLERANCE, Vector, listed, told
+from stromboli.api.words import measured
 from stromboli.explain.places import amounts, limited
 from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.framework.reasons import column_name
@@ -32,7 +33,7 @@ def queue_share(session: Session, queue: Queue) -> str:
         if column < len(held) and counts and (held[column] or deserved[column]):
             limit = limited(gauges, column)
             most = "" if limit is None else f", may have {told(name, limit)}"
-            parts.append(f"{told(name, held[column])} of {told(name, deserved[column])} {name}{most}")
+            parts.append(f"{told(name, held[column])} of {measured(told(name, deserved[column]), name)}{most}")
     return (
         f"queue {queue.name} holds, of what it deserves, {'; '.join(parts)}"
         if parts
@@ -84,7 +85,7 @@ def _holding(other: _Other, resource: str, column: int) -> str:
     name, held, deserved, kept = other
     guaranteed = f", guaranteed {told(resource, kept[column])}" if kept[column] else ""
     share = max(float(deserved[column]), float(kept[column]))
-    holds = f"queue {name} holds {told(resource, held[column])} of {told(resource, share)} {resource}"
+    holds = f"queue {name} holds {told(resource, held[column])} of {measured(told(resource, share), resource)}"
     return f"{holds}{guaranteed}"
 
 

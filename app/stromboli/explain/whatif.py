@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from stromboli.api.objects import PodStatus
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import MEMORY, UNKNOWN, Vector, exact, told_quantity
+from stromboli.api.words import counted
 from stromboli.engine import Engine
 from stromboli.explain.checkup import OF_SESSIONS, Finding
-from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, Future, Rehearsal, pod_of
 from stromboli.framework.diagnosis.explain import pending_reasons
 from stromboli.framework.runtime.failures import summaries
@@ -265,7 +265,7 @@ def lines(answer: WhatIf) -> Iterator[str]:
             yield f"  and {len(some) - _MOST_LINES} more"
     yield from (f"  job {each.job}: {_shifted(each)}" for each in answer.jobs[:_MOST_LINES])
     if len(answer.jobs) > _MOST_LINES:
-        yield f"  and {len(answer.jobs) - _MOST_LINES} more jobs"
+        yield f"  and {counted(len(answer.jobs) - _MOST_LINES, 'more job')}"
     for shift in answer.queues:
         before, after = (told_quantity(shift.resource, amount) for amount in (shift.before, shift.after))
         yield f"  queue {shift.queue} {shift.amount} {shift.resource}: {before} -> {after}"
@@ -277,7 +277,7 @@ def lines(answer: WhatIf) -> Iterator[str]:
     if answer.lost:
         verb = "loses its node" if len(answer.lost) == 1 else "lose their nodes"
         made = f"{counted(len(answer.lost), 'pod')} {verb}, {made}"
-    yield f"{made}; {total} wait after it"
+    yield f"{made}; {total} {'waits' if total == 1 else 'wait'} after it"
     if answer.unsettled:
         yield "later sessions would decide more, which is not shown"
 

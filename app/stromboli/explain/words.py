@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from stromboli.api import duration, quantity
 from stromboli.api.resources import in_bytes, listed, told_quantity
+from stromboli.api.words import counted
 from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start, Starts
-from stromboli.explain.jobs import counted
 
 #: who can change what has one of these reasons
 _WHO_BY_REASON = {"SchedulingGated": "what set the gates", "NoPodGroup": "the service makes one, if it may"}
@@ -57,7 +57,8 @@ def expected(start: Start) -> str:
     else:
         said = f"Expected to start in {_span(start.expected)} ({_range(start)})"
         if start.within_of and start.within is not None:
-            said += f"; of the last {start.within_of} jobs that were told one, {start.within:.0%} started within theirs"
+            said += f"; of the last {counted(start.within_of, 'job')} that were told one, "
+            said += f"{start.within:.0%} started within theirs"
         elif start.within is not None:
             said += f"; on other workloads, {start.within:.0%} started within such a range"
     return f"{said}; nothing says how long these run: {', '.join(named)}" if named else said
@@ -150,7 +151,7 @@ def _cause(answer: Answer) -> Iterator[str]:
         yield f"  {expected(answer.start)}"
     if answer.pods:
         gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed"
-        gang += f", {answer.min_member} start together" if answer.min_member else ""
+        gang += f", {answer.min_member} start together" if answer.min_member > 1 else ""
         gang += f" and run at most {duration.written(answer.run_time)}" if answer.run_time else ""
         asks = f"; a pod asks for {listed(answer.request)}" if answer.placed < answer.pods else ""
         yield f"  Queue {answer.queue or '-'}; {gang}{asks}"
@@ -173,7 +174,7 @@ def _history(answer: Answer) -> Iterator[str]:
                 scores = ", ".join(f"{plugin} {score:.6g}" for plugin, score in node.scores.items())
                 yield f"   {mark} {node.node}: {node.total:.6g}{f' = {scores}' if scores else ''}"
         if each.node_count > len(each.nodes) > 0:
-            yield f"     and {each.node_count - len(each.nodes)} more nodes"
+            yield f"     and {counted(each.node_count - len(each.nodes), 'more node')}"
 
 
 def _ignored(fields: Mapping[str, str]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from stromboli.api.keys import NATIVE_GROUP, namespace_of, outer_name
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import UNKNOWN
 from stromboli.api.validation import nearest
+from stromboli.api.words import counted
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
@@ -58,7 +59,7 @@ def same_role_failed(pod: PodRecord) -> Reason:
 
 def evictions_paused(job: str, queue: str, times: int) -> Reason:
     """A job that got places back and lost them again to the same queue, too often."""
-    words = f"PodGroup {job} was evicted for queue {queue} {times} times and got its places back"
+    words = f"PodGroup {job} was evicted for queue {queue} {counted(times, 'time')} and got its places back"
     return Reason(Stage.Preemption, "EvictionsPaused", f"{words}: evictions are paused", Actionable.Admin)
 
 
@@ -127,12 +128,13 @@ def not_admitted(job: Job) -> Reason:
 def gang_blocked(job: Job, other: Reason | None = None) -> Reason:
     """A pod that has to wait for others of its gang; `other` says what one of them waits for."""
     held = f"{job.ready_count} of {job.min_available} hold one"
+    pods = counted(job.min_available, "pod")
     others = other.passages if other else ()
     other = replace(other, passages=()) if other and others else other
     return Reason(
         Stage.Gang,
         "GangNotReady",
-        f"PodGroup {job.key} starts with {job.min_available} pods together, and not all of them find a place",
+        f"PodGroup {job.key} starts with {pods} together, and not all of them find a place",
         other.actionable if other else Actionable.Wait,
         f"{held}; {other.reason}: {other.numbered}" if other else held,
         passages=others,
@@ -147,10 +149,11 @@ def unschedulable(rules: Rules, why: Reason) -> PodGroupCondition:
 
 def not_tried(job: Job) -> Reason:
     """A pod beyond those that its gang starts with, for which no node was looked for."""
+    start = "pod" if job.min_available == 1 else counted(job.min_available, "pod")
     return Reason(
         Stage.Placement,
         "NotTried",
-        f"PodGroup {job.key} has the {job.min_available} pods that it starts with, and this one's turn has not come",
+        f"PodGroup {job.key} has the {start} that it starts with, and this one's turn has not come",
         Actionable.Wait,
         f"{job.ready_count} hold a place",
     )
@@ -252,4 +255,4 @@ def resource_name(dimensions: Sequence[str], pod: PodRecord, column: int) -> str
     if dimensions[column] != UNKNOWN:
         return dimensions[column]
     first, *others = sorted(pod.pod_class.request.keys() - set(dimensions))
-    return f"{first} and {len(others)} others" if others else first
+    return f"{first} and {counted(len(others), 'other')}" if others else first

@@ -27,6 +27,7 @@ import msgspec
 from stromboli.api import objects
 from stromboli.api.decisions import Bind
 from stromboli.api.keys import namespace_of
+from stromboli.api.words import counted
 from stromboli.kube.volume_reservation import VolumeRefusedError
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, NotSentError
 from stromboli.live.events import Events, Reference, about_pod, about_pod_group
@@ -227,7 +228,7 @@ class Binder:
                 self._events.emit(about_pod(bind), "Normal", "Scheduled", note, "Binding")
         elif of_job.bound:
             nodes = len({bind.node for bind in of_job.bound})
-            note = f"Successfully assigned {len(of_job.bound)} pods to {nodes} {'node' if nodes == 1 else 'nodes'}"
+            note = f"Successfully assigned {len(of_job.bound)} pods to {counted(nodes, 'node')}"
             self._events.emit(of_job.about, "Normal", "Scheduled", note, "Binding")
 
     async def _bind(self, of_job: _Round, bind: Bind, wanted: Callable[[], bool]) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from stromboli.api.crds import PodGroup
 from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import ALLOCATED_STATES, ON_NODE_STATES, READY_STATES, PodState
+from stromboli.api.words import counted
 from stromboli.live.events import Events, about_pod, about_pod_group
 from stromboli.live.evictor import Evictor
 from stromboli.live.logs import Logger
@@ -89,7 +90,8 @@ class Takeover:
     def _tell(self, key: str, bound: int) -> None:
         group = self._state.pod_group(key)
         assert group is not None
-        note = f"{bound} of {group.spec.min_member} pods were bound when the leader changed; scheduling the rest first"
+        of = counted(group.spec.min_member, "pod")
+        note = f"{bound} of {of} were bound when the leader changed; scheduling the rest first"
         self._events.emit(about_pod_group(group), "Warning", "GangIncomplete", note, "TakingOver")
         self._observer.mended("gang")
         log.warning("gang incomplete", job=key, queue=group.queue, bound=bound, needed=group.spec.min_member)

@@ -12,6 +12,7 @@ import numpy as np
 
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Rows, Vector, copies_that_fit
+from stromboli.api.words import counted
 from stromboli.framework.cluster.job import Job, SubJob
 from stromboli.framework.plugin.operation import Kind
 from stromboli.framework.session.session import Session
@@ -119,7 +120,7 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
         "NoHyperNodeFits",
         f"no HyperNode up to tier {tier}{near} fits PodGroup {job.key}",
         Actionable.Wait,
-        f"of {number} HyperNodes",
+        f"of {counted(number, 'HyperNode')}",
         scalable=True,
     )
 
@@ -138,7 +139,9 @@ def _too_small(session: Session, job: Job, tier: int) -> str:
     largest = int(within[np.argmax(fitting[within])])
     if fitting[largest] >= together:
         return ""
-    return f"the largest, {tree.name(largest)}, fits {fitting[largest]:.0f} of {together} pods when it is empty"
+    return (
+        f"the largest, {tree.name(largest)}, fits {fitting[largest]:.0f} of {counted(together, 'pod')} when it is empty"
+    )
 
 
 def _copies_by_amounts(session: Session, pod: PodRecord, most: float) -> Vector:

@@ -11,6 +11,7 @@ from stromboli.api.crds import PodGroup, PodGroupCondition
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, OncePerReason, Reason, Stage
 from stromboli.api.resources import Mask, Rows
+from stromboli.api.words import counted
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job, SubJob
 from stromboli.framework.cluster.view import View
@@ -217,7 +218,7 @@ class Gang(Plugin):
             return ""
         have = job.valid_by_role()
         return ", ".join(
-            f"role {role} needs {need} pods and has {have.get(role, 0)}"
+            f"role {role} needs {counted(need, 'pod')} and has {have.get(role, 0)}"
             for role, need in roles.items()
             if have.get(role, 0) < need
         )

@@ -13,6 +13,7 @@ from stromboli.api import keys, objects, readers
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Rows
 from stromboli.state.classes import PodClass
+from stromboli.state.containers import held_up
 from stromboli.state.reads import AnnotationKeeper, Annotations, UndeclaredReadError
 from stromboli.state.rows import RowNumbers
 
@@ -73,7 +74,7 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     #: the ResourceClaim that was made from a template for each claim of the pod, by the name that the pod gives it;
     #: empty where none is needed
     claim_names: Mapping[str, str]
-    #: what keeps its containers from running once it has a node, as its kubelet says; empty for nothing
+    #: what keeps its containers from running once it has a node, or why it failed, as its kubelet says
     held_up: str = ""
 
     @property
@@ -155,42 +156,8 @@ def make_record(
         tuple(status.conditions or ()),
         spec.priority,
         _claim_names(status) if status.resource_claim_statuses else _NO_STRINGS,
-        _held_up(status) if status.container_statuses or status.init_container_statuses else "",
+        held_up(pod),
     )
-
-
-#: reasons of containers that are about to start
-_STARTING = ("", "ContainerCreating", "PodInitializing")
-#: what further reasons mean, in words
-_MEANING = {
-    **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "InvalidImageName"), "image cannot be pulled"),
-    "ErrImageNeverPull": "image is not on the node and may not be pulled",
-    "CreateContainerConfigError": "a ConfigMap or Secret that it needs is missing or wrong",
-    "CreateContainerError": "container cannot be created",
-    "RunContainerError": "container cannot be started",
-    "CrashLoopBackOff": "container ends again and again",
-}
-
-
-def _held_up(status: objects.PodStatus) -> str:
-    """The first container that does not start, and why: `image cannot be pulled (container main: ImagePullBackOff)`."""
-    initial, after = status.init_container_statuses or (), status.container_statuses or ()
-    for noun, containers in (("init container", initial), ("container", after)):
-        for each in containers:
-            reason, message = _waiting(each)
-            if reason not in _STARTING:
-                said = f"{noun} {each.name}: {reason}{f': {message}' if message else ''}"
-                return f"{_MEANING.get(reason, 'container does not start')} ({said})"
-    if any(_waiting(each)[0] == "PodInitializing" for each in after):
-        running = next((each.name for each in initial if each.state is not None and each.state.running is not None), "")
-        return f"init container {running} runs, and the others start after it" if running else ""
-    return ""
-
-
-def _waiting(container: objects.ContainerStatus) -> tuple[str, str]:
-    """Why a container waits, in a word and in words; empty for one that does not."""
-    waiting = container.state.waiting if container.state is not None else None
-    return ("", "") if waiting is None else (waiting.reason or "", waiting.message or "")
 
 
 def _claim_names(status: objects.PodStatus) -> Mapping[str, str]:

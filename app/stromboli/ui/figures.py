@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from stromboli.api.resources import in_bytes, is_device
+from stromboli.api.words import counted
 from stromboli.explain.overview import Amounts, Moment, Nodes, Overview, QueueRow, SessionRow, Shares
 from stromboli.explain.words import amount
-from stromboli.ui.words import counted, moment, stamp
+from stromboli.ui.words import moment, stamp
 
 #: colours of the style sheet
 COLOURS = 8

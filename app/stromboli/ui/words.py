@@ -49,11 +49,6 @@ def age(since: float, now: float) -> str:
     return next((f"{passed / span:.0f} {unit}" for span, unit in _SPANS if passed >= span), f"{passed:.0f} s")
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with a noun."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def look(state: str) -> str:
     """The style of a state or phase."""
     return next((look for look, states in _LOOKS.items() if state in states), "calm")

@@ -120,14 +120,24 @@ class ContainerStateRunning(Record, frozen=True):
     started_at: str | None = None
 
 
+class ContainerStateTerminated(Record, frozen=True):
+    exit_code: readers.Integer = 0
+    reason: str | None = ""
+    #: what the container left as its last words
+    message: str | None = ""
+
+
 class ContainerState(Record, frozen=True):
     waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(Record, frozen=True):
     name: str = ""
     state: ContainerState | None = None
+    #: how it ended before it was started again
+    last_state: ContainerState | None = None
     #: requests and limits that are in force
     resources: ResourceRequirements | None = None
     #: requests that the node has granted
@@ -141,6 +151,9 @@ class PodResourceClaimStatus(Record, frozen=True):
 
 class PodStatus(Record, frozen=True):
     phase: str | None = ""
+    #: why it failed as a whole, such as Evicted
+    reason: str | None = ""
+    message: str | None = ""
     nominated_node_name: str | None = ""
     start_time: str | None = None
     conditions: list[PodCondition] | None = None

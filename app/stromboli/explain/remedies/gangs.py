@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from stromboli.api import crds, objects, quantity
 from stromboli.api.resources import PODS, TOLERANCE, listed
 from stromboli.api.validation import nearest
-from stromboli.explain.jobs import counted, in_order
+from stromboli.api.words import counted
+from stromboli.explain.jobs import in_order
 from stromboli.explain.places import amounts
 from stromboli.explain.rehearsal import Change, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case

@@ -12,8 +12,8 @@ from stromboli.api import objects
 from stromboli.api.requests import pod_level
 from stromboli.api.resources import PODS, UNKNOWN, amounts, exact, is_device, listed
 from stromboli.api.validation import nearest
+from stromboli.api.words import counted
 from stromboli.explain.answers import Amounts
-from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smallest
 from stromboli.explain.remedies.changes import respec

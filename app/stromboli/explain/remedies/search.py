@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from stromboli.api.pod_state import PodState
+from stromboli.api.words import counted
 from stromboli.explain.answers import Answer, Remedy
-from stromboli.explain.jobs import counted, explain_job, explain_pod, sample_of
+from stromboli.explain.jobs import explain_job, explain_pod, sample_of
 from stromboli.explain.named import job_called
 from stromboli.explain.rehearsal import Future, Rehearsal
 from stromboli.explain.remedies import (

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, copies_that_fit, fits, told
+from stromboli.api.words import counted
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.cluster.view import View
@@ -299,7 +300,7 @@ class _Judge:
         """Why pods that are all needed do not fit side by side though their sum does."""
         if counts.sum() != need or not self._has_nodes or self._shapes.pack(self._requests[kinds], counts):
             return None
-        message = f"PodGroup {job.key} starts with {need} pods together, which the empty nodes cannot hold side by side"
+        message = f"{_starts_with(job, need)}, which the empty nodes cannot hold side by side"
         detail = "all nodes together have as much as they ask for, but the pods cannot be divided among the nodes"
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
@@ -313,7 +314,7 @@ class _Judge:
     def _beyond_nodes_alone(self, job: Job, need: int, copies: float) -> Reason | None:
         if copies >= need or not self._has_nodes:
             return None
-        message = f"PodGroup {job.key} starts with {need} pods together, and even the empty cluster fits fewer"
+        message = f"{_starts_with(job, need)}, and even the empty cluster fits fewer"
         detail = f"it fits {copies:.0f} of them"
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
@@ -381,3 +382,7 @@ class _Judge:
             taken = np.diff(np.minimum(np.cumsum(counts[order]), need), prepend=0)
             least[column] = amounts[order] @ taken
         return least
+
+
+def _starts_with(job: Job, pods: int) -> str:
+    return f"PodGroup {job.key} starts with {counted(pods, 'pod')} together"

@@ -8,6 +8,7 @@ from math import isfinite
 from operator import or_
 
 from stromboli.api.resources import TOLERANCE, told
+from stromboli.api.words import counted
 from stromboli.placement.exact.problem import Problem, bits
 from stromboli.placement.exact.search import search
 
@@ -43,12 +44,12 @@ def numbered(problem: Problem, name: str) -> str:
             kinds = [at for at, excluded in enumerate(rule.conflicts) if excluded]
             pods = sum(problem.kinds[at].count for at in kinds)
             usable = sum(1 for members in rule.domains.members.values() if any(opened[at] & members for at in kinds))
-            return (
-                f"{name}: {pods} pods, {usable} {'nodes' if rule.domains.whole else 'domains'} that could take one each"
-            )
+            where = counted(usable, "node" if rule.domains.whole else "domain")
+            return f"{name}: {counted(pods, 'pod')}, {where} that could take one each"
     for within in problem.within:
         if within.words == name:
-            return f"{name}: {sum(problem.kinds[at].count for at in bits(within.kinds))} pods in one HyperNode"
+            pods = sum(problem.kinds[at].count for at in bits(within.kinds))
+            return f"{name}: {counted(pods, 'pod')} in one HyperNode"
     if name in problem.dimensions:
         return _amount(problem, problem.dimensions.index(name))
     return ""
@@ -60,8 +61,9 @@ def _amount(problem: Problem, at: int) -> str:
     name, asking = problem.dimensions[at], [kind for kind in problem.kinds if kind.request[at] > 0]
     pods, requests = sum(kind.count for kind in asking), {kind.request[at] for kind in asking}
     free = [problem.free[node][at] for node in bits(reduce(or_, (kind.nodes for kind in asking), 0))]
+    asked = f"{counted(pods, 'pod')} {'requests' if pods == 1 else 'request'}"
     if len(requests) > 1 or not all(map(isfinite, free)):
-        return f"{name}: {pods} pods request it"
+        return f"{name}: {asked} it"
     (each,) = requests
     room = sum(int((amount + TOLERANCE) // each) for amount in free)
-    return f"{name}: {pods} pods request {told(name, each)} each, and nodes that take one have room for {room}"
+    return f"{name}: {asked} {told(name, each)} each, and nodes that take one have room for {room}"

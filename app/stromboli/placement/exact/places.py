@@ -14,6 +14,7 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.words import counted
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Kind
 from stromboli.framework.session.session import Session
@@ -201,7 +202,7 @@ class _Attempt:
             _NEVER,
             f"{message}; they could be {without}" if without else message,
             Actionable.Admin if [FILTERS] in map(list, sets) and self._mendable() else Actionable.User,
-            "; ".join([f"it starts with {pods_needed(problem)} pods", *filter(None, numbers)]),
+            "; ".join([f"it starts with {counted(pods_needed(problem), 'pod')}", *filter(None, numbers)]),
             scalable=not any(QUEUE in names for names in sets),
         )
 
