@@ -477,3 +477,45 @@ def test_v1beta1_says_the_same_in_another_place() -> None:
     subs = [{**inline, "name": "two", "count": 2}, {**inline, "name": "one"}]
     first = claim("c", {"name": "r", "firstAvailable": subs})
     assert run(device_class(), older, first, pod("p", "c"))[0] == {"p": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("objs", "says"),
+    [
+        (
+            (claim("c", request("r", count=5)),),
+            "wants 5 devices of class gpu: 4 of 4 devices match, 4 are free, at most",
+        ),
+        (
+            (claim("c", request("r", f'{A}.model == "h200"')),),
+            'request r of resourceclaim "c" wants 1 device of class gpu: 0 of 4 devices match)',
+        ),
+        (
+            (
+                claim("held", status=allocation("n1", "gpu-0", "gpu-1")),
+                pod("h", "held", node="n1"),
+                claim("c", request("r", f'{A}.model == "h100"')),
+            ),
+            "2 of 4 devices match, none is free",
+        ),
+        ((claim("c"), taint_rule()), "0 of 4 devices match, 4 would but for taints or too little capacity"),
+        (
+            (claim("c", request("r", count=3), devices={"constraints": [{"matchAttribute": f"{DRIVER}/model"}]}),),
+            f"at most 3 on each of 2 nodes without enough, they must agree in {DRIVER}/model",
+        ),
+        (
+            (claim("c", request("r", allocationMode="All", count=None), request("s", count=4)),),
+            'request s of resourceclaim "c" wants 4 devices',
+        ),
+    ],
+)
+def test_too_few_devices_are_told_with_their_numbers(objs: Any, says: str) -> None:
+    session = run(*SLICES, *objs, pod("p", "c"))[1]
+    reason = pending_reasons(session)["default/p"]
+    assert says in reason.told
+    assert not any(character.isdigit() for character in reason.message.replace("default/p", "").replace("g", ""))
+
+
+def test_no_devices_are_told_as_such() -> None:
+    told = pending_reasons(run(device_class(), claim("c"), pod("p", "c"))[1])["default/p"].told
+    assert "wants 1 device of class gpu: there are no devices" in told

@@ -13,7 +13,7 @@ from stromboli.api.resources import PODS, TOLERANCE, Mask, Rows, Vector, compare
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.causes import Administrative, Anywhere, Elsewhere, Failed, Passing
+from stromboli.framework.plugin.causes import Administrative, Anywhere, Detailed, Elsewhere, Failed, Passing
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.never_fits import larger_than_any_node
 from stromboli.framework.session.session import Session
@@ -242,8 +242,8 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
         scalable = not any(isinstance(cause, Anywhere) for cause in causes)
         who = Actionable.Wait if passing else _who_changes(session, pod, causes)
         reason = Reason(Stage.Placement, "NoMatchingNode", message, who, nodes=counts, scalable=scalable)
-    blocking = [cause.pods() for cause in causes if isinstance(cause, Elsewhere)]
-    return reason.saying(pod.namespace, blocking) if blocking else reason
+    details = dict.fromkeys(cause.detail() for cause in causes if isinstance(cause, Detailed))
+    return reason.saying(pod.namespace, details) if details else reason
 
 
 def _who_changes(session: Session, pod: PodRecord, causes: list[str]) -> Actionable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask
@@ -15,17 +15,23 @@ class Passing(str):
     __slots__ = ()
 
 
-class Elsewhere(str):
+class Detailed(str):
+    """A cause with names or numbers that change by themselves, asked for when the cause is told."""
+
+    __slots__ = ("detail",)
+    detail: Callable[[], Passage]
+
+    def __new__(cls, cause: str, detail: Callable[[], Passage]) -> Self:
+        """`detail` finds them."""
+        new = super().__new__(cls, cause)
+        new.detail = detail
+        return new
+
+
+class Elsewhere(Detailed):
     """A cause that ends when certain pods are gone, wherever they are: no eviction on the node itself helps."""
 
-    __slots__ = ("pods",)
-    pods: Callable[[], Passage]
-
-    def __new__(cls, cause: str, pods: Callable[[], Passage]) -> Elsewhere:
-        """`pods` names them."""
-        new = super().__new__(cls, cause)
-        new.pods = pods
-        return new
+    __slots__ = ()
 
 
 class Anywhere(str):
@@ -36,6 +42,18 @@ class Anywhere(str):
 
 class Administrative(str):
     """A cause in the cluster that its administrators end, such as a cordon: nothing has to change in the pod."""
+
+    __slots__ = ()
+
+
+class Occupied(Passing, Detailed):
+    """A cause that ends when pods give back what there is enough of, with its numbers."""
+
+    __slots__ = ()
+
+
+class Lacking(Administrative, Detailed):
+    """A cause in what there is too little of, even if no pod held any, with its numbers."""
 
     __slots__ = ()
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
-import msgspec
 import numpy as np
 
 from stromboli.api.decisions import ClaimUse
 from stromboli.api.objects import NodeSelector
+from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask, Rows, fits
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.causes import Anywhere, Filters, Passing, Unprovided
@@ -30,10 +30,11 @@ from stromboli.kube.dra.extended import SpecialClaim
 from stromboli.kube.dra.feasible import PASSED, TOO_FEW, Feasible
 from stromboli.kube.dra.holdings import claim_keys, holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
+from stromboli.kube.dra.numbers import told_of
 from stromboli.kube.dra.objects import ClaimError, NoDeviceClassError, ResourceClaim
 from stromboli.kube.dra.pod_claims import ClaimsOfPods
 from stromboli.kube.dra.readiness import failure, is_ready, unusable, waits
-from stromboli.kube.dra.requests import ClaimRequest, SelectorError, claim_requests
+from stromboli.kube.dra.requests import ClaimRequest, SelectorError, claim_requests, wanted_by
 from stromboli.kube.dra.reservation import MOST_PODS
 from stromboli.kube.dra.returns import Held, Returns
 from stromboli.kube.dra.special_claims import ExtendedResources
@@ -173,10 +174,10 @@ class _Book:
         if any(given.new and given.taken is None for claim in claims if (given := self._given.get(claim.key))):
             yield Passing(TOO_FEW[1]), np.zeros(len(self._facts), np.bool_)
         if feasible is not None:
-            yield from feasible.filters(waiting)
+            yield from feasible.filters(waiting, partial(self._numbers, waiting))
             yield from self._with_those_who_share(pod, waiting)
         for nodes, all_claims, of_nodes in special:
-            for cause, mask in of_nodes.filters(all_claims):
+            for cause, mask in of_nodes.filters(all_claims, partial(self._numbers, all_claims)):
                 yield cause, mask | ~nodes
 
     def _special_feasible(
@@ -208,7 +209,7 @@ class _Book:
         waiting, taken = self._waiting(claims), None
         # Else another scheduler put the pod there.
         with suppress(ClaimError, SelectorError, SearchError):
-            taken = self._search(self._demand(waiting, _key(waiting)), node, StepBudget(_TRIES))
+            taken = self._search(self._demand(waiting, wanted_by(waiting)), node, StepBudget(_TRIES))
         for number, claim in enumerate(waiting):
             of_claim = None if taken is None else [each for each in taken if each.choice.claim == number]
             self._given[claim.key] = _Given(of_claim, node, new)
@@ -309,7 +310,7 @@ class _Book:
     # -- where claims can be satisfied -------------------------------------------------------------------------------
 
     def _feasible_for(self, claims: Sequence[ResourceClaim], pod: PodRecord, allowed: Callable[[], Mask]) -> Feasible:
-        key = _key(claims)
+        key = wanted_by(claims)
         budget = self._purses.setdefault(claims[0].metadata.namespace or "default", StepBudget(_MOST_COST))
         feasible = self._feasible.get(key)
         if feasible is None:
@@ -359,6 +360,11 @@ class _Book:
         # What claims usually take costs nothing.
         budget.spend(_TRY_COST * max(0, _TRIES - tries.left - _FREE_TRIES))
 
+    def _numbers(self, claims: Sequence[ResourceClaim], lacking: Mask) -> Passage:
+        """How many devices there are for claims that some nodes have too few for."""
+        demand = self._demand(claims, wanted_by(claims))
+        return told_of(demand, claims, self._inventory, self._in_use, self._balance, lacking)
+
     def _demand(self, claims: Sequence[ResourceClaim], key: bytes) -> Demand:
         return self._demand_for(lambda: claim_requests(claims, self._claims.objects), key)
 
@@ -388,9 +394,3 @@ class _Book:
             self._log.append(None)
         elif given:
             self._log.append(node)
-
-
-def _key(claims: Sequence[ResourceClaim]) -> bytes:
-    """What claims that ask alike agree in."""
-    wanted = (claim.spec.devices for claim in claims)
-    return msgspec.msgpack.encode([(devices.requests, devices.constraints) for devices in wanted])

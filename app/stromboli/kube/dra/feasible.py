@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask, Rows
-from stromboli.framework.plugin.causes import Administrative, Filters, Passing
+from stromboli.framework.plugin.causes import Filters, Lacking, Occupied
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, allocate
 from stromboli.kube.dra.inventory import Inventory
 from stromboli.kube.dra.objects import ResourceClaim
@@ -57,14 +59,18 @@ class Feasible:
             for alike in demand.alike(nodes[(held & ~ever)[nodes]], inventory, free, balance):
                 ever[alike] = allocate(demand, inventory.on(int(alike[0])), free, balance, tries) is not None
 
-    def filters(self, claims: Sequence[ResourceClaim]) -> Filters:
-        """The nodes that can, by what excludes the others."""
+    def filters(self, claims: Sequence[ResourceClaim], numbers: Callable[[Mask], Passage]) -> Filters:
+        """The nodes that can, by what excludes the others; `numbers` has those of devices, for nodes with too few."""
         for index in range(1, len(self.causes)):
             claim, why = self.causes[index]
             name = f'resourceclaim "{claims[claim].metadata.name}", ' if claim >= 0 else ""
             passes = self.of_node != index
-            if self.causes[index] == TOO_FEW and self.ever is not None:
-                yield Passing(f"{name}{why}"), passes | ~self.ever
-                passes = passes | self.ever
             cause = f"{name}{why}"
-            yield Administrative(cause) if self.causes[index] == TOO_FEW else cause, passes
+            if self.causes[index] != TOO_FEW:
+                yield cause, passes
+                continue
+            of_these = partial(numbers, ~passes)
+            if self.ever is not None:
+                yield Occupied(cause, of_these), passes | ~self.ever
+                passes = passes | self.ever
+            yield Lacking(cause, of_these), passes

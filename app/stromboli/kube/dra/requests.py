@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stromboli.api.errors import InvalidQuantityError
@@ -116,6 +117,12 @@ def claim_requests(claims: Sequence[ResourceClaim], objects: DeviceObjects) -> l
         for i, claim in enumerate(claims)
         for request in claim.spec.devices.requests or ()
     ]
+
+
+def wanted_by(claims: Sequence[ResourceClaim]) -> bytes:
+    """What claims that ask alike agree in."""
+    wanted = (claim.spec.devices for claim in claims)
+    return msgspec.msgpack.encode([(devices.requests, devices.constraints) for devices in wanted])
 
 
 def _choices(number: int, claim: ResourceClaim, request: Request, objects: DeviceObjects) -> list[Choice]:

@@ -1,0 +1,82 @@
+"""How many devices there are for the requests of claims that cannot be satisfied, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from stromboli.api.reasons import Passage
+from stromboli.api.resources import Mask
+from stromboli.api.words import counted
+from stromboli.kube.dra.allocator import Demand
+from stromboli.kube.dra.inventory import Inventory
+from stromboli.kube.dra.objects import ResourceClaim
+from stromboli.kube.dra.requests import Choice, ClaimRequest
+from stromboli.kube.dra.selection import NO
+from stromboli.kube.dra.stock import Balance
+
+#: requests that are told, and devices whose shared counters are looked at
+_MOST_REQUESTS, _MOST_DEVICES = 4, 1_000
+
+
+def told_of(
+    demand: Demand,
+    claims: Sequence[ResourceClaim],
+    inventory: Inventory,
+    in_use: Mask,
+    balance: Balance,
+    lacking: Mask,
+) -> Passage:
+    """What each request of some claims asks for, how many devices match, and how many of them are free.
+
+    `lacking` are the nodes that do not have enough.
+    """
+    choices = [(request, choice) for request in demand.claim_requests for choice in request.choices]
+    said = [
+        f'request {choice.name} of resourceclaim "{claims[choice.claim].metadata.name}" '
+        + ", ".join(_of_choice(demand, request, choice, inventory, in_use, balance, lacking))
+        for request, choice in choices[:_MOST_REQUESTS]
+    ]
+    if len(choices) > _MOST_REQUESTS:
+        said.append(counted(len(choices) - _MOST_REQUESTS, "more request"))
+    return Passage((), "; ".join(said), "")
+
+
+def _of_choice(
+    demand: Demand,
+    request: ClaimRequest,
+    choice: Choice,
+    inventory: Inventory,
+    in_use: Mask,
+    balance: Balance,
+    lacking: Mask,
+) -> Iterator[str]:
+    devices = demand.devices
+    wanted = "all devices that match" if choice.count is None else counted(choice.count, "device")
+    matching = demand.codes(choice) != NO
+    there = f"{int(matching.sum())} of {counted(len(devices), 'device')} match"
+    yield f"wants {wanted} of class {choice.device_class}: {there if len(devices) else 'there are no devices'}"
+    if not matching.any():
+        selected = int((choice.selected(devices).codes != NO).sum())
+        if selected:
+            yield f"{selected} would but for taints or too little capacity"
+        return
+    free = matching & (~in_use | choice.admin) & _have_counters(demand, choice, matching & ~in_use, balance)
+    most = int(inventory.totals(free.astype(np.int64))[lacking].max(initial=0))
+    where = f"at most {most} on each of {counted(int(lacking.sum()), 'node')} without enough"
+    yield f"{int(free.sum())} {'is' if free.sum() == 1 else 'are'} free, {where}" if free.any() else "none is free"
+    for each in request.constraints:
+        if each.match_attribute:
+            yield f"they must agree in {each.match_attribute}"
+        elif each.distinct_attribute:
+            yield f"they must differ in {each.distinct_attribute}"
+
+
+def _have_counters(demand: Demand, choice: Choice, rows: Mask, balance: Balance) -> Mask:
+    """The devices for which enough is left of what they share with others, as far as they are looked at."""
+    found: Mask = np.ones_like(rows)
+    if demand.draws and not choice.admin:
+        for row in np.flatnonzero(rows & (demand.devices.stock.pool >= 0))[:_MOST_DEVICES].tolist():
+            found[row] = balance.has(balance.draws(row, demand.consumed(choice, row)))
+    return found
