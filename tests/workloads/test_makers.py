@@ -152,6 +152,65 @@ def test_pods_of_spark_ask_for_their_heap_and_what_comes_beside_it(
     assert int((group.spec.min_resources or {})["memory"]) // 2**20 == memory
 
 
+def spark(**spec: Any) -> Object:
+    kind = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "metadata": {"name": "w"}}
+    return {**kind, "spec": {"driver": {"schedulerName": "stromboli"}, **spec}}
+
+
+GPU = {"name": "nvidia.com/gpu", "quantity": 2}
+TEMPLATE = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 2}}}]}}
+SIDECAR = {"name": "proxy", "resources": {"requests": {"nvidia.com/gpu": "2"}}}
+
+
+@pytest.mark.parametrize("executor", [{"gpu": GPU}, {"template": TEMPLATE}, {"sidecars": [SIDECAR]}])
+def test_executors_ask_for_what_their_application_or_its_template_says(executor: Object) -> None:
+    done = simulated(spark(executor={**executor, "instances": 3, "schedulerName": "stromboli"}))
+    (group,) = (each for each in done.session.view.snapshot.pod_groups if each and "executor" in each.metadata.name)
+    assert (group.spec.min_resources or {})["requests.nvidia.com/gpu"] == "6"
+
+
+ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+NEAR = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [ZONE]}}
+
+
+@pytest.mark.parametrize(
+    ("application", "executor"),
+    [
+        ({"nodeSelector": {"zone": "a"}}, {}),
+        ({}, {"nodeSelector": {"zone": "a"}}),
+        ({}, {"affinity": {"nodeAffinity": NEAR}}),
+        ({}, {"template": {"spec": {"nodeSelector": {"zone": "a"}}}}),
+    ],
+)
+def test_executors_go_where_their_application_or_its_template_says(application: Object, executor: Object) -> None:
+    executor = {**executor, "instances": 2, "schedulerName": "stromboli"}
+    assert (
+        not {"default/w-exec-0", "default/w-exec-1"}
+        & simulated(spark(executor=executor, **application)).bindings.keys()
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "first", "together"),
+    [
+        ({"dynamicAllocation": {"enabled": True, "maxExecutors": 5}}, 0, []),
+        ({"dynamicAllocation": {"enabled": True, "initialExecutors": 3}}, 3, [1]),
+        (
+            {"sparkConf": {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.minExecutors": "2"}},
+            2,
+            [2],
+        ),
+        ({"sparkConf": {"spark.executor.instances": "4"}}, 4, [4]),
+        ({}, 1, [1]),
+    ],
+)
+def test_an_application_begins_with_the_executors_that_it_asks_for(
+    said: Object, first: int, together: list[int]
+) -> None:
+    done = simulated(spark(executor={"schedulerName": "stromboli"}, **said))
+    assert (len(done.bindings), gangs(done)) == (1 + first, [1, *together])
+
+
 CLUSTER = {"rayClusterSpec": ray(replicas(2, groupName="a"))}
 NAMELESS = {"spec": {"containers": POD["spec"]["containers"]}}
 

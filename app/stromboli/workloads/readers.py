@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 from stromboli.api import readers
 from stromboli.workloads.gangs import DEADLINE, EACH, Gang, Role, Workload, by_paths, makes_in_order, number, workload
 from stromboli.workloads.model import WorkloadKind
-from stromboli.workloads.paths import Object, at, count, items, labels, mapping, notes, seconds, text
+from stromboli.workloads.paths import Object, at, count, items, mapping, notes, seconds, text
+from stromboli.workloads.spark import spark_application, spark_driver
 
 Reader: TypeAlias = Callable[[Object, WorkloadKind], Workload]
 
@@ -21,9 +20,6 @@ _MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 _POLICY = "spec.scheduling.schedulingPolicy"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
-SPARK_ROLE = "spark-role"
-#: bytes that each Spark pod requests beside its heap, at least
-_SPARK_OVERHEAD = 384 * 2**20
 
 
 def job(owner: Object, kind: WorkloadKind) -> Workload:
@@ -141,71 +137,6 @@ def volcano_job(owner: Object, kind: WorkloadKind) -> Workload:
         roles.append(Role(called, mapping(task, "template"), pods, needed, f"{name}-{called}"))
     least = count(owner, owner, "spec.minAvailable", sum(role.count for role in roles))
     return workload(owner, kind, Gang(tuple(roles), least=least, by_role=True))
-
-
-def spark_application(owner: Object, kind: WorkloadKind) -> Workload:
-    """The driver by itself, since it asks for the executors; of these the least number start together."""
-    name = text(owner, "metadata.name")
-    dynamic = mapping(owner, "spec.dynamicAllocation")
-    first = least = number(owner, owner, "spec.executor.instances")
-    most = None
-    if dynamic.get("enabled") is True:
-        least = count(owner, dynamic, "minExecutors", 0) or 0
-        first = max(least, count(owner, dynamic, "initialExecutors", 0) or 0, first)
-        most = max(first, count(owner, dynamic, "maxExecutors", readers.INT32) or 0)
-    factor = _spark_factor(owner)
-    driver, executor = (_spark_template(mapping(owner, f"spec.{role}"), factor) for role in ("driver", "executor"))
-    executors = Role("executor", executor, first, least, f"{name}-exec")
-    return workload(owner, kind, _spark_driver(name, driver), _spark_executors(executors, most), part_label=SPARK_ROLE)
-
-
-def spark_driver(owner: Object, kind: WorkloadKind) -> Workload:
-    """A driver pod, whose executors start one by one unless an annotation says how many start together."""
-    if labels(owner).get(SPARK_ROLE) != "driver":
-        return Workload()
-    executors = Role("executor", {}, 1, 1, f"{text(owner, 'metadata.name')}-exec")
-    return workload(owner, kind, _spark_executors(executors, readers.INT32), part_label=SPARK_ROLE)
-
-
-def _spark_driver(name: str, template: Object) -> Gang:
-    return Gang((Role("driver", template, 1, 1, f"{name}-driver"),), part="driver", adjustable=False)
-
-
-def _spark_executors(role: Role, most: int | None) -> Gang:
-    """The executors of a driver, which asks for more of them while others wait, up to a number where it may."""
-    return Gang((role,), part="executor", at_first=most)
-
-
-def _spark_template(said: Object, factor: Fraction) -> Object:
-    """The template of pods with the cores and memory that an application gives them."""
-    cores = text(said, "coreRequest") or said.get("cores") or 1
-    requests = {"cpu": cores, "memory": _spark_memory(said, factor)}
-    spec: Object = {"containers": [{"name": "spark", "resources": {"requests": requests}}]}
-    if text(said, "schedulerName"):
-        spec["schedulerName"] = text(said, "schedulerName")
-    return {"metadata": {"labels": mapping(said, "labels"), "annotations": mapping(said, "annotations")}, "spec": spec}
-
-
-def _spark_memory(said: Object, factor: Fraction) -> str:
-    """What pods request beside the heap, too: a share of it, and 384 MiB at least, where the overhead is not said."""
-    heap, overhead = (_spark_bytes(text(said, key)) for key in ("memory", "memoryOverhead"))
-    if heap is None:
-        return text(said, "memory") or str(2**30 + max(_SPARK_OVERHEAD, int(2**30 * factor)))
-    return str(heap + (max(_SPARK_OVERHEAD, int(heap * factor)) if overhead is None else overhead))
-
-
-def _spark_bytes(amount: str) -> int | None:
-    """An amount of memory as Spark writes it, with binary units, MiB where there is none; None for another text."""
-    found = re.fullmatch(r"([0-9]{1,18})([kmgtp]?)b?", amount.lower())
-    return int(found[1]) * 1024 ** "_kmgtp".index(found[2] or "m") if found else None
-
-
-def _spark_factor(owner: Object) -> Fraction:
-    """The share of the heap that pods request beside it: more for what runs outside the JVM."""
-    told = text(owner, "spec.memoryOverheadFactor")
-    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", told):
-        return Fraction(told)
-    return Fraction(4, 10) if text(owner, "spec.type") in ("Python", "R") else Fraction(1, 10)
 
 
 def app_wrapper(owner: Object, kind: WorkloadKind) -> Workload:
