@@ -106,6 +106,11 @@ def test_null_is_as_good_as_nothing(manifest: dict[str, Any]) -> None:
     assert simulated(manifest, lenient=True).failures == []
 
 
+def test_the_pods_of_a_stateful_set_are_numbered_from_where_it_begins() -> None:
+    made = workload("apps/v1", "StatefulSet", replicas=2, template=TEMPLATE, ordinals={"start": 5})
+    assert sorted(simulated(made).bindings) == ["default/w-5", "default/w-6"]
+
+
 def test_a_gang_that_is_too_large_waits_whole() -> None:
     tasks = [{"name": "worker", **replicas(5)}]
     assert simulated(workload("batch.volcano.sh/v1alpha1", "Job", tasks=tasks)).bindings == {}

@@ -54,6 +54,7 @@ def wrapped(*pod_sets: Object) -> Object:
 
 ELSEWHERE, ARGO = "kueue.x-k8s.io/multikueue", "argoproj.io/v1alpha1"
 BATCH, KUBEFLOW, RAY, JOBSET = "batch/v1", "kubeflow.org/v1", "ray.io/v1", "jobset.x-k8s.io/v1alpha2"
+FREE = {"resources": {"requests": {"cpu": "0"}}}
 TUNED = ray(replicas(2, groupName="a"))
 ROLES = {"Master": replicas(1), "Worker": replicas(3)}
 SPARK = {"driver": {"cores": 1, "memory": "512m", "schedulerName": "stromboli"}}
@@ -115,7 +116,7 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
     "RayCluster that scales": (
         RAY,
         "RayCluster",
-        ray(replicas(3, groupName="a", minReplicas=1), enableInTreeAutoscaling=True),
+        ray(replicas(3, groupName="a", minReplicas=1), enableInTreeAutoscaling=True, autoscalerOptions=FREE),
         [2],
         4,
     ),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stromboli.api.quantity import parse
 from stromboli.simulation.run import Run
 from tests.workloads.test_gangs import POD, RAY, Object, problems, ray, replicas, simulated
 
@@ -53,7 +54,7 @@ LAUNCHED = replicated("launcher", trains=True), replicated("node", parallelism=1
         (None, runtime(TORCH, mlPolicy={"numNodes": 3}), [3]),
         ({"numNodes": 4}, runtime(TORCH, mlPolicy={"numNodes": 3}), [4]),
         ({"numNodes": 2}, runtime(replicated("init", parallelism=2), TORCH), [4]),
-        ({"numNodes": 3}, runtime(replicated("init"), AFTER), [1, 3]),
+        ({"numNodes": 3}, runtime(replicated("init"), AFTER), [1]),
         ({"numNodes": 4}, runtime(*LAUNCHED, **MPI), [4]),
         ({"numNodes": 4}, runtime(*LAUNCHED, **WORKERS), [5]),
         (None, runtime(*LAUNCHED, **MPI), [2]),
@@ -231,6 +232,29 @@ NAMELESS = {"spec": {"containers": POD["spec"]["containers"]}}
 def test_a_ray_job_has_a_submitter_where_a_job_submits_it(spec: Object, together: list[int]) -> None:
     made = {"apiVersion": RAY, "kind": "RayJob", "metadata": {"name": "tune"}, "spec": spec}
     assert gangs(simulated(made)) == together
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "milli"),
+    [
+        ("RayCluster", ray(), 1000),
+        ("RayCluster", ray(enableInTreeAutoscaling=True), 1500),
+        (
+            "RayCluster",
+            ray(enableInTreeAutoscaling=True, autoscalerOptions={"resources": {"requests": {"cpu": "2"}}}),
+            3000,
+        ),
+        ("RayJob", {"rayClusterSpec": ray(), "submissionMode": "HTTPMode"}, 1000),
+        ("RayJob", {"rayClusterSpec": ray(), "submissionMode": "SidecarMode"}, 1500),
+        ("RayJob", {"rayClusterSpec": ray(enableInTreeAutoscaling=True), "submissionMode": "SidecarMode"}, 2000),
+        # The wait for the head comes before the container that runs.
+        ("RayCluster", ray(replicas(1, groupName="a")), 2000),
+    ],
+)
+def test_the_pods_of_ray_have_the_containers_that_kuberay_adds(kind: str, spec: Object, milli: int) -> None:
+    done = simulated({"apiVersion": RAY, "kind": kind, "metadata": {"name": "tune"}, "spec": spec})
+    (group,) = (each for each in done.session.view.snapshot.pod_groups if each is not None)
+    assert parse((group.spec.min_resources or {})["cpu"]) * 1000 == milli
 
 
 def test_a_kind_with_a_maker_that_is_not_known_is_refused() -> None:

@@ -203,7 +203,7 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
 
 def _lacking_pods(session: Session, job: Job, waiting: Sequence[PodRecord], said: Answer) -> Answer:
     """An answer about a gang that lacks pods, with the quotas that keep them from being made, or what they wait for."""
-    if said.reason != "NotEnoughPods":
+    if said.reason not in ("NotEnoughPods", "NotEnoughPodsOfTask"):
         return said
     first = in_order(job.pod_group, waiting)
     held = held_up_together(session, job)

@@ -102,6 +102,8 @@ class WhatIf(Struct, frozen=True, kw_only=True, rename="camel"):
     pending: dict[str, int] = field(default_factory=dict)
     #: whether sessions would still decide something when they were no longer followed
     unsettled: bool = False
+    #: why workloads of the change, or parts of them, have no pods yet
+    without_pods: list[str] = field(default_factory=list)
     #: what of the change could not be used
     problems: list[str] = field(default_factory=list)
 
@@ -280,6 +282,7 @@ def lines(answer: WhatIf) -> Iterator[str]:
     yield f"{made}; {total} {'waits' if total == 1 else 'wait'} after it"
     if answer.unsettled:
         yield "later sessions would decide more, which is not shown"
+    yield from answer.without_pods
 
 
 def _shifted(job: JobShift) -> str:

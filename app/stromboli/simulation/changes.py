@@ -53,6 +53,8 @@ class Changes:
     policy: str | None = None
     #: workloads that are changed
     standing: list[Standing] = field(default_factory=list)
+    #: why workloads, or parts of them, have no pods yet
+    without_pods: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def apply(self, state: ClusterState) -> None:
@@ -83,7 +85,8 @@ def try_changes(texts: Texts, rehearsal: Rehearsal, engine: Callable[[str], Engi
         raise MistakesError(changes.problems)
     other = None if changes.policy is None else by(changes.policy)
     found = what_if(rehearsal, changes.apply, engine=other, about=changes.pods)
-    return msgspec.structs.replace(found, problems=[*changes.problems, *found.problems])
+    problems = [*changes.problems, *found.problems]
+    return msgspec.structs.replace(found, without_pods=changes.without_pods, problems=problems)
 
 
 def read_changes(
@@ -143,7 +146,7 @@ def _sort(out: Changes, proposals: list[Proposal], document: Any, where: str, th
     elif (standing := there.of(document)) is not None:
         # As an object of the API server it would have its pods beside it.
         metadata = {key: value for key, value in document["metadata"].items() if key != "uid"}
-        proposals.append(Proposal(where, {**document, "metadata": metadata}))
+        proposals.append(Proposal(where, {**document, "metadata": metadata}, begun=True))
         out.standing.append(standing)
     else:
         proposals.append(_proposal(where, document, there.state))
@@ -268,8 +271,8 @@ def _decode(
     for each in out.standing:
         out.objects, removed = each.continued(out.objects)
         out.removed += removed
-    if not (out.objects or out.removed):
-        out.problems += loaded.empty.values()
+    told = out.without_pods if out.objects or out.removed else out.problems
+    told += loaded.empty.values()
     foreign = [obj for kind, obj in out.objects if kind == "Pod" and not obj.spec.node_name and not state.is_ours(obj)]
     names = ", ".join(sorted(state.scheduler_names))
     for obj in foreign:

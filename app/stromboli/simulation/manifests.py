@@ -117,6 +117,8 @@ class Proposal:
     #: of one that is there: what of it was written, and what it was before
     written: dict[str, Any] = field(default_factory=dict)
     before: dict[str, Any] | None = None
+    #: whether it is a workload of which there are pods
+    begun: bool = False
 
 
 def in_order(objects: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -247,6 +249,8 @@ class _Reader:
     def proposal(self, proposal: Proposal) -> None:
         """Read an object as it would be. What was wrong with it already is not reported."""
         if proposal.before is None:
+            if proposal.begun:
+                self._workloads.begun.add((proposal.manifest["kind"], _key_of(proposal.manifest)))
             self.manifest(proposal.where, proposal.manifest)
             return
         kind = proposal.written["kind"]

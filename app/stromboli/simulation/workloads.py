@@ -63,7 +63,9 @@ class Expansion:
     pods: int = 0
     #: the keys of pods that are not made before others run
     later: set[str] = field(default_factory=set)
-    #: why nothing became of workloads, by key
+    #: kind and key of workloads of which there are pods beside the files
+    begun: set[tuple[str, str]] = field(default_factory=set)
+    #: why nothing became of workloads, or of parts of them, by key
     empty: dict[str, str] = field(default_factory=dict)
     #: what workloads name instead of templates of their own, by kind, namespace or none, and name
     runtimes: dict[tuple[str, str, str], Manifest] = field(default_factory=dict)
@@ -121,25 +123,40 @@ class Expansion:
                 made = replace(gang, part=str(copy)) if gang.part == EACH else gang
                 yield from self._gang(_Making(manifest, kind, found, owner, where), made)
         if self.pods == before and row.kind != GROUP and not is_suspended(manifest, row):
-            key = f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+            key = _key(manifest)
             why = "no node is to run one" if row.kind == "DaemonSet" else "it asks for none"
             self.empty[key] = f"{row.kind} {key} has no pods: {why}"
 
     def _gang(self, making: _Making, gang: Gang) -> Iterator[tuple[str, Manifest]]:
-        self._count(sum(role.count for role in gang.roles), making.where)
+        if gang.ends_first and not self._has_begun(making.manifest):
+            self._tell_later(making, gang)
+            return
+        self._count(gang.pods, making.where)
         named = "" if making.is_named_by_hand(gang) else making.group_name
         if named:
             yield "PodGroup", making.pod_group(named, self._above(making.manifest), self.kinds, gang)
         first = making.at_first(gang)
-        for role in gang.roles if first is None else sorted(gang.roles, key=lambda role: not role.needed):
+        for role in gang.roles if first is None else sorted(gang.roles, key=lambda role: role.later):
             # A Deployment and a StatefulSet may have one name: what stands for a drawn name is not the other's.
             prefix = f"{making.manifest['metadata']['namespace']}/{role.prefix}"
-            free = (number for number in itertools.count() if not self.is_taken(f"{prefix}-{number}"))
+            free = (number for number in itertools.count(role.first) if not self.is_taken(f"{prefix}-{number}"))
             for made, number in enumerate(itertools.islice(free, role.count)):
                 if first is not None and made >= first:
                     self.later.add(f"{prefix}-{number}")
                 yield "Pod", making.pod(gang, role, number, named, in_order=first is not None and made < first)
             first = None if first is None else max(0, first - role.count)
+
+    def _has_begun(self, manifest: Manifest) -> bool:
+        """Whether a workload, or what it was made of, has pods already, of which some may have completed."""
+        each = (manifest, *self._above(manifest))
+        return any((one["kind"], _key(one)) in self.begun for one in each)
+
+    def _tell_later(self, making: _Making, gang: Gang) -> None:
+        """Tell of pods that are not there together with those that have to complete before."""
+        if gang.pods:
+            key = _key(making.manifest)
+            why = f"has no pods of {gang.part} yet: it makes them when {gang.after} has completed"
+            self.empty[f"{key} {gang.part}"] = f"{making.kind.row.kind} {key} {why}"
 
     def _count(self, pods: int, where: str) -> None:
         self.pods += pods
@@ -218,10 +235,9 @@ class _Making:
 
     def at_first(self, gang: Gang) -> int | None:
         """How many pods of a gang there are before one runs; None for all."""
-        first, *others = self.workload.gangs
-        if not others:
+        if len(self.workload.gangs) == 1:
             return gang.at_first
-        return sum(role.count for role in gang.roles) if first.part == gang.part else 0
+        return 0 if gang.after else gang.pods
 
     def pod(self, gang: Gang, role: Role, number: int, group: str = "", *, in_order: bool = False) -> Manifest:
         """A pod of a role; `in_order` says that others come once it runs."""
@@ -269,6 +285,10 @@ def check_counts(value: Any, where: str, path: tuple[int | str, ...] = ()) -> No
             raise InvalidObjectError(where, field_path((*path, key)), f"should be at least 0, not {shown(each)}")
         if key not in ("template", "metadata"):
             check_counts(each, where, (*path, key))
+
+
+def _key(manifest: Manifest) -> str:
+    return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
 
 
 def _owner(manifest: Manifest) -> Manifest:

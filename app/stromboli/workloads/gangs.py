@@ -31,6 +31,10 @@ class Role:
     prefix: str
     #: the seconds after which its pods are ended for good; None where they are not
     deadline: int | None = None
+    #: whether they are made only once pods of other roles run
+    later: bool = False
+    #: the number at the end of the first one's name
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,15 @@ class Gang:
     adjustable: bool = True
     #: whether what each role cannot do without counts beside how many start together
     by_role: bool = False
+    #: the part that has to run before this one has pods; empty for none
+    after: str = ""
+    #: whether that has to complete
+    ends_first: bool = False
+
+    @property
+    def pods(self) -> int:
+        """How many pods there are."""
+        return sum(role.count for role in self.roles)
 
     @property
     def run_time(self) -> str | None:
@@ -65,8 +78,8 @@ class Gang:
 
     def started(self, wanted: int) -> int:
         """How many pods start together where so many are wanted: a gang of more than there can be never starts."""
-        most = sum(role.count for role in self.roles) if self.at_first is None else self.at_first
-        known = self.at_first is not None or (self.roles and not self.by_role)
+        most = self.pods if self.at_first is None else self.at_first
+        known = not self.by_role and (self.at_first is not None or self.roles)
         return min(wanted, max(1, most)) if known else wanted
 
 
@@ -146,7 +159,9 @@ def _roles(owner: Object, fields: RoleFields) -> Iterator[Role]:
         prefix = f"{workload_name}-{name.lower()}" if name else workload_name
         template = mapping(entry, fields.template)
         needed = min(least, replicas) * pods
-        yield Role(name.lower(), template, replicas * pods, needed, prefix, seconds(template, DEADLINE))
+        first = count(owner, entry, fields.first, 0) or 0
+        deadline = seconds(template, DEADLINE)
+        yield Role(name.lower(), template, replicas * pods, needed, prefix, deadline, first=first)
 
 
 def number(owner: Object, obj: object, path: str) -> int:

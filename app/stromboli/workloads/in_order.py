@@ -64,6 +64,12 @@ _RULES = (
         {f"{_KUBEFLOW}/operator-name": "mpi-operator", f"{_KUBEFLOW}/job-role": "worker"},
     ),
     _Rule(
+        "Job",
+        "volcano.sh/job-name",
+        "makes the pods of a task when those of the tasks that it depends on run",
+        "leave dependsOn out of the tasks of {workload}",
+    ),
+    _Rule(
         "SparkApplication",
         "spark-app-name",
         "makes its executors when the driver runs",

@@ -10,6 +10,7 @@ from stromboli.api.errors import InvalidObjectError
 from stromboli.state.nodes import NodeFacts
 from stromboli.workloads.daemons import daemon_pods
 from stromboli.workloads.paths import Object, at, described, items, labels, mapping, notes, text
+from stromboli.workloads.ray import made_of_ray_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,6 @@ _NODE = "node"
 _TARGETS = "targetJobs"
 #: the annotation with which the page of notebooks stops one
 _STOPPED = "kubeflow-resource-stopped"
-#: what KubeRay gives a submitter without a template
-_SUBMITTER: Object = {
-    "spec": {
-        "containers": [{"name": "ray-job-submitter", "resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}]
-    }
-}
 
 
 def daemon_set(owner: Object, there: Surroundings) -> Iterator[Object]:
@@ -51,16 +46,8 @@ def notebook(owner: Object, _: Surroundings) -> Iterator[Object]:
 
 
 def ray_job(owner: Object, _: Surroundings) -> Iterator[Object]:
-    """A RayCluster, unless it names one that is there, and the Job that submits what is run."""
-    cluster = mapping(owner, "spec.rayClusterSpec")
-    if cluster and not mapping(owner, "spec.clusterSelector"):
-        yield {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": cluster}
-    template = mapping(owner, "spec.submitterPodTemplate") or _SUBMITTER
-    scheduler = "spec.schedulerName"
-    # Of a submitter that names no scheduler beside a head that does, another scheduler takes care.
-    ours = text(template, scheduler) or not text(cluster, f"headGroupSpec.template.{scheduler}")
-    if ours and text(owner, "spec.submissionMode") in ("", "K8sJobMode"):
-        yield {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}}
+    """A RayCluster, unless it names one that is there, and the Job that submits what is run, if one does."""
+    yield from made_of_ray_job(owner)
 
 
 def train_job(owner: Object, there: Surroundings) -> Iterator[Object]:

@@ -56,6 +56,8 @@ class RoleFields(_Model):
     """The number of pods of a replica, 1 where there is none."""
     template: Path = "template"
     """The template of the pods."""
+    first: Path = ""
+    """The number at the end of the first pod's name, 0 where there is none."""
 
 
 class Part(_Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -10,6 +10,7 @@ from stromboli.api import readers
 from stromboli.workloads.gangs import DEADLINE, EACH, Gang, Role, Workload, by_paths, makes_in_order, number, workload
 from stromboli.workloads.model import WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, mapping, notes, seconds, text
+from stromboli.workloads.ray import ray_cluster
 from stromboli.workloads.spark import spark_application, spark_driver
 
 Reader: TypeAlias = Callable[[Object, WorkloadKind], Workload]
@@ -64,18 +65,39 @@ def _indexes(listed: object) -> int:
 
 def job_set(owner: Object, kind: WorkloadKind) -> Workload:
     """All Jobs of a JobSet together; one kind of Job after the other where its startup policy has them wait."""
-    gangs, name = [], text(owner, "metadata.name")
+    gangs: dict[str, Gang] = {}
+    name, waits = text(owner, "metadata.name"), False
     in_order = text(owner, "spec.startupPolicy.startupPolicyOrder") == "InOrder"
     for _, each in items(owner, "spec.replicatedJobs"):
-        in_order = in_order or bool(each.get("dependsOn"))
         called, template = text(each, "name"), mapping(each, "template")
         pods = number(owner, each, "replicas") * _job_pods(owner, template)
         ends = _job_deadline(owner, template)
         role = Role(called, mapping(template, "spec.template"), pods, pods, f"{name}-{called}", ends)
-        gangs.append(Gang((role,), part=called))
-    if in_order:
-        return workload(owner, kind, *gangs, part_label=REPLICATED_JOB)
-    return workload(owner, kind, Gang(tuple(role for gang in gangs for role in gang.roles)))
+        waits = waits or in_order or bool(each.get("dependsOn"))
+        before = list(gangs.values()) if in_order else []
+        gangs[called] = _after(Gang((role,), part=called), each, gangs, before)
+    if waits:
+        return workload(owner, kind, *gangs.values(), part_label=REPLICATED_JOB)
+    return workload(owner, kind, Gang(tuple(role for gang in gangs.values() for role in gang.roles)))
+
+
+def _after(gang: Gang, replicated: Object, known: Mapping[str, Gang], before: Sequence[Gang]) -> Gang:
+    """The gang of a replicated job with what it comes after: those it depends on, of those known, and those `before`.
+
+    One that depends on a job which itself waits for another to complete waits for that.
+    """
+    found = [(each, False) for each in before]
+    for _, said in items(replicated, "dependsOn"):
+        if (on := known.get(text(said, "name"))) is not None:
+            found.append((on, text(said, "status") == "Complete"))
+    for on, ends in found:
+        if on.ends_first:
+            return replace(gang, after=on.after, ends_first=True)
+        if ends and on.pods:
+            gang = replace(gang, after=on.part, ends_first=True)
+        elif on.pods and not gang.after:
+            gang = replace(gang, after=on.part)
+    return gang
 
 
 def leader_worker_set(owner: Object, kind: WorkloadKind) -> Workload:
@@ -90,37 +112,21 @@ def leader_worker_set(owner: Object, kind: WorkloadKind) -> Workload:
     return workload(owner, kind, gang, part_label=GROUP_INDEX)
 
 
-def ray_cluster(owner: Object, kind: WorkloadKind) -> Workload:
-    """The head and the workers; with the autoscaler only those that are always there start together."""
-    spec, name = mapping(owner, "spec"), text(owner, "metadata.name")
-    roles = [Role("headgroup", mapping(spec, "headGroupSpec.template"), 1, 1, f"{name}-head")]
-    scales = at(spec, "enableInTreeAutoscaling") is True
-    for _, group in items(spec, "workerGroupSpecs"):
-        called, hosts = text(group, "groupName") or "worker", number(owner, group, "numOfHosts")
-        least = count(owner, group, "minReplicas", 0) or 0
-        most = count(owner, group, "maxReplicas", readers.INT32) or 0
-        # KubeRay makes no fewer than the one number and no more than the other.
-        replicas = max(least, min(most, count(owner, group, "replicas", least) or 0))
-        pods = 0 if at(group, "suspend") is True else replicas * hosts
-        needed = min(least * hosts, pods) if scales else pods
-        roles.append(Role(called, mapping(group, "template"), pods, needed, f"{name}-{called}-worker"))
-    return workload(owner, kind, Gang(tuple(roles)))
-
-
 def kubeflow_job(owner: Object, kind: WorkloadKind) -> Workload:
     """All replicas; of workers that are elastic the least number, and no launcher that waits for the workers."""
     found = by_paths(owner, kind)
     elastic = count(owner, owner, "spec.elasticPolicy.minReplicas")
-    late = text(owner, "spec.launcherCreationPolicy") == "WaitForWorkersReady"
+    (gang,) = found.gangs
+    workers = sum(role.count for role in gang.roles if role.name != "launcher")
+    late = workers > 0 and text(owner, "spec.launcherCreationPolicy") == "WaitForWorkersReady"
 
     def adjusted(role: Role) -> Role:
         if role.name == "worker" and elastic is not None:
             return replace(role, needed=min(elastic, role.count))
-        return replace(role, needed=0) if role.name == "launcher" and late else role
+        return replace(role, needed=0, later=True) if role.name == "launcher" and late else role
 
-    (gang,) = found.gangs
-    workers = sum(role.count for role in gang.roles if role.name != "launcher") if late else None
-    return replace(found, gangs=(replace(gang, roles=tuple(map(adjusted, gang.roles)), at_first=workers),))
+    roles = tuple(map(adjusted, gang.roles))
+    return replace(found, gangs=(replace(gang, roles=roles, at_first=workers if late else None),))
 
 
 def pod_group(owner: Object, kind: WorkloadKind) -> Workload:
@@ -129,14 +135,15 @@ def pod_group(owner: Object, kind: WorkloadKind) -> Workload:
 
 
 def volcano_job(owner: Object, kind: WorkloadKind) -> Workload:
-    """The tasks of a Volcano Job."""
+    """The tasks of a Volcano Job, some of which may come once others run."""
     roles, name = [], text(owner, "metadata.name")
     for index, (_, task) in enumerate(items(owner, "spec.tasks")):
         called, pods = text(task, "name") or f"default{index}", number(owner, task, "replicas")
-        needed = count(owner, task, "minAvailable", pods) or 0
-        roles.append(Role(called, mapping(task, "template"), pods, needed, f"{name}-{called}"))
+        needed, later = count(owner, task, "minAvailable", pods) or 0, bool(at(task, "dependsOn.name"))
+        roles.append(Role(called, mapping(task, "template"), pods, needed, f"{name}-{called}", later=later))
     least = count(owner, owner, "spec.minAvailable", sum(role.count for role in roles))
-    return workload(owner, kind, Gang(tuple(roles), least=least, by_role=True))
+    at_first = sum(role.count for role in roles if not role.later) if any(role.later for role in roles) else None
+    return workload(owner, kind, Gang(tuple(roles), least=least, at_first=at_first, by_role=True))
 
 
 def app_wrapper(owner: Object, kind: WorkloadKind) -> Workload:

@@ -50,7 +50,7 @@ def _driver(name: str, template: Object) -> Gang:
 
 def _executors(role: Role, most: int | None) -> Gang:
     """The executors of a driver, which asks for more of them while others wait, up to a number where it may."""
-    return Gang((role,), part="executor", at_first=most)
+    return Gang((role,), part="executor", at_first=most, after="driver")
 
 
 def _executors_of(owner: Object) -> tuple[int, int, int | None]:

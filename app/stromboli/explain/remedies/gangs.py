@@ -55,7 +55,8 @@ def gangs(case: Case) -> Iterator[Candidate]:
     low = max(1, job.ready_count + 1)
     high = min(job.min_available - 1, job.valid_count)
     known = min(high, job.ready_count + case.answer.would_fit)
-    first = in_order(job.pod_group, case.pods) if case.reason == "NotEnoughPods" else None
+    lacks = case.reason in ("NotEnoughPods", "NotEnoughPodsOfTask")
+    first = in_order(job.pod_group, case.pods) if lacks else None
     # A gang that starts with a fraction of its pods is another job, unless there are no more at first.
     low = max(low, high if first else math.ceil(job.min_available * _LEAST))
     for number in dict.fromkeys(n for n in (known, low) if low <= n <= high):
@@ -108,6 +109,8 @@ def roles(case: Case) -> Iterator[Candidate]:
     """The pods that roles lack: those of a role with a name much like theirs, or more."""
     job = case.job
     if job is None or case.reason != "NotEnoughPodsOfTask" or not case.pods or not job.min_by_role:
+        return
+    if in_order(job.pod_group, case.pods) is not None:
         return
     have = job.valid_by_role()
     lacking = {role: need - have.get(role, 0) for role, need in job.min_by_role.items() if have.get(role, 0) < need}
