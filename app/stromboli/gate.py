@@ -23,6 +23,7 @@ from stromboli.kube import storage
 from stromboli.kube.dra import objects as devices
 from stromboli.state import selectors
 from stromboli.state.cluster import object_key
+from stromboli.state.pods import PREEMPTABLE
 
 Reader: TypeAlias = Callable[[str], object]
 """Reads an annotation; None or a ValueError means that it is invalid."""
@@ -58,6 +59,13 @@ def _priority(text: str) -> int | None:
     return readers.integer(text, -readers.INT32, readers.INT32)
 
 
+def _boolean(text: str) -> bool | None:
+    """Whether a text says yes or no, in the spellings that Go reads."""
+    known = {"1": True, "t": True, "T": True, "0": False, "f": False, "F": False}
+    known |= {spelt: word == "true" for word in ("true", "false") for spelt in (word, word.upper(), word.title())}
+    return known.get(text)
+
+
 def _pods(text: str) -> int | None:
     """A number of pods, or a percentage of them."""
     return readers.integer(text.removesuffix("%"))
@@ -75,12 +83,14 @@ def _limits(text: str) -> object:
 
 _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
     "Pod": {
+        PREEMPTABLE: _boolean,
         "volcano.sh/task-priority": _priority,
         "volcano.sh/cooldown-time": duration.parse,
         "volcano.sh/network-topology-highest-tier": readers.count,
         "volcano.sh/resource-strategy-weight": lambda text: readers.json(text, dict[str, readers.Integer]),
     },
     "PodGroup": {
+        PREEMPTABLE: _boolean,
         RUN_TIME: run_time,
         "volcano.sh/sla-waiting-time": duration.parse,
         "sla-waiting-time": duration.parse,

@@ -310,10 +310,40 @@ def test_a_workload_from_which_no_pods_follow_is_told(kind: str) -> None:
     assert problems({**whole, "metadata": {"name": "w", "uid": "u"}}) == []
 
 
-@pytest.mark.parametrize("key", ["scheduling.volcano.sh/group-min-member", "stromboli.io/run-time"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "scheduling.volcano.sh/group-min-member",
+        "stromboli.io/run-time",
+        "kueue.x-k8s.io/job-min-parallelism",
+        "volcano.sh/network-topology-mode",
+        "volcano.sh/preemptable",
+    ],
+)
 def test_an_annotation_that_cannot_be_read_is_told_once(key: str) -> None:
     (line,) = problems(owner(BATCH, "Job", {"parallelism": 3, "template": POD}, uid="", annotations={key: "many"}))
     assert f"metadata.annotations[{key}]" in line
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("scheduling.volcano.sh/group-min-members", "scheduling.volcano.sh/group-min-member"),
+        ("stromboli.io/runtime", "stromboli.io/run-time"),
+        ("kueue.x-k8s.io/queuename", "kueue.x-k8s.io/queue-name"),
+        ("volcano.sh/preemptible", "volcano.sh/preemptable"),
+        ("kueue.x-k8s.io/podset-group-name", ""),
+        ("example.com/queue-name", ""),
+    ],
+)
+@pytest.mark.parametrize("what", ["annotations", "labels"])
+def test_a_key_that_is_much_like_one_that_is_read_is_a_mistake(written: str, meant: str, what: str) -> None:
+    said = {what: {written: "1"}}
+    job = owner(BATCH, "Job", {"template": POD}, uid="", **said)
+    templated = owner(BATCH, "Job", {"template": {**POD, "metadata": said}}, uid="")
+    for each in (job, templated):
+        told = f"metadata.{what}[{written}]: unknown field, with the value '1', did you mean '{meant}'?"
+        assert [line.partition("/w: ")[2] for line in problems(each)] == ([told] if meant else [])
 
 
 # -- owners as they are in a cluster ---------------------------------------------------------------------------------

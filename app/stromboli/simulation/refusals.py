@@ -26,6 +26,8 @@ from stromboli.api.structural import Schema, problems
 from stromboli.api.validation import field_path, shown
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES
 from stromboli.workloads.amounts import exact, formatted, with_requests
+from stromboli.workloads.misspelt import meant
+from stromboli.workloads.paths import mapping
 
 #: pairs of a field path and what is wrong there
 Problems: TypeAlias = Iterator[tuple[str, str]]
@@ -61,6 +63,7 @@ def check(type_: str, manifest: dict[str, Any], obj: Any, where: str, before: di
 
 
 def _found(type_: str, manifest: dict[str, Any], obj: Any) -> Problems:
+    yield from _misspelt(manifest)
     schema = _schema(type_)
     if schema is None:
         return
@@ -72,6 +75,15 @@ def _found(type_: str, manifest: dict[str, Any], obj: Any) -> Problems:
         for path, spec in [("spec", whole)] if type_ == "Pod" else _within(whole, "spec"):
             if "containers" in spec:
                 yield from _of_pod_spec(spec, path)
+
+
+def _misspelt(manifest: dict[str, Any]) -> Problems:
+    """Annotations and labels under whose names nothing is read, and something under one that is much like it."""
+    for what in ("annotations", "labels"):
+        for key, value in mapping(manifest, f"metadata.{what}").items():
+            if near := meant(key):
+                told = f"unknown field, with the value {shown(value)}, did you mean {near!r}?"
+                yield field_path(("metadata", what, key)), told
 
 
 @cache

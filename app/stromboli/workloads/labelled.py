@@ -20,7 +20,7 @@ from stromboli.workloads.table import Kinds
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 #: with these the pods of a group start as they come
-_ONE_BY_ONE = ("kueue.x-k8s.io/pod-group-fast-admission", "kueue.x-k8s.io/pod-group-serving")
+ONE_BY_ONE = ("kueue.x-k8s.io/pod-group-fast-admission", "kueue.x-k8s.io/pod-group-serving")
 LIGHT = "pod-group.scheduling.sigs.k8s.io/name"
 LIGHT_COUNT = "pod-group.scheduling.sigs.k8s.io/min-available"
 #: the kind that a label names an object of
@@ -29,7 +29,8 @@ OBJECTS: Mapping[str, str] = {
     "pod-group.scheduling.sigs.k8s.io": "scheduling.sigs.k8s.io/v1alpha1",
 }
 KIND = "PodGroup"
-_KEYS = (KUEUE, *OBJECTS, LIGHT)
+#: the labels that name groups, the first one counts
+KEYS = (KUEUE, *OBJECTS, LIGHT)
 #: how the names of PodGroups begin that no object owns
 _NAMES = {KUEUE: "podgroup-kueue-", LIGHT: "podgroup-light-"}
 
@@ -62,9 +63,9 @@ class Label:
 def label_of(pod: objects.Pod, kinds: Kinds) -> Label | None:
     """The label that puts a pod into a group; None where none does, or its owner's kind starts pods together."""
     labelled = pod.metadata.labels
-    if not labelled or labelled.keys().isdisjoint(_KEYS):
+    if not labelled or labelled.keys().isdisjoint(KEYS):
         return None
-    key = next((key for key in _KEYS if labelled.get(key)), None)
+    key = next((key for key in KEYS if labelled.get(key)), None)
     if key is None or _starts_together(pod, kinds):
         return None
     return Label(key, labelled[key], pod.metadata.namespace or "default")
@@ -103,7 +104,7 @@ def least_of(pod: objects.Pod, label: Label) -> int:
         problem = f"should be a number from 1 to {readers.INT32}, not {shown(number)}"
         raise InvalidObjectError(f"pods of {label.key} {keys.key(label.namespace, label.name)}", where, problem)
     said = pod.metadata.annotations or {}
-    return 1 if label.key == KUEUE and any(said.get(key) == "true" for key in _ONE_BY_ONE) else found
+    return 1 if label.key == KUEUE and any(said.get(key) == "true" for key in ONE_BY_ONE) else found
 
 
 def _starts_together(pod: objects.Pod, kinds: Kinds) -> bool:

@@ -11,12 +11,13 @@ from stromboli.workloads.gangs import DEADLINE, EACH, Gang, Role, Workload, by_p
 from stromboli.workloads.model import WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, mapping, notes, seconds, text
 from stromboli.workloads.ray import ray_cluster
+from stromboli.workloads.said import noted_count
 from stromboli.workloads.spark import spark_application, spark_driver
 
 Reader: TypeAlias = Callable[[Object, WorkloadKind], Workload]
 
 #: Kueue's way to say how many pods of a Job have to start together
-_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 #: where a Job says how its pods start, as PodGroups of Kubernetes do
 _POLICY = "spec.scheduling.schedulingPolicy"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -26,7 +27,7 @@ GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 def job(owner: Object, kind: WorkloadKind) -> Workload:
     """A batch Job: as many pods as run at a time, and no more than are still to complete."""
     pods = _job_pods(owner, owner)
-    asked = readers.count(notes(owner).get(_MIN_PARALLELISM))
+    asked = noted_count(owner, MIN_PARALLELISM) if MIN_PARALLELISM in notes(owner) else None
     if asked is None:
         asked = 1 if at(owner, f"{_POLICY}.basic") is not None else count(owner, owner, f"{_POLICY}.gang.minCount")
     needed = pods if asked is None else min(asked, pods)

@@ -35,8 +35,9 @@ _CONSTRAINTS = tuple(f"spec.{path}schedulingConstraints.topology" for path in ("
 _INHERITED = ("volcano.sh/", crds.NODE_POOLS)
 #: what KAI's words are in Volcano's
 _KAIS_WORDS = {"preemptible": "true", "non-preemptible": "false"}
-_POD_ANNOTATIONS = (PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone", crds.NODE_POOLS)
-_POD_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
+#: annotations of pods that a PodGroup takes over
+POD_ANNOTATIONS = (PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone", crds.NODE_POOLS)
+POD_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 POD_LABELS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
 
 
@@ -77,7 +78,7 @@ def min_member(owners: Iterable[Object]) -> int | None:
     for owner in owners:
         for key in MIN_MEMBER:
             if key in notes(owner):
-                return _count(owner, key)
+                return noted_count(owner, key)
     return None
 
 
@@ -91,15 +92,23 @@ def network_topology(objects: Iterable[Object]) -> Object:
         noted = notes(obj)
         topology: Object = {}
         if TOPOLOGY_MODE in noted:
-            topology["mode"] = "soft" if noted[TOPOLOGY_MODE].lower() == "soft" else "hard"
+            topology["mode"] = _mode(obj)
         if TOPOLOGY_TIER in noted:
-            topology["highestTierAllowed"] = _count(obj, TOPOLOGY_TIER)
+            topology["highestTierAllowed"] = noted_count(obj, TOPOLOGY_TIER)
         if topology:
             return topology
         for key, mode in TIER_NAMES.items():
             if noted.get(key):
                 return {"mode": mode, "highestTierName": noted[key]}
     return {}
+
+
+def _mode(obj: Object) -> str:
+    value = notes(obj)[TOPOLOGY_MODE]
+    if value.lower() not in ("hard", "soft"):
+        where = field_path(("metadata", "annotations", TOPOLOGY_MODE))
+        raise InvalidObjectError(described(obj), where, f"should be hard or soft, not {shown(value)}")
+    return value.lower()
 
 
 def inherited(owners: Iterable[Object], pod: Object) -> dict[str, str]:
@@ -115,13 +124,16 @@ def inherited(owners: Iterable[Object], pod: Object) -> dict[str, str]:
 
 
 def _of_pod(noted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for key in (*_POD_ANNOTATIONS, *[budget for budget in _POD_BUDGETS if budget in noted][:1]):
+    for key in (*POD_ANNOTATIONS, *[budget for budget in POD_BUDGETS if budget in noted][:1]):
         if key in noted:
             yield key, noted[key]
 
 
-def _count(obj: Object, key: str) -> int:
-    """The number in an annotation. A gang that begins with another number than was meant would be worse than none."""
+def noted_count(obj: Object, key: str) -> int:
+    """The number in an annotation.
+
+    Raises InvalidObjectError: a gang that begins with another number than was meant would be worse than none.
+    """
     value = notes(obj)[key]
     found = readers.count(value)
     if found is None:

@@ -1,0 +1,43 @@
+"""Names of annotations and labels that are almost those of keys that are read, so that nothing is read under them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from stromboli.api import crds
+from stromboli.api.validation import nearest
+from stromboli.state.pods import EVICTED_TOGETHER, GROUP_ANNOTATION
+from stromboli.workloads import labelled, said
+from stromboli.workloads.groups import ROLE_ANNOTATION
+from stromboli.workloads.readers import MIN_PARALLELISM
+
+#: keys that people write on workloads, pods and PodGroups
+_READ = tuple(
+    key
+    for key in (
+        *(
+            *said.MIN_MEMBER,
+            *said.QUEUE,
+            *said.PRIORITY_CLASS,
+            *said.RUN_TIME,
+            *said.POD_ANNOTATIONS,
+            *said.POD_BUDGETS,
+        ),
+        *(said.PREEMPTIBILITY, said.TOPOLOGY_MODE, said.TOPOLOGY_TIER, *said.TIER_NAMES, MIN_PARALLELISM),
+        *(*labelled.KEYS, *labelled.ONE_BY_ONE, labelled.KUEUE_COUNT, labelled.LIGHT_COUNT),
+        *(GROUP_ANNOTATION, ROLE_ANNOTATION, EVICTED_TOGETHER, crds.NODE_POOLS, "volcano.sh/sla-waiting-time"),
+    )
+    if "/" in key
+)
+#: keys of others that are much like one of them
+_OTHERS = ("kueue.x-k8s.io/podset-group-name",)
+#: how alike a key is that was meant to be another: a letter or two of it differ
+_ALIKE = 0.94
+
+
+@lru_cache(4_096)
+def meant(key: str) -> str:
+    """The key that is read for which another one was probably meant; empty for none."""
+    if "/" not in key or key in _READ or key in _OTHERS:
+        return ""
+    return nearest(key, _READ, _ALIKE)
