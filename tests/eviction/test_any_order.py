@@ -9,6 +9,7 @@ import pytest
 from stromboli.api.decisions import Evict
 from stromboli.engine import DEFAULT_POLICY, Engine
 from stromboli.eviction import any_order
+from stromboli.eviction.min_cost import MinCostSearch
 from tests.builders import NOON, node, pod, pod_group, queue, state
 from tests.expectations.world import CLASSES
 
@@ -17,7 +18,7 @@ TIGHT = [(5, 2), (2, 2), (4, 4), (3, 4), (3, 1)]
 NEVER = [(4, 4), (4, 4), (4, 4), (4, 4), (1, 1)]
 
 
-def cluster(*gangs: list[tuple[int, int]]) -> list[Any]:
+def cluster(*gangs: list[tuple[int, int]], **spec: Any) -> list[Any]:
     objs = [*CLASSES, queue("default"), pod_group("low", 1, phase="Running")]
     for number in range(3):
         objs.append(node(f"n{number}", cpu="6", memory="6Gi"))
@@ -28,7 +29,7 @@ def cluster(*gangs: list[tuple[int, int]]) -> list[Any]:
         name = f"g{number}"
         objs.append(pod_group(name, len(amounts), created=number, priorityClassName="high"))
         objs += [
-            pod(f"{name}-{at}", name, cpu=f"{cpu}", memory=f"{gi}Gi", priority=9)
+            pod(f"{name}-{at}", name, cpu=f"{cpu}", memory=f"{gi}Gi", priority=9, **spec)
             for at, (cpu, gi) in enumerate(amounts)
         ]
     return objs
@@ -53,6 +54,19 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.fixture
+def victims(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobs for whose pods victims are looked for."""
+    found, run = list[str](), MinCostSearch.run
+
+    def counting(search: Any) -> int:
+        found.append(search._job.name)
+        return run(search)
+
+    monkeypatch.setattr(MinCostSearch, "run", counting)
+    return found
+
+
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
 class TestInVain:
     def test_equal_gangs_are_searched_for_once(self, action: str, searches: list[str]) -> None:
@@ -67,3 +81,18 @@ class TestInVain:
     def test_amounts_that_are_not_there_are_not_searched_for(self, action: str, searches: list[str]) -> None:
         assert evicted(action, cluster([*TIGHT, (4, 5)])) == 0
         assert searches == []
+
+    def test_no_victims_are_looked_for_where_their_amounts_are_not_enough(
+        self, action: str, victims: list[str]
+    ) -> None:
+        assert evicted(action, cluster([*TIGHT, (4, 5)])) == 0
+        assert victims == []
+        assert evicted(action, cluster(TIGHT)) > 0
+        assert victims != []
+
+    def test_no_victims_are_looked_for_where_an_empty_cluster_would_not_do(
+        self, action: str, victims: list[str]
+    ) -> None:
+        ports = [{"containerPort": 80, "hostPort": 80}]
+        assert evicted(action, cluster(TIGHT, ports=ports)) == 0
+        assert victims == []

@@ -17,6 +17,7 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.trial import Trial, take_back_all
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import Problem
 from stromboli.placement.exact.reading import Reading, kinds_of, read
 from stromboli.placement.exact.search import Places
@@ -39,8 +40,7 @@ def evict_in_any_order(
     `candidates` may be evicted for each of the pods; `whole` says whether gangs may be that then cannot run.
     """
     session = context.session
-    lacks = session.ask.job_missing(job) > 0 and not (job.waiting_count or job.counts[PodState.Allocated])
-    if not (lacks and len(pods) > 1 and session.rules.what_fits and context.search_left):
+    if not (_lacks_all(session, job) and len(pods) > 1 and session.rules.what_fits and context.search_left):
         return []
     kinds, equivalence = kinds_of(session, job, pods), context.equivalence(job, pods)
     alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(pods[0])
@@ -54,18 +54,43 @@ def evict_in_any_order(
     return found
 
 
+def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None = None) -> bool:
+    """Whether a gang of unlike pods might start if all candidates were evicted, by default those for any of its pods.
+
+    It is seen from sums, before places are looked for pod by pod.
+    """
+    session = context.session
+    if len(pods) < 2 or not (session.rules.what_fits and _lacks_all(session, job)):
+        return True
+    kinds = kinds_of(session, job, pods)
+    if len(kinds) == 1:
+        return True
+    if candidates is None:
+        candidates = np.logical_or.reduce([context.candidates(job, alike[0]) for alike in kinds])
+    return _may_fit(context, job, kinds, candidates)
+
+
+def _lacks_all(session: Session, job: Job) -> bool:
+    """Whether a job lacks pods to start, and none of them was given a place in this session."""
+    return session.ask.job_missing(job) > 0 and not (job.waiting_count or job.counts[PodState.Allocated])
+
+
 def _may_fit(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]], candidates: Mask) -> bool:
-    """Whether each pod would have a node, and the job the amounts that it lacks, if all candidates were evicted."""
+    """Whether each pod would have a node, and the job the amounts that it lacks, if all candidates were evicted.
+
+    What nodes have that take none of its pods does not count.
+    """
     view = context.session.view
     held = context.held_amounts(job, candidates)
     requests = [view.request(pods[0]) for pods in kinds]
-    alone = [bool(held.suffices(request, view.nodes.rows).any()) for request in requests]
-    counts = [len(pods) * fits for pods, fits in zip(kinds, alone, strict=True)]
+    takes = [held.suffices(request, view.nodes.rows) for request in requests]
+    counts = [len(pods) * bool(nodes.any()) for pods, nodes in zip(kinds, takes, strict=True)]
     lacking = context.session.ask.job_missing(job)
     if sum(counts) < lacking:
         return False
     least = np.sort(np.repeat(requests, counts, axis=0), axis=0)[:lacking].sum(axis=0)
-    everything = np.maximum(view.nodes.future_idle() + held.amounts, 0).sum(axis=1)
+    some = np.logical_or.reduce(takes)
+    everything = np.maximum((view.nodes.future_idle() + held.amounts)[:, some], 0).sum(axis=1)
     return bool((everything >= least)[least > 0].all())
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stromboli.api.resources import Mask
-from stromboli.eviction.any_order import evict_in_any_order
+from stromboli.eviction.any_order import evict_in_any_order, may_start
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_places import FirstPlaces
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
@@ -42,7 +42,8 @@ class _Plan:
 def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
     """Evict for those pods of a job that may evict others: all at once where the job says how close they should be."""
     if not has_topology(job):
-        evict_for_pods(context, job, pods)
+        if may_start(context, job, pods):
+            evict_for_pods(context, job, pods)
     elif pods:
         evict_for_gang(context, job, context.candidates(job, pods[0]))
 
@@ -84,7 +85,8 @@ class GangSearch:
             return False
         # 2. In each HyperNode that the job may be placed in, the least cost of all its places.
         best = None
-        if may_evict(session, job, self._pods, context.point):
+        may = may_evict(session, job, self._pods, context.point)
+        if may and may_start(context, job, self._all, self._candidates):
             best = min(self._plans(), key=lambda plan: plan.cost, default=None) or self._plan_in_any_order()
         if best is None:
             if equivalence is not None:

@@ -9,6 +9,7 @@ from itertools import takewhile
 from stromboli.api.pod_state import PodState
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
+from stromboli.placement.exact.places import is_impossible
 from stromboli.state.pods import PodRecord
 
 #: how often a search for victims looks at each node
@@ -38,7 +39,7 @@ def starving(session: Session, *, among_others: bool = False, by_share: bool = F
     found: dict[str, list[Job]] = {}
     jobs, behind = session.view.jobs, session.behind | session.view.trace.not_reached | session.budget.too_long
     for job in jobs.where(jobs.count(PodState.Pending) > 0):
-        if job.key in behind or not job.counts[PodState.Pending]:
+        if job.key in behind or not job.counts[PodState.Pending] or is_impossible(session, job):
             continue
         if session.attempt(job, partial(_starves, session, job, by_share), False):
             found.setdefault(job.queue.name, []).append(job)

@@ -48,10 +48,15 @@ def waits_in_vain(session: Session, job: Job) -> bool:
     return known
 
 
+def is_impossible(session: Session, job: Job) -> bool:
+    """Whether it is proven in this session that a gang cannot be placed, whatever finishes or is evicted."""
+    told = session.view.trace.jobs.get(job.key)
+    return told is not None and told.reason == _NEVER
+
+
 def _give_up(session: Session, job: Job) -> None:
     """Have a gang that cannot be placed, whatever finishes, lay claim to nothing while that is so."""
-    told = session.view.trace.jobs.get(job.key)
-    if session.admissions is not None and told is not None and told.reason == _NEVER:
+    if session.admissions is not None and is_impossible(session, job):
         session.admissions.hopeless.append(job.key)
 
 
