@@ -62,10 +62,11 @@ def test_no_node_is_made_for_what_a_node_does_not_help(world: World, start: Star
     assert (autoscaler.asked, "Unschedulable" in world.refused().values()) == (0, False)
 
 
+@pytest.mark.parametrize("answers", [["Failed"], ["BookingExpired", "CapacityRevoked"]], ids=",".join)
 def test_the_answer_to_a_request_for_nodes_is_heeded(
-    world: World, start: Start, autoscaler: Autoscaler, tmp_path: Path
+    world: World, start: Start, autoscaler: Autoscaler, tmp_path: Path, answers: list[str]
 ) -> None:
-    """The first request is refused, the second brings all nodes at once. No pod is Unschedulable meanwhile."""
+    """The first requests come to nothing, the last brings all nodes at once. No pod is Unschedulable meanwhile."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     names = {"plural": "provisioningrequests", "kind": "ProvisioningRequest", "singular": "provisioningrequest"}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
@@ -77,7 +78,7 @@ def test_the_answer_to_a_request_for_nodes_is_heeded(
     define(world.api, [{**definition, "metadata": {**metadata, "annotations": approved}}])
     file = tmp_path / "policy.yaml"
     file.write_text(f"{policy('drf')}provisioning: {{class: {ATOMIC}, retry: 1s}}\n")
-    autoscaler.answers = ["Failed"]
+    autoscaler.answers = [*answers]
     start("--policy", str(file))
     world.create(jobs(world), job("train", 30))
     eventually(lambda: len(world.placed()) == 30, 120)

@@ -82,10 +82,44 @@ async def test_one_that_is_refused_is_made_again_after_a_while(cluster: Cluster)
     await until(lambda: list(requests(cluster)) == ["train-2"])
 
 
-async def test_one_for_other_pods_takes_its_place(cluster: Cluster) -> None:
+@pytest.mark.parametrize("said", ["BookingExpired", "CapacityRevoked"])
+async def test_one_that_was_answered_is_made_again_when_its_capacity_is_gone(cluster: Cluster, said: str) -> None:
+    answer(cluster, "train-1", "Accepted")
+    answer(cluster, "train-1", "Provisioned")
+    await until(told(cluster, "NodesProvisioned"))
+    assert list(requests(cluster)) == ["train-1"]
+    answer(cluster, "train-1", said, ago=timedelta(hours=2))
+    await until(lambda: list(requests(cluster)) == ["train-2"])
+
+
+@pytest.mark.parametrize("said", ["", "Accepted", "Failed", "BookingExpired"])
+async def test_one_for_other_pods_takes_its_place(cluster: Cluster, said: str) -> None:
+    if said:
+        answer(cluster, "train-1", said)
     cluster.patch(f"{SCHEDULING}/namespaces/default/podgroups/train", {"spec": {"minMember": 3}})
     await until(lambda: [each["spec"]["podSets"][0]["count"] for each in requests(cluster).values()] == [3])
     assert list(requests(cluster)) == ["train-2"]
+
+
+async def test_one_that_brought_nodes_for_fewer_pods_gives_way_to_one_for_all(cluster: Cluster) -> None:
+    answer(cluster, "train-1", "Provisioned")
+    await until(told(cluster, "NodesProvisioned"))
+    group = f"{SCHEDULING}/namespaces/default/podgroups/train"
+    cluster.patch(group, {"spec": {"minMember": 3}})
+    cluster.pod("train-4", "train")
+    cluster.patch(group, {"spec": {"minMember": 5}})
+    await until(lambda: list(requests(cluster)) == ["train-2"])
+    (request,) = requests(cluster).values()
+    assert request["spec"]["podSets"][0]["count"] == 5
+
+
+async def test_nothing_is_asked_for_pods_that_are_gone(cluster: Cluster) -> None:
+    for number in range(4):
+        cluster.delete(f"/api/v1/namespaces/default/pods/train-{number}")
+    await until(lambda: requests(cluster) == {} and cluster.items(TEMPLATES) == [])
+    for number in range(4):
+        cluster.pod(f"train-{number}", "train")
+    await until(lambda: len(requests(cluster)) == 1)
 
 
 async def test_a_group_of_kubernetes_owns_its_request(

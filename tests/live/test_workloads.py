@@ -366,6 +366,33 @@ async def test_a_group_of_kubernetes_leaves_its_queue_to_the_namespace_and_its_p
     await until(lambda: said() == ("research", "urgent"))
 
 
+@pytest.mark.parametrize("first", ["group", "pods"])
+async def test_the_pods_of_a_group_of_kubernetes_preempt_as_it_says(
+    cluster: Cluster, start: StartService, first: str
+) -> None:
+    define(cluster, "scheduling.k8s.io", "v1alpha3", "PodGroup")
+    service = await start(engine)
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "preemptionPolicy": "Never"}
+    manifest = {"apiVersion": "scheduling.k8s.io/v1alpha3", "kind": "PodGroup", "metadata": {"name": "g"}}
+
+    def preempts(name: str) -> str | None:
+        record = service.state.record(f"default/{name}")
+        return "" if record is None else record.pod_class.spec.preemption_policy
+
+    if first == "group":
+        cluster.create(NATIVE, {**manifest, "spec": spec})
+        await until(lambda: service.state.pod_group("default/g.podgroups.scheduling.k8s.io") is not None)
+    cluster.pod("gone", schedulingGroup={"podGroupName": "g"})
+    cluster.pod("p", schedulingGroup={"podGroupName": "g"})
+    await until(lambda: preempts("gone") != "" and preempts("p") != "")
+    cluster.delete("/api/v1/namespaces/default/pods/gone")
+    await until(lambda: preempts("gone") == "")
+    if first == "pods":
+        cluster.create(NATIVE, {**manifest, "spec": spec})
+    await until(lambda: preempts("p") == "Never")
+    assert preempts("gone") == ""
+
+
 async def test_a_queue_that_an_owner_names_no_longer_is_that_of_its_pods(cluster: Cluster, start: StartService) -> None:
     cluster.node("n1", cpu="1")
     await start(engine)

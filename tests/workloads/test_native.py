@@ -13,6 +13,7 @@ from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus
 from stromboli.api.decisions import Evict
 from stromboli.engine import Engine
 from stromboli.explain.remedies import explained
+from stromboli.framework.diagnosis.ignored import ignored_of_job
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load
@@ -152,6 +153,39 @@ def test_a_group_that_is_disrupted_as_one_is_evicted_whole(mode: Any, gone: int)
     objs = (running, *victims, high, urgent, *builders.gang("urgent", 1, cpu="1"))
     result = decide(builders.node("n", cpu="4"), *objs, by=by)
     assert sum(isinstance(each, Evict) for each in result.decisions) == gone
+
+
+PREEMPTING = DEFAULT_POLICY.replace("backfill", "preempt, backfill")
+
+
+@pytest.mark.parametrize(("said", "gone"), [({}, 1), ({"preemptionPolicy": "Never"}, 0)], ids=str)
+@pytest.mark.parametrize("later", [False, True])
+def test_no_pod_is_evicted_for_a_group_that_does_not_preempt(said: Object, gone: int, *, later: bool) -> None:
+    low = builders.pod_group("low", 1, phase="Running")
+    urgent = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 7}
+    mine = group(policy={"gang": {"minCount": 1}}, priorityClassName="urgent", **said)
+    del mine["metadata"]["labels"]
+    running = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "low", "namespace": "default"}}
+    running["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "low"}  # type: ignore[index]
+    running |= {"spec": {**pods(1)[0]["spec"], "nodeName": "n"}, "status": {"phase": "Running"}}
+    del running["spec"]["schedulingGroup"]  # type: ignore[attr-defined]
+    held = low.model_dump(by_alias=True, exclude_unset=True, mode="json") | {"kind": "PodGroup"}
+    made = [*pods(1), mine] if later else [mine, *pods(1)]
+    done = simulated(urgent, held, running, *made, cpu=1, engine=Engine(PREEMPTING))
+    assert len(done.session.evicted) == gone
+    answer = explained(done.session, "pod", "default/p-0", done.rehearsal)
+    assert answer is not None
+    assert ("preemptionPolicy is Never" in str(answer)) == (gone == 0)
+
+
+def test_a_group_of_groups_is_told_to_start_by_itself() -> None:
+    done = simulated(group(parentCompositePodGroupName="whole"), *pods(3))
+    (job,) = done.session.view.jobs.values()
+    assert ignored_of_job(done.session, job) == {
+        "parentCompositePodGroupName": (
+            "has no effect: it starts by itself, and not together with the other parts of CompositePodGroup whole"
+        )
+    }
 
 
 def test_a_group_is_in_the_queue_of_its_namespace_and_as_important_as_its_pods() -> None:

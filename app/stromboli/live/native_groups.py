@@ -7,6 +7,7 @@ session decides it again. The condition is written once the pods that start toge
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,6 +51,9 @@ class NativeGroups:
         self._decided: dict[str, PodGroupStatus] = {}
         #: the priority and the class of the most important pod of each group
         self._classes: dict[str, tuple[int, str]] = {}
+        #: pods that came before their group, by its key and theirs, and the group of each
+        self._early: defaultdict[str, dict[str, objects.Pod]] = defaultdict(dict)
+        self._waits_for: dict[str, str] = {}
         #: by which groups get their queue
         self.rules: Sequence[QueueRule] = ()
         self._queue: asyncio.Queue[tuple[str, Object, Callable[[], None]]] = asyncio.Queue()
@@ -111,9 +115,28 @@ class NativeGroups:
         if decided is not None:
             found = found.model_copy(update={"status": decided})
         self._mirror.upsert("PodGroup", key, found, "MODIFIED")
+        for own, pod in self._early.pop(key, {}).items():
+            del self._waits_for[own]
+            if native.never_preempts(found):
+                self._mirror.upsert("Pod", own, pod, "MODIFIED")
+
+    def _see_early(self, type: str, pod: objects.Pod | str) -> None:
+        """Keep a pod until its group is there: that says whether pods are evicted for it."""
+        own = pod if isinstance(pod, str) else object_key(pod)
+        waits_for = self._waits_for.pop(own, None)
+        if waits_for is not None:
+            self._early[waits_for].pop(own)
+            if not self._early[waits_for]:
+                del self._early[waits_for]
+        if type == "DELETED" or isinstance(pod, str) or pod.spec.scheduling_group is None:
+            return
+        key = keys.key(pod.metadata.namespace or "default", native.group_of(pod))
+        if key not in self._shown:
+            self._early[key][own], self._waits_for[own] = pod, key
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
         """A group without a priority class has that of its most important pod."""
+        self._see_early(type, pod)
         if isinstance(pod, str) or pod.spec.scheduling_group is None or not pod.spec.priority_class_name:
             return
         key = keys.key(pod.metadata.namespace or "default", native.group_of(pod))

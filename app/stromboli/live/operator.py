@@ -157,7 +157,7 @@ class Operator:
         for kind in self._owners.kinds:
             # Volcano's controller makes groups itself.
             if kind.row.starts is Starts.together and kind.row.group not in ("", "batch.volcano.sh"):
-                forbidden = partial(self._owners.forbidden, kind, "get, list, watch")
+                forbidden = partial(self._owners.forbidden, kind)
                 yield kind.row.group, kind.row.plural, self._followers.workloads(kind), forbidden
 
     async def _may_be_read(self, path: str, forbidden: Callable[[], None]) -> bool:

@@ -30,8 +30,9 @@ _FRESH = 5.0
 _KEPT = 2_048
 #: owners of a pod that are read beside what manages it
 _MOST_BESIDE = 4
-#: seconds after which a kind that may not be read is tried again
+#: seconds after which a kind that may not be read in a namespace is tried again there
 _FORBIDDEN = 60.0
+_OTHERWISE = "without get their pods start one by one, without list and watch groups do not follow them"
 _VERSION = re.compile(r"[a-z0-9]+")
 
 
@@ -48,8 +49,8 @@ class Owners:
         self._clock = clock
         #: by uid, with the time at which each was read; those that are not there are None
         self._known: OrderedDict[str, tuple[float, Object | None]] = OrderedDict()
-        #: kinds that may not be read, and until when they are not asked for
-        self._forbidden: dict[str, float] = {}
+        #: kinds that may not be read, each with the namespace, and until when they are not asked for
+        self._forbidden: dict[tuple[str, str], float] = {}
         self._told: set[str] = set()
         #: by which workloads get their queue
         self.rules: Sequence[QueueRule] = ()
@@ -86,13 +87,12 @@ class Owners:
         """The latest version of an owner, as far as it was watched or read lately."""
         return self._known.get(uid, (0.0, None))[1]
 
-    def forbidden(self, kind: Kind, verbs: str) -> None:
-        """A kind may not be read: tell it once, with the rule to add."""
-        self._forbidden[kind.name] = self._clock() + _FORBIDDEN
+    def forbidden(self, kind: Kind) -> None:
+        """A kind may not be read, or not be watched: tell it once, with the rule to add and what happens without."""
         if kind.name not in self._told:
             self._told.add(kind.name)
-            rule = f'{{apiGroups: ["{kind.row.group}"], resources: [{kind.row.plural}], verbs: [{verbs}]}}'
-            log.warning("owners may not be read", kind=kind.name, rule=rule, otherwise="their pods start one by one")
+            rule = f'{{apiGroups: ["{kind.row.group}"], resources: [{kind.row.plural}], verbs: [get, list, watch]}}'
+            log.warning("owners may not be read", kind=kind.name, rule=rule, otherwise=_OTHERWISE)
 
     async def _up(self, namespace: str, reference: objects.OwnerReference | None) -> list[Object]:
         found: list[Object] = []
@@ -132,7 +132,7 @@ class Owners:
         now = self._clock()
         if now - read < _FRESH:
             return owner
-        if self._forbidden.get(kind.name, now) > now:
+        if self._forbidden.get((kind.name, namespace), now) > now:
             return None
         owner = await self._get(kind, namespace, reference)
         self._keep(reference.uid, owner)
@@ -167,7 +167,8 @@ class Owners:
             if error.retriable:
                 raise
             if error.status == 403:
-                self.forbidden(kind, "get, list, watch")
+                self._forbidden[kind.name, namespace] = self._clock() + _FORBIDDEN
+                self.forbidden(kind)
             else:
                 failed(error)
             return None

@@ -138,7 +138,7 @@ class PodGroupMaker:
         ours = self._state.is_ours(pod)
         if not ours or not is_bare(pod):
             self._forget(key)
-            return in_native_group(pod)
+            return in_native_group(pod, self._state.pod_group)
         manager, label = controller(pod), label_of(pod, self._owners.kinds)
         uid = label.id if label else manager.uid if manager else pod.metadata.uid or key
         if self._manager.get(key, uid) != uid:

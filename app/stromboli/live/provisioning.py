@@ -61,11 +61,15 @@ class Provisioning:
         mirror.listen("PodGroup", self._group_changed)
 
     def ask(self, decided: Iterable[RequestNodes]) -> None:
-        """Have nodes asked for, unless they are."""
-        for each in decided:
-            if self._wanted.get(each.key) != each:
-                self._wanted[each.key] = each
-                self._enqueue(each.key)
+        """Have nodes asked for, unless they are; those of a gang whose pods are gone no longer."""
+        now = {each.key: each for each in decided}
+        for key, each in now.items():
+            if self._wanted.get(key) != each:
+                self._wanted[key] = each
+                self._enqueue(key)
+        for key in [key for key in self._wanted.keys() - now.keys() if not self._state.jobs.has_pods(key)]:
+            del self._wanted[key]
+            self._enqueue(key)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -134,7 +138,7 @@ class Provisioning:
         wanted, requests = self._wanted.get(key), dict(self._requests.get(key, {}))
         for own, request in requests.items():
             said = _answer(request)
-            if wanted is None or (said is None and _pods(request) != sum(count for _, count in wanted.pods)):
+            if wanted is None or not _serves(request, said, sum(count for _, count in wanted.pods)):
                 await self._delete(request)
             elif said is not None and said["type"] in _OVER:
                 left = wanted.retry - (time.time() - (readers.seconds(said.get("lastTransitionTime") or "") or 0.0))
@@ -224,6 +228,12 @@ def _answer(request: Object) -> dict[str, Any] | None:
 
 def _pods(request: Object) -> int:
     return sum(each.get("count", 0) for each in request["spec"].get("podSets") or ())
+
+
+def _serves(request: Object, said: Object | None, pods: int) -> bool:
+    """Whether a request is for so many pods; one that has brought nodes, for as many at least."""
+    brought = said is not None and said["type"] not in _OVER
+    return _pods(request) >= pods if brought else _pods(request) == pods
 
 
 def _number(key: str) -> int:

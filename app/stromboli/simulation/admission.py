@@ -56,13 +56,14 @@ def admit(
     admitted: list[tuple[str, Any]] = []
     namespaces = {obj["metadata"]["name"]: obj for kind, obj in loaded.objects if kind == "Namespace"}
     groups, natives = _Groups(loaded, namespaces, rules), _NativeGroups(namespaces, rules)
+    written = {obj.key: obj for kind, obj in loaded.objects if kind == "PodGroup"}
     for kind, obj in loaded.objects:
         if kind == "Pod":
             pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))
             if pod.spec.scheduler_name in scheduler_names and is_bare(pod):
                 pod = groups.joined(pod)
             else:
-                pod = in_native_group(pod)
+                pod = in_native_group(pod, lambda key: written.get(key) or group_of(key))
                 natives.see(pod)
             obj = pod
         elif kind == "Queue":
@@ -71,12 +72,11 @@ def admit(
             obj = with_allocatable(obj)
         if kind != "RuntimeClass":
             admitted.append((kind, obj))
-    there = {obj.key for kind, obj in loaded.objects if kind == "PodGroup"}
     admitted = [(kind, natives.completed(obj) if kind == "PodGroup" else obj) for kind, obj in admitted]
     if loaded.later:
         unmade = _never_made(admitted, loaded.later, lambda key: groups.made.get(key) or group_of(key))
         admitted = [(kind, obj) for kind, obj in admitted if kind != "Pod" or object_key(obj) not in unmade]
-    admitted += [("PodGroup", group) for key, group in groups.made.items() if key not in there]
+    admitted += [("PodGroup", group) for key, group in groups.made.items() if key not in written]
     loaded.problems += _without_class(loaded, {*priorities.names, *missed})
     found = [*admitted, *_missing_queues(loaded, groups.wanted), *_missing_classes(loaded)]
     return _commanded(found, loaded.commands) if loaded.commands else found

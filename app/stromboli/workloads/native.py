@@ -6,12 +6,13 @@ own: a label or annotation names it. A hard topology constraint stands for the t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase, PodGroupStatus
+from stromboli.api import keys
+from stromboli.api.crds import PART_OF, SCHEDULING, PodGroup, PodGroupPhase, PodGroupStatus
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.keys import NATIVE_GROUP, inner_name, outer_name
 from stromboli.api.objects import Pod
@@ -27,6 +28,10 @@ from stromboli.workloads.paths import Object, at, count, described, items, mappi
 VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
 _CONDITIONS = {"v1alpha2": "PodGroupScheduled"}
 _CONDITION = "PodGroupInitiallyScheduled"
+#: an annotation of a group as the core knows it: whether pods are evicted for it
+_PREEMPTION = "stromboli.io/preemption-policy"
+#: fields of a group by the annotation that stands for each in the core
+_NOTED = {_PREEMPTION: "preemptionPolicy", PART_OF: "parentCompositePodGroupName"}
 #: the API server refuses longer messages
 _LONGEST = 32_768
 
@@ -43,13 +48,23 @@ def group_of(pod: Pod) -> str:
     return inner_name(group.pod_group_name) if group is not None and group.pod_group_name else ""
 
 
-def in_native_group(pod: Pod) -> Pod:
-    """A pod as the core sees it: in the group that its spec names, whatever an annotation says."""
+def in_native_group(pod: Pod, known: Callable[[str], PodGroup | None]) -> Pod:
+    """A pod as the core sees it: in the group that its spec names, whatever an annotation says.
+
+    `known` finds groups by their keys. The pods of one that does not preempt evict no others.
+    """
     name = group_of(pod)
     if not name:
         return pod
     annotations = {**(pod.metadata.annotations or {}), GROUP_ANNOTATION: name}
-    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+    group = known(keys.key(pod.metadata.namespace or "default", name))
+    spec = replace(pod.spec, preemption_policy="Never") if group is not None and never_preempts(group) else pod.spec
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec)
+
+
+def never_preempts(group: PodGroup) -> bool:
+    """Whether no pod is evicted for those of a group."""
+    return group.metadata.annotations.get(_PREEMPTION) == "Never"
 
 
 def as_pod_group(native: Object) -> Object:
@@ -62,6 +77,9 @@ def as_pod_group(native: Object) -> Object:
     mode = at(native, "spec.disruptionMode")
     if mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode):
         noted[EVICTED_TOGETHER] = "true"
+    for key, field in _NOTED.items():
+        if text(native, f"spec.{field}"):
+            noted[key] = text(native, f"spec.{field}")
     metadata: Object = {**meta, "name": inner_name(name), "annotations": noted}
     spec: Object = {"minMember": _min_count(native)}
     queue, priority = said.first([native], said.QUEUE), text(native, "spec.priorityClassName")

@@ -43,6 +43,7 @@ from stromboli.api.crds.hypernodes import (
 from stromboli.api.crds.podgroups import (
     FEWER,
     NODE_POOLS,
+    PART_OF,
     RUN_TIME,
     NetworkTopology,
     PodGroup,
@@ -71,6 +72,7 @@ __all__ = [
     "FEWER",
     "KINDS",
     "NODE_POOLS",
+    "PART_OF",
     "RUN_TIME",
     "SCHEDULING",
     "TOPOLOGY",

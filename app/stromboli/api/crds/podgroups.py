@@ -29,6 +29,8 @@ from stromboli.api.crds.base import (
 RUN_TIME = "stromboli.io/run-time"
 #: an annotation: why fewer of its pods start together than its workload asks for
 FEWER = "stromboli.io/fewer-together"
+#: an annotation: the group of Kubernetes' groups that it is a part of
+PART_OF = "stromboli.io/part-of"
 #: an annotation: the node pools that its pods may use, separated by commas, the best first
 NODE_POOLS = "stromboli.io/pools"
 

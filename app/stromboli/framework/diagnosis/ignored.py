@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from pydantic.alias_generators import to_snake
 
-from stromboli.api.crds import FEWER, Condition, PodGroupCondition
+from stromboli.api.crds import FEWER, PART_OF, Condition, PodGroupCondition
 from stromboli.api.resources import Mask
 from stromboli.api.validation import did_you_mean
 from stromboli.framework.cluster.job import Job, Queue
@@ -89,7 +89,12 @@ _ATTRIBUTES = {field.name: to_snake(field.name) for field in QUEUE_FIELDS}
 _NO_TOPOLOGY = {"networkTopology": "has no effect under this policy: it is read by the plugin network-topology-aware"}
 
 #: the reason of the condition by the field of a PodGroup that has no effect, the first one counts
-_REASONS = {"networkTopology": "NotInPolicy", "priorityClassName": "NoPriorityClass", "minMember": "FewerPodsAtFirst"}
+_REASONS = {
+    "networkTopology": "NotInPolicy",
+    "priorityClassName": "NoPriorityClass",
+    "minMember": "FewerPodsAtFirst",
+    "parentCompositePodGroupName": "GroupStartsAlone",
+}
 
 
 def tell(session: Session) -> None:
@@ -98,7 +103,8 @@ def tell(session: Session) -> None:
         return
     known = session.view.jobs
     fewer = known.holds(FEWER, lambda group: FEWER in group.metadata.annotations)
-    ignoring = known.of(_without_class(session) | _topology_unread(session) | fewer)
+    nested = known.holds(PART_OF, lambda group: PART_OF in group.metadata.annotations)
+    ignoring = known.of(_without_class(session) | _topology_unread(session) | fewer | nested)
     jobs = known.where(known.holds(CONDITION, lambda group: _is_told(group.status.conditions)))
     for job in [job for job in jobs if _is_told(job.conditions)]:
         session.report.condition(job, _OVER)
@@ -131,6 +137,9 @@ def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
         ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}{_or(session, name)}"
     if fewer := job.pod_group.metadata.annotations.get(FEWER):
         ignored["minMember"] = fewer
+    if parent := job.pod_group.metadata.annotations.get(PART_OF):
+        why = "it starts by itself, and not together with the other parts"
+        ignored["parentCompositePodGroupName"] = f"has no effect: {why} of CompositePodGroup {parent}"
     return ignored
 
 
