@@ -136,7 +136,7 @@ def test_a_higher_priority_that_is_not_admitted_is_said_to_evict_nothing() -> No
     answer = explained(session, "job", "default/high", Rehearsal(engine, cluster.fork(), OFFLINE, NOON))
     assert answer is not None
     assert [(each.action, each.reason) for each in answer.evictions] == [("preempt", "NotAdmitted")]
-    assert "1 of the 1 pods" in answer.evictions[0].detail
+    assert "of 1 pod running in queue default, 1 has a lower priority" in answer.evictions[0].detail
     assert any("take enqueue out of the actions" in each.change for each in answer.remedies)
 
 
