@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stromboli.api.crds import Queue
 from stromboli.engine import SessionResult
@@ -326,11 +328,35 @@ def test_a_broken_queue_stands_still_and_with_volcano_everybody(
 
 
 @pytest.mark.parametrize(("compatibility", "placed"), [("strict", {"a": 1}), ("volcano", {})])
-def test_without_a_root_every_queue_is_a_tree_of_its_own_strictly(compatibility: Any, placed: dict[str, int]) -> None:
+def test_without_a_root_everybody_stands_still_with_volcano(compatibility: Any, placed: dict[str, int]) -> None:
     result = schedule(of("a"), *wants("a", 1), hierarchy=True, compatibility=compatibility)
     assert bound(result) == placed
     if not placed:
         assert why(result, "a-0").message == "there is no queue root"
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> list[Any]:
+    """Queues in trees, and pods that those without children hold and want."""
+    few, amount = st.integers(0, 3), st.sampled_from(["", "1", "2", "4"])
+    parents = {name: draw(st.sampled_from(["", *"abcdef"[:at]])) for at, name in enumerate("abcdef")}
+    objs: list[Any] = []
+    for name, parent in parents.items():
+        least = draw(st.sampled_from(["", "", "1"]))
+        objs.append(of(name, draw(amount), most=draw(amount), least=least, parent=parent))
+        if name not in parents.values():
+            objs += [*holds(name, draw(few)), *wants(name, draw(few))]
+    return objs
+
+
+@given(trees(), st.sampled_from(["allocate", "allocate, reclaim"]))
+def test_a_root_that_is_missing_is_implied_strictly(objs: list[Any], actions: str) -> None:
+    without = schedule(*objs, hierarchy=True, actions=actions)
+    with_root = tree(*objs, actions=actions)
+    assert (bound(without), evicted(without)) == (bound(with_root), evicted(with_root))
+    for amounts in ("deserved", "real_capacity", "allocated"):
+        mine, its = cpus(without, amounts), cpus(with_root, amounts)
+        assert mine == {name: amount for name, amount in its.items() if name != "root"}
 
 
 def test_what_is_below_a_broken_queue_is_broken_with_its_reason() -> None:

@@ -95,13 +95,14 @@ class Accounts:
     def _link(self) -> None:
         """Make the tree. What is wrong with it stops the cluster under Volcano's rules, and a subtree under ours.
 
-        Without a root every queue is then a tree of its own below the cluster.
+        A root that is missing is implied under ours: queues without a parent share the cluster.
         """
         if ROOT not in self.taking_part:
             self._stop(obstacles.no_root())
-            return
+            if self.stopped is not None:
+                return
         accounts = list(self.taking_part.values())
-        tree, broken = linked(self._view.queues, list(self.taking_part), with_root=True)
+        tree, broken = linked(self._view.queues, list(self.taking_part), with_root=ROOT in self.taking_part)
         for row, account in enumerate(accounts):
             account.path = [accounts[above] for above in tree.path(row).tolist()]
             account.parent = account.path[1] if len(account.path) > 1 else None
@@ -176,24 +177,34 @@ class Accounts:
         kept = (account.guarantee for account in self.every.values())
         #: what no guarantee holds, for flat queues
         self.free: Vector = np.maximum(self._view.total - np.sum([none, *kept], axis=0), 0)
-        if self._hierarchy and ROOT in self.taking_part:
-            root = self.taking_part[ROOT]
-            root.limit = self._root_limit(root)
-            root.capability = root.limit
-            if self._view.rules.kept_guarantees:
-                self._guarantee_parents(root)
-            self._limit_children(root)
-            root.guarantee = _total(child.guarantee for child in root.children) + self._view.vector(None)
-            root.deserved = _total(child.deserved for child in root.children) + self._view.vector(None)
-            root.deserves = np.any([root.deserves, *(child.deserves for child in root.children)], axis=0)
+        if self._hierarchy and (ROOT in self.taking_part or self.stopped is None):
+            self._limit_tree()
             return
         for account in self.taking_part.values():
             account.limit = np.minimum(self.free + account.guarantee, account.capability)
             account.deserved = np.maximum(np.minimum(account.deserved, account.limit), account.guarantee)
 
-    def _root_limit(self, root: Account) -> Vector:
+    def _limit_tree(self) -> None:
+        root, tops = self.taking_part.get(ROOT), self._tops()
+        limit = self._root_limit(root)
+        for top in tops if self._view.rules.kept_guarantees else ():
+            self._guarantee_parents(top)
+        self._limit(tops, limit, limit)
+        if root is not None:
+            root.limit = root.capability = limit
+            root.guarantee = _total(top.guarantee for top in tops) + self._view.vector(None)
+            root.deserved = _total(top.deserved for top in tops) + self._view.vector(None)
+            root.deserves = np.any([root.deserves, *(top.deserves for top in tops)], axis=0)
+
+    def _tops(self) -> list[Account]:
+        """The queues of a tree right below the root, whether there is one or it is implied."""
+        if ROOT in self.taking_part:
+            return self.taking_part[ROOT].children
+        return [account for account in self.taking_part.values() if account.parent is None and account.broken is None]
+
+    def _root_limit(self, root: Account | None) -> Vector:
         """The root is not limited by the cluster's size, only in the resources that the cluster has."""
-        if not root.queue.spec.capability:
+        if root is None or not root.queue.spec.capability:
             named = derived(self._view.nodes.facts, _named_by_nodes)
             known = np.array([name in named for name in self._view.dimensions])
             unlimited = np.where(known, float(2**63 - 1), 0.0)
@@ -219,7 +230,7 @@ class Accounts:
         """What guarantees leave to each queue, by what queues hold; nothing where nothing is guaranteed."""
         tops = [account for account in self.taking_part.values() if account.parent is None]
         idle = [account.guarantee for name, account in self.every.items() if name not in self.taking_part]
-        kept = idle + [each.guarantee for top in tops for each in (top.children if self._hierarchy else [top])]
+        kept = idle + [each.guarantee for each in (self._tops() if self._hierarchy else tops)]
         together = _total(kept) + self._view.vector(None)
         if not together.any():
             return
@@ -239,16 +250,17 @@ class Accounts:
         for child in account.children:
             yield from self._pools_below(child, pool, holding)
 
-    def _limit_children(self, parent: Account) -> None:
-        for child in parent.children:
-            child.capability = np.where(np.isinf(child.capability), parent.capability, child.capability)
-        self._clip(parent.children, np.minimum(parent.limit, self._view.total))
-        guaranteed = _total(child.guarantee for child in parent.children)
-        for child in parent.children:
-            child.deserved = np.maximum(child.deserved, child.guarantee)
-            free = np.maximum(parent.limit - guaranteed, 0) + child.guarantee
-            child.limit = np.minimum(free, child.capability)
-            self._limit_children(child)
+    def _limit(self, siblings: Sequence[Account], limit: Vector, capability: Vector) -> None:
+        """Say what queues may have and deserve that share what is limited so, and those below them."""
+        for each in siblings:
+            each.capability = np.where(np.isinf(each.capability), capability, each.capability)
+        self._clip(siblings, np.minimum(limit, self._view.total))
+        guaranteed = _total(each.guarantee for each in siblings)
+        for each in siblings:
+            each.deserved = np.maximum(each.deserved, each.guarantee)
+            free = np.maximum(limit - guaranteed, 0) + each.guarantee
+            each.limit = np.minimum(free, each.capability)
+            self._limit(each.children, each.limit, each.capability)
 
     def _clip(self, siblings: Sequence[Account], whole: Vector) -> None:
         """Clip guarantees to what their queues can have of what they share."""
