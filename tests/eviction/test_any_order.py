@@ -10,6 +10,7 @@ from stromboli.api.decisions import Evict
 from stromboli.engine import DEFAULT_POLICY, Engine
 from stromboli.eviction import any_order
 from stromboli.eviction.min_cost import MinCostSearch
+from stromboli.explain.evictions import why_no_evictions
 from tests.builders import NOON, node, pod, pod_group, queue, state
 from tests.expectations.world import CLASSES
 
@@ -35,8 +36,12 @@ def cluster(*gangs: list[tuple[int, int]], **spec: Any) -> list[Any]:
     return objs
 
 
+def _policy(action: str) -> str:
+    return DEFAULT_POLICY.replace("allocate, backfill", f"allocate, {action}")
+
+
 def evicted(action: str, objs: list[Any], more: str = "") -> int:
-    engine = Engine(DEFAULT_POLICY.replace("allocate, backfill", f"allocate, {action}") + more)
+    engine = Engine(_policy(action) + more)
     decisions = engine.decide(state(objs).snapshot(), now=NOON).decisions
     return sum(isinstance(each, Evict) for each in decisions)
 
@@ -93,6 +98,9 @@ class TestInVain:
     def test_no_victims_are_looked_for_where_an_empty_cluster_would_not_do(
         self, action: str, victims: list[str]
     ) -> None:
-        ports = [{"containerPort": 80, "hostPort": 80}]
-        assert evicted(action, cluster(TIGHT, ports=ports)) == 0
+        objs = cluster(TIGHT, ports=[{"containerPort": 80, "hostPort": 80}])
+        assert evicted(action, objs) == 0
         assert victims == []
+        session = Engine(_policy(action)).decide(state(objs).snapshot(), now=NOON).session
+        # That it cannot be placed says all, and no other text that victims are kept.
+        assert list(why_no_evictions(session, session.view.jobs["default/g0"])) == []

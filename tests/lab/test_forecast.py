@@ -150,6 +150,16 @@ def test_no_start_is_told_of_what_would_not_start_even_if_all_were_over() -> Non
     assert said.why == "it would not start even if all that runs were over"
 
 
+def test_no_start_is_told_of_a_job_that_ran_for_as_long_as_it_may() -> None:
+    arguments = "configurations: [{name: timeouts, arguments: {maxRunTime: 1h}}]\n"
+    engine = Engine(arguments + FIFO.replace('actions: "', 'actions: "timeouts, '))
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, on="a", since=7200))
+    answer = explain_job(engine.decide(cluster.snapshot(), now=NOON).session, "default/runs")
+    assert answer is not None
+    assert (answer.reason, answer.placed) == ("MaximumRunTimeExceeded", 0)
+    assert with_start(answer, Rehearsal(engine, cluster, OFFLINE, NOON), PastRuns()).start is None
+
+
 def test_pods_that_terminate_make_room() -> None:
     leaving = gang("leaving", 4, node="a", deleted=True)
     said = starts(state(queue("default"), node("a", "4"), leaving, job("waits", 2)), "waits")

@@ -84,6 +84,8 @@ def test_a_pool_that_the_policy_does_not_name() -> None:
     reason = why(result, "job")
     assert (result.session.bound, reason.reason, reason.actionable) == ({}, "NodePoolNotFound", Actionable.User)
     assert reason.message == "PodGroup default/job may use node pool gold, which the policy does not name"
+    near = why(session(in_pool("a"), queue("team"), job("job", 1, "spat"), by=policy("spot")), "job")
+    assert "node pool spat (did you mean spot?), which" in near.message
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
@@ -144,6 +146,16 @@ def test_a_parent_limits_what_is_below_it() -> None:
     jobs = [job("first", 2, "a", owner="one", least=1), job("second", 2, "a", owner="two", least=1)]
     by = policy(enableHierarchy=True)
     assert placed(in_pool("a"), queue("root"), parent, *children, *jobs, by=by) == {"a": 2}
+
+
+def test_a_guarantee_is_kept_from_siblings_within_what_the_parent_may_have() -> None:
+    parent, one = shares("parent", a={"capability": "5"}), shares("one", parent="parent", a={"guarantee": "2"})
+    tree = [in_pool("a", cpu="8"), queue("root"), parent, one, shares("two", parent="parent")]
+    greedy = job("greedy", 8, "a", owner="two", least=1)
+    by = policy(enableHierarchy=True)
+    assert placed(*tree, *greedy, by=by) == {"a": 3}
+    result = session(*tree, *running("greedy", "a", "a", "a", owner="two"), job("more", 1, "a", owner="two"), by=by)
+    assert "may have 3 as other queues hold the rest or are guaranteed it" in why(result, "more").detail
 
 
 @given(

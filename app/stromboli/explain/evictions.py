@@ -18,6 +18,7 @@ from stromboli.framework.diagnosis.explain import why_job
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.session import Session
 from stromboli.kube.budgets import budgets_of
+from stromboli.placement.exact.places import is_impossible
 from stromboli.plugins.minruntime.run_times import RunTimes
 from stromboli.state.pods import PodRecord, timestamp
 
@@ -40,6 +41,9 @@ def why_no_evictions(session: Session, job: Job) -> Iterator[tuple[str, Reason]]
         yield from _not_admitted(session, job)
         return
     if not waiting or blocked is None or blocked.stage not in _STAGES or session.ask.job_valid(job) is not None:
+        return
+    if is_impossible(session, job):
+        # Its reason says so.
         return
     pod = session.ask.in_task_order(waiting)[0]
     for action in session.policy.actions:

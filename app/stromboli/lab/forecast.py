@@ -55,6 +55,8 @@ _PARTS = (0.5, 1.0, 1.1)
 _UNKNOWN = "nothing says how long some jobs run that hold what it needs"
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _GONE = frozenset((int(PodState.Succeeded), int(PodState.Failed)))
+#: reasons of jobs that are not placed, whatever becomes of others
+_FOR_GOOD = frozenset(("MaximumRunTimeExceeded", "NeverFits"))
 
 
 class TooMuchWorkError(StromboliError):
@@ -256,7 +258,7 @@ class Forecast:
 def with_start(answer: Answer, rehearsal: Rehearsal, past: PastRuns) -> Answer:
     """The answer about a job that waits, or a pod of one, with when it is expected to start, if it can."""
     waits = bool(answer.reason) and answer.placed < answer.min_member <= answer.pods
-    if not waits or answer.reason == "NeverFits":
+    if not waits or answer.reason in _FOR_GOOD:
         return answer
     key = f"{answer.namespace}/{answer.name if answer.kind == 'Job' else answer.group}"
     start = Forecast(rehearsal, past).start([key])[0]

@@ -197,7 +197,7 @@ class Accounts:
             above = cluster
             for each in reversed(account.path):
                 if each.kept is None:
-                    each.kept = above.part(each.guarantee)
+                    each.kept = above.part(each.guarantee, each.capability)
                 above = each.kept
         for account in accounts:
             if account.kept is not None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Mask, Rows, Vector, told
-from stromboli.api.validation import did_you_mean
+from stromboli.api.validation import nearest
 from stromboli.fairness import shares
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.nodes import NodeView, read_only
@@ -92,7 +92,8 @@ class NodePools(Plugin):
         unknown = self._choice(job).unknown
         if not unknown:
             return None
-        names = ", ".join(f"{name}{did_you_mean(name, self._number)}" for name in unknown)
+        near = {name: nearest(name, self._number) for name in unknown}
+        names = ", ".join(f"{name} (did you mean {meant}?)" if meant else name for name, meant in near.items())
         message = (
             f"PodGroup {job.key} may use node pool{'s' if unknown[1:] else ''} {names}, which the policy does not name"
         )
