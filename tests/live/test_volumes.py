@@ -139,28 +139,29 @@ def reserved(cluster: Cluster) -> list[str]:
 async def test_a_pod_is_bound_once_its_claims_are(
     cluster: Cluster, start: StartService, controllers: Controllers
 ) -> None:
-    """One of a volume that is there, on one node only, and one of a volume that is made for that node."""
+    """One of a volume that is there, on one node only, and before it one of a volume that is made for that node."""
     local(cluster, "disk", "n1")
     controllers.binding = False
     service = await start(engine)
     claimed(cluster, "p", "local", "made")
-    await until(lambda: set(reserved(cluster)) >= {"disk", "p-1"})
-    assert selected(cluster, "p-1") == "n1"
+    await until(lambda: selected(cluster, "p-1") == "n1")
     session, record = Engine().decide(service.state.snapshot(), now=0).session, service.state.record("default/p")
     assert record is not None
     why = explain_pod(session, record).message
     assert why.startswith("it is bound to n1 once it has the volume of claim p-0 (waited for since 20")
     assert f"and the volume of claim p-1, which {PROVISIONER} is to make (waited for since 20" in why
+    await until(lambda: "pv-p-1" in names(cluster, _VOLUMES))
+    assert "disk" not in reserved(cluster)
+    bind(cluster, "pv-p-1", "p-1")
+    await until(lambda: "disk" in reserved(cluster))
     given = cluster.get(f"{_VOLUMES}/disk")
     uid = cluster.get(f"{_CLAIMS}/p-0")["metadata"]["uid"]
     assert given["metadata"]["annotations"] == {BY_CONTROLLER: "yes"}
     assert {name: given["spec"]["claimRef"][name] for name in ("apiVersion", "kind", "namespace", "name", "uid")} == {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": "p-0", "uid": uid,
     }  # fmt: skip
-    await until(lambda: "pv-p-1" in names(cluster, _VOLUMES))
-    bind(cluster, "disk", "p-0")
     assert cluster.pods() == {"p": ""}
-    bind(cluster, "pv-p-1", "p-1")
+    bind(cluster, "disk", "p-0")
     await until(lambda: cluster.pods() == {"p": "n1"})
 
 
@@ -211,6 +212,28 @@ async def test_a_provisioner_that_refuses_sends_the_whole_gang_elsewhere(
     await until(lambda: cluster.pods() == {"t0": "n1", "t1": "n1"})
 
 
+async def test_a_pod_follows_no_volume_to_a_node_where_its_other_one_is_refused(
+    cluster: Cluster, start: StartService, controllers: Controllers
+) -> None:
+    """Nor does a provisioner that was asked and has not refused lose its claim because another one's was."""
+    for node in ("n0", "n1"):
+        local(cluster, f"disk-{node}", node)
+    controllers.refusing = {"n0"}
+    controllers.provisioning = False
+    cluster.create(_CLASSES, storage_class("slow", PROVISIONER))
+    await start(engine)
+    cluster.group("train", 2)
+    claimed(cluster, "t0", "local", "made", group="train", **HELD_TO_NODE)
+    claimed(cluster, "t1", "slow", group="train", nodeSelector={"kubernetes.io/hostname": "n1"})
+    await until(lambda: "FailedBinding" in cluster.reasons())
+    assert selected(cluster, "t1-0") == "n1"
+    assert not any(each["spec"].get("claimRef") for each in cluster.items(_VOLUMES))
+    mounting(cluster, "p", "t0-0", "t0-1")
+    cluster.delete(f"{_PODS}/t0")
+    controllers.provisioning = True
+    await until(lambda: cluster.pods()["p"] == "n1")
+
+
 async def test_the_only_node_is_tried_again(
     cluster: Cluster, start: StartService, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,12 +255,13 @@ async def test_what_was_not_bound_in_time_is_given_back(
     local(cluster, "disk", "n0")
     await start(lambda text: Engine(WITHIN_A_SECOND))
     cluster.group("train", 2)
-    claimed(cluster, "t0", "local", "made", group="train")
+    claimed(cluster, "t0", "made", group="train")
     claimed(cluster, "t1", "made", group="train")
+    claimed(cluster, "p", "local")
     await until(lambda: len(reserved(cluster)) == 3)
     await until(lambda: reserved(cluster) == [])
     assert BY_CONTROLLER not in (cluster.get(f"{_VOLUMES}/disk")["metadata"].get("annotations") or {})
-    assert cluster.pods() == {"t0": "", "t1": ""}
+    assert cluster.pods() == {"t0": "", "t1": "", "p": ""}
 
 
 WITHIN_A_SECOND = """

@@ -110,6 +110,10 @@ class Reserver(ABC, Generic[U, R]):
     def _unready(self, steps: Sequence[Step[U]]) -> list[Step[U]]:
         """The steps whose claims are written but not usable yet. Raises NotReservedError for one that will not be."""
 
+    def _delay(self, bind: Bind, use: U, after: float) -> float:
+        """In how many seconds a reservation is released that may be released `after` some."""
+        return after
+
     def _let_go(self, use: U) -> None:
         """No pod is promised the claim of a use any more."""
 
@@ -126,7 +130,8 @@ class Reserver(ABC, Generic[U, R]):
         """A pod is not bound: release its reservations, at the latest `after` seconds from now."""
         self._forget(bind)
         for use in self._uses(bind):
-            self._releases.schedule(self._release_of(bind, use), after, leaving=not after)
+            delay = self._delay(bind, use, after)
+            self._releases.schedule(self._release_of(bind, use), delay, leaving=not delay)
 
     def is_leaving(self, key: str) -> bool:
         """Whether reservations of a pod are being released, so that it has to be decided anew."""

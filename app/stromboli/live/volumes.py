@@ -4,9 +4,12 @@ This follows kube-scheduler's volume binding. A volume that exists gets the clai
 to be provisioned gets its pod's node. Then the persistent volume controller and the provisioners are waited for. A node
 for which no volume is provisioned, or not in time, is avoided for the claim for a while.
 
+A bound claim stays bound; Kubernetes cannot undo that. Volumes that exist are bound last, since those to be provisioned
+may be refused: a pod would be held on a node where it cannot have all its volumes.
+
 A claim that is not bound is released when all its pods are ours and none is getting a node: at once when we gave up the
-binding, and after a delay when a former leader left it. Until then sessions may use it as it is. A bound claim stays
-bound; Kubernetes cannot undo that.
+binding, and after a delay when a former leader left it, or when a provisioner has been asked that has not refused: its
+volume may be on its way. Until then sessions may use the claim as it is.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ from stromboli.state.pods import PodRecord
 log = Logger(__name__)
 
 _CLAIM, _VOLUME = "PersistentVolumeClaim", "PersistentVolume"
+#: seconds that a claim is left to a provisioner that has been asked for its volume
+_ON_ITS_WAY = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +127,11 @@ class Volumes(Reserver[VolumeUse, _Release]):
         if not steps:
             return
         try:
-            began = time.monotonic()
-            await self._write_all(steps)
-            within = min(step.use.within for step in steps)
-            await self._bound(binds, steps, began + within - time.monotonic())
+            deadline = time.monotonic() + min(step.use.within for step in steps)
+            for exists in (False, True):
+                some = [step for step in steps if bool(step.use.volume) is exists]
+                await self._write_all(some)
+                await self._bound(binds, some, deadline - time.monotonic())
         finally:
             for bind, _ in binds:
                 self._forget(bind)
@@ -234,6 +240,12 @@ class Volumes(Reserver[VolumeUse, _Release]):
     def _release_of(self, bind: Bind, use: VolumeUse) -> _Release:
         return _Release(use.key, bind.key, use.uid, use.volume, "" if use.volume else bind.node)
 
+    def _delay(self, bind: Bind, use: VolumeUse, after: float) -> float:
+        record = self._state.record(bind.key)
+        gone = record is None or record.uid != bind.uid
+        refused = bind.node in self._avoided.of(use.key)
+        return after if use.volume or gone or refused else max(after, _ON_ITS_WAY)
+
     async def run(self) -> None:
         """Release until cancelled. Pods, claims and volumes must have been listed."""
         self._running = True
@@ -247,7 +259,7 @@ class Volumes(Reserver[VolumeUse, _Release]):
         node = reservation.selected_node(claim)
         if node and not reservation.volume_name(claim) and key not in self._promised:
             uid = claim["metadata"].get("uid") or ""
-            self._releases.schedule(_Release(key, "", uid, node=node), LATE)
+            self._releases.schedule(_Release(key, "", uid, node=node), _ON_ITS_WAY)
 
     def _look_at_volume(self, name: str, volume: Object) -> None:
         """Schedule the release of an unbound volume that refers to a claim, unless the claim is promised."""
