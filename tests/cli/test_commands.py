@@ -293,3 +293,28 @@ def test_two_schedulers_on_one_name_and_missing_definitions(bare_cluster: Cluste
         "default/old and default/stromboli both schedule the pods of volcano",
         "Deployment default/old has 2 replicas that do not take turns",
     }
+
+
+def test_a_job_is_listed_and_answered_by_the_name_of_its_workload(tmp_path: Path) -> None:
+    group = "podgroup-2501bd87-7271-44c9-bca5-7a647eed8c5b"
+    owner = "{apiVersion: batch/v1, kind: Job, name: cap, uid: 2501bd87-7271-44c9-bca5-7a647eed8c5b, controller: true}"
+    for queue_name, reason in (("default", "NeverFits"), ("defualt", "QueueNotFound")):
+        (tmp_path / "cluster.yaml").write_text(f"""
+{{kind: Node, metadata: {{name: n}}, status: {{allocatable: {{cpu: "4", memory: 16Gi, pods: "10"}}}}}}
+---
+{{kind: Queue, metadata: {{name: default}}, spec: {{weight: 1}}}}
+---
+kind: PodGroup
+metadata: {{name: {group}, ownerReferences: [{owner}]}}
+spec: {{minMember: 1, queue: {queue_name}}}
+---
+kind: Pod
+metadata: {{name: cap-0, annotations: {{scheduling.k8s.io/group-name: {group}}}}}
+spec: {{schedulerName: stromboli, containers: [{{name: c, image: i, resources: {{requests: {{cpu: "9"}}}}}}]}}
+""")
+        files = str(tmp_path / "cluster.yaml")
+        row = stromboli("job", "list", "-f", files).output.splitlines()[1].split()
+        assert row[1] == "cap"
+        assert reason in row
+        said = stromboli("why", "job", "cap", "-f", files).output
+        assert said.startswith(f"Job default/cap (PodGroup {group}) waits at ")

@@ -384,7 +384,7 @@ def test_closed_queues_say_by_whom_and_are_no_part_of_the_division() -> None:
 def test_pods_that_gates_hold_back_are_not_counted_among_those_that_would_find_room() -> None:
     held = pod("job-1", "job", schedulingGates=[{"name": "example.com/wait"}])
     cluster = state(node("n"), queue("default"), pod_group("job", 2), pod("job-0", "job"), held)
-    told = "1 of the 1 that wait would fit now, 1 is held back by scheduling gates"
+    told = "1 of the 1 that waits would fit now, 1 is held back by scheduling gates"
     assert told in said(cluster, "job default/job")
 
 

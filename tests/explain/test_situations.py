@@ -616,3 +616,33 @@ def test_a_job_that_has_finished_says_so(phases: str, says: str) -> None:
     assert said(state(node("n"), queue("default"), pod_group("train", phase="Completed"), pods), JOB) == (
         f"Job default/train: it has finished: {says}"
     )
+
+
+TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+TOLERATE = "tolerate taint nvidia.com/gpu=present:NoSchedule -> 1 pod bound"
+
+
+@pytest.mark.parametrize(
+    ("resource", "says", "change"),
+    [
+        (
+            "nvidia.com/gpu",
+            "asks for 1, the largest node that it may use has 0, and one that it may not use has 8",
+            f"user: {TOLERATE}",
+        ),
+        (
+            "nvidia.com/gpus",
+            "nvidia.com/gpus: asks for 1, and no node offers it, did you mean 'nvidia.com/gpu'?",
+            f"user: ask for nvidia.com/gpu instead of nvidia.com/gpus, and {TOLERATE}",
+        ),
+    ],
+)
+def test_cards_on_tainted_nodes_are_not_advised_to_be_done_without(resource: str, says: str, change: str) -> None:
+    asks = {"requests": {"cpu": "1", resource: "1"}, "limits": {resource: "1"}}
+    waits = pod("job-0", "job", containers=[{"name": "main", "image": "x", "resources": asks}])
+    cards = node("gpu", taints=[TAINT], resources={"nvidia.com/gpu": "8"})
+    text = said(state(node("n"), cards, queue("default"), pod_group("job"), waits), "job default/job")
+    assert says in text
+    assert change in text
+    assert "ask for no" not in text
+    assert "add 1 node" not in text

@@ -15,6 +15,9 @@ def job(uid: str = "1", suspend: bool = True, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"suspend": suspend, **spec}}
 
 
+RUNNING = {**job(suspend=False), "status": {"active": 1}}
+
+
 def told(*seen: dict[str, Any], gone: tuple[dict[str, Any], ...] = ()) -> str:
     known = Suspended(known_kinds())
     for each in seen:
@@ -37,8 +40,8 @@ def test_a_job_that_runs_in_another_cluster_is_told() -> None:
 @pytest.mark.parametrize(
     ("seen", "gone"),
     [
-        ((job(suspend=False),), ()),
-        ((job(), job(suspend=False)), ()),
+        ((RUNNING,), ()),
+        ((job(), RUNNING), ()),
         ((job(),), (job(),)),
         (({**job(), "kind": "Unknown"},), ()),
     ],
@@ -59,3 +62,13 @@ def test_those_that_are_not_in_a_new_list_are_forgotten() -> None:
     assert kind is not None
     known.listed(kind)
     assert known.why("team/train") == ""
+
+
+def test_a_job_without_pods_is_told_until_it_has_some() -> None:
+    quiet = job(suspend=False)
+    says = "Job team/train has no pods; its Events say why: kubectl describe job train -n team"
+    assert told(quiet) == says
+    assert told({**quiet, "status": {"startTime": "2026-01-01T00:00:00Z"}}) == says
+    assert told(quiet, {**quiet, "status": {"active": 1}}) == ""
+    assert told({**quiet, "status": {"succeeded": 1}}) == ""
+    assert told(job(suspend=False, parallelism=0)) == "Job team/train has no pods: its parallelism is 0"

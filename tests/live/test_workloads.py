@@ -314,7 +314,7 @@ async def test_why_asks_the_owners_of_pods_that_wait(cluster: Cluster, start: St
     await until(lambda: group_of(cluster, made)["spec"].get("minMember") == 2)
     asked = ("why", "job", "train", "--kubeconfig", cluster.kubeconfig, "-n", "default")
     said = await asyncio.to_thread(stromboli, *asked)
-    assert f"Job default/podgroup-{made['metadata']['uid']} (JobSet/train) waits at" in said.output
+    assert f"JobSet default/train (PodGroup podgroup-{made['metadata']['uid']}) waits at" in said.output
     assert "0 of 2 pods placed, 2 start together" in said.output
 
 
@@ -401,3 +401,28 @@ async def test_a_queue_that_an_owner_names_no_longer_is_that_of_its_pods(cluster
     await until(lambda: group_of(cluster, made)["spec"].get("queue") == "research")
     cluster.patch(f"{JOBS}/train", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": None}}})
     await until(lambda: group_of(cluster, made)["spec"].get("queue") == "default")
+
+
+async def test_why_names_the_annotation_that_keeps_a_job_from_its_group(cluster: Cluster, start: StartService) -> None:
+    cluster.node("n1", cpu="2")
+    service = await start(engine)
+    made = job(cluster, "train", 1, annotations={"scheduling.volcano.sh/group-min-member": "three"})
+    pods_of(cluster, made, 1)
+    says = "metadata.annotations[scheduling.volcano.sh/group-min-member]: should be a number"
+    await until(lambda: says in service.absent("job", "default/train"))
+    assert says in service.absent("pod", "default/train-0")
+    cluster.patch("/apis/batch/v1/namespaces/default/jobs/train", {"metadata": {"annotations": None}})
+    await until(lambda: bool(cluster.pods()["train-0"]))
+    await until(lambda: "group-min-member" not in service.absent("job", "default/train"))
+    assert service.absent("job", "default/other") == ""
+
+
+async def test_why_names_the_pod_of_a_gang_that_cannot_be_read(cluster: Cluster, start: StartService) -> None:
+    cluster.node("n1", cpu="2")
+    service = await start(engine)
+    cluster.group("train", 2)
+    cluster.pod("train-0", "train")
+    cards = {"scheduling.k8s.io/group-name": "train", "volcano.sh/gpu-index": "1," * 2_000}
+    cluster.pod("train-1", metadata={"annotations": cards})
+    says = "Pod default/train-1 exists, but could not be read: metadata.annotations[volcano.sh/gpu-index]: has"
+    await until(lambda: says in service.absent("job", "default/train"))

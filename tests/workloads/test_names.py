@@ -12,7 +12,7 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.words import lines
 from stromboli.framework.cluster.environment import OFFLINE
-from stromboli.workloads.names import further_apart, in_queue, smaller_gang
+from stromboli.workloads.names import called, further_apart, in_queue, smaller_gang
 from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.plugins.sessions import decide, policy
 
@@ -54,7 +54,8 @@ def test_a_job_is_found_by_the_name_of_its_workload(made: Any, called: str, show
     answer = explained(session, "job", f"default/{called}", None)
     assert answer is not None
     assert (answer.name, answer.workload) == (made.metadata.name, shown)
-    assert next(iter(lines(answer))).startswith(f"Job default/{made.metadata.name} ({shown}) waits at ")
+    kind, name = shown.split("/")
+    assert next(iter(lines(answer))).startswith(f"{kind} default/{name} (PodGroup {made.metadata.name}) waits at ")
     assert explained(session, "job", f"other/{called}", None) is None
     assert explained(session, "job", "default/none", None) is None
 
@@ -149,3 +150,15 @@ def test_a_job_that_grew_does_not_hold_what_it_waits_for() -> None:
     answer = explained(session, "job", "default/grown", None)
     assert answer is not None
     assert [each.name for each in answer.holders] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("name", "workload", "says"),
+    [
+        ("podgroup-2501bd87-7271-44c9-bca5-7a647eed8c5b", "Job/train", "train"),
+        ("podgroup-2501bd87-7271-44c9-bca5-7a647eed8c5b", "", "podgroup-2501bd87-7271-44c9-bca5-7a647eed8c5b"),
+        ("train-pg", "PyTorchJob/train", "train-pg"),
+    ],
+)
+def test_a_job_is_called_by_its_workload_where_its_own_name_says_nothing(name: str, workload: str, says: str) -> None:
+    assert called(name, workload) == says

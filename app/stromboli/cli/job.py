@@ -44,8 +44,9 @@ def list_(
 ) -> None:
     """List the jobs with the pods that have a place, and in one word why the others have none.
 
-    POSITION is the job's place among those of its queue that wait, in the order in which they are served; SINCE is how
-    long it has waited, CARDS what its pods ask for beside cpu and memory.
+    NAME is that of the workload where its PodGroup has none that says anything; -o wide has both. POSITION is the job's
+    place among those of its queue that wait, in the order in which they are served; SINCE is how long it has waited,
+    CARDS what its pods ask for beside cpu and memory.
 
     Example: stromboli job list -A --queue research --sort position
     """
@@ -56,7 +57,7 @@ def list_(
 
 
 _KEYS = {
-    Order.name: lambda job: (job.namespace, job.name),
+    Order.name: lambda job: (job.namespace, job.called, job.name),
     Order.position: lambda job: (job.queue, not job.position, job.position, job.namespace, job.name),
     Order.age: lambda job: (job.created, job.namespace, job.name),
     Order.waiting: lambda job: (not job.since, job.since, job.namespace, job.name),
@@ -65,7 +66,7 @@ _KEYS = {
 
 
 def _rows(found: list[JobRow], now: float, *, wide: bool) -> Iterator[tuple[str, ...]]:
-    more = ("WORKLOAD", "WHO", "MESSAGE") if wide else ()
+    more = ("WORKLOAD", "PODGROUP", "WHO", "MESSAGE") if wide else ()
     timed = ("AGE", "SINCE", "PRIORITY", "POSITION", "CARDS")
     yield ("NAMESPACE", "NAME", "QUEUE", "PHASE", "PODS", "MIN", *timed, "STAGE", "REASON", *more)
     for each in found:
@@ -73,8 +74,8 @@ def _rows(found: list[JobRow], now: float, *, wide: bool) -> Iterator[tuple[str,
         times = (_ago(each.created, now), _ago(each.since, now))
         cards = ", ".join(f"{amount(number, name)} {name}" for name, number in each.cards.items())
         place = (str(each.priority), str(each.position or "-"), cards or "-")
-        rest = (each.workload or "-", each.who or "-", each.message) if wide else ()
-        names = (each.namespace, each.name, each.queue or "-", each.phase or "-")
+        rest = (each.workload or "-", each.name, each.who or "-", each.message) if wide else ()
+        names = (each.namespace, each.called, each.queue or "-", each.phase or "-")
         yield (*names, *pods, *times, *place, each.stage or "-", each.reason or "-", *rest)
 
 

@@ -28,7 +28,7 @@ from stromboli.dashboard.report import SessionReport
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.checkup import Findings, findings, scheduler_findings
-from stromboli.explain.foreign import elsewhere, with_foreign
+from stromboli.explain.foreign import elsewhere, with_absent
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
 from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, PodPage, PodRow, QueuePage, QueueRow
@@ -278,7 +278,7 @@ class Here:
         if found is None:
             raise NotFoundError(self._missing(question, key))
         if kind == "job":
-            found = with_foreign(found, elsewhere(self._foreign_of(key), self.known.state.scheduler_names))
+            found = with_absent(found, elsewhere(self._foreign_of(key), self.known.state.scheduler_names))
         if question.tries:
             found = with_start(found, self._rehearsal, self.known.past())
         if question.nodes is not None:

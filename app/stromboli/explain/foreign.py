@@ -22,8 +22,10 @@ def elsewhere(schedulers: Iterable[str], served: Collection[str]) -> str:
     )
 
 
-def with_foreign(said: Answer, foreign: str) -> Answer:
-    """An answer about a gang that lacks pods, with those that wait for other schedulers."""
-    if said.reason != "NotEnoughPods" or not foreign:
+def with_absent(said: Answer, absent: str) -> Answer:
+    """An answer about a gang that lacks pods, or a pod without a PodGroup, with why these are not there."""
+    if said.reason not in ("NotEnoughPods", "NoPodGroup") or not absent:
         return said
-    return replace(said, detail="; ".join(filter(None, (said.detail, foreign))))
+    said = replace(said, detail="; ".join(filter(None, (said.detail, absent))))
+    # The service makes the PodGroup, once it can.
+    return replace(said, remedies=[], tried=False) if said.reason == "NoPodGroup" else said

@@ -265,6 +265,7 @@ def _unseen(session: Session, said: Answer, key: str, waiting: Sequence[PodRecor
     return replace(
         _told(said, lacking if waiting or to_come else None, instead),
         queue=group.spec.queue if group else "",
+        workload=workload_of(group) if group else "",
         phase=group.status.phase or "Pending" if group else "",
         pods=len(pods),
         placed=placed,
@@ -357,9 +358,12 @@ def _steps(
 def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
     gated = sum(pod.pod_class.gated for pod in waiting)
     free = len(waiting) - gated
-    rest = f", and {fitting} of the {free} that wait would fit now" if free else ""
+    rest = f", and {fitting} of the {free} that {'waits' if free == 1 else 'wait'} would fit now" if free else ""
     rest += f", {gated} {'are' if gated > 1 else 'is'} held back by scheduling gates" if gated else ""
-    return f"starts with {counted(job.min_available, 'pod')}; {job.size} exist, {job.ready_count} have a place{rest}"
+    exist, have = ("exists" if job.size == 1 else "exist"), ("has" if job.ready_count == 1 else "have")
+    return (
+        f"starts with {counted(job.min_available, 'pod')}; {job.size} {exist}, {job.ready_count} {have} a place{rest}"
+    )
 
 
 def _apart(reason: Reason | None) -> str:

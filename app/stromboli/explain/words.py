@@ -100,11 +100,7 @@ def _is_now(start: Start) -> bool:
 
 
 def _job(answer: Answer) -> Iterator[str]:
-    what = f"{answer.kind} {answer.namespace}/{answer.name}"
-    if answer.kind == "Pod" and answer.group:
-        what += f" of PodGroup {answer.group}"
-    if answer.workload:
-        what += f" ({answer.workload})"
+    what = title(answer)
     if not answer.reason:
         yield f"{what}: {answer.message}"
         yield from _history(answer)
@@ -139,6 +135,16 @@ def _job(answer: Answer) -> Iterator[str]:
     if answer.unfinished:
         yield "Others were not tried: it would take too long."
     yield from _ignored(answer.ignored)
+
+
+def title(answer: Answer) -> str:
+    """What an answer is about, by the name that people know: `RayJob default/train (PodGroup podgroup-4f...)`."""
+    if answer.kind == "Pod":
+        return f"Pod {answer.namespace}/{answer.name}{f' of PodGroup {answer.group}' if answer.group else ''}"
+    kind, _, name = answer.workload.partition("/")
+    if not name:
+        return f"Job {answer.namespace}/{answer.name}"
+    return f"{kind} {answer.namespace}/{name}{f' (PodGroup {answer.name})' if answer.name != name else ''}"
 
 
 def _cause(answer: Answer) -> Iterator[str]:

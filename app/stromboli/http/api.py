@@ -20,7 +20,7 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.checkup import Findings, findings
-from stromboli.explain.foreign import with_foreign
+from stromboli.explain.foreign import with_absent
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
 from stromboli.explain.past_runs import PastRuns
@@ -282,21 +282,25 @@ async def _explain(
     namespace, _, name = key.partition("/")
     await who.demand("get", "", "pods", namespace)
 
-    missing = questions.unreadable("Pod" if kind == "pod" else "PodGroup", key)
-    missing = missing or questions.absent(kind, key)
+    def why_absent(key: str) -> str:
+        return questions.unreadable("Pod" if kind == "pod" else "PodGroup", key) or questions.absent(kind, key)
+
+    missing = why_absent(key)
 
     def question(session: Session, rehearsal: Rehearsal | None) -> Answer | str:
         found = explained(session, kind, key, rehearsal if remedies else None)
         if found is None:
             known = names_in(session, kind, namespace)
             return missing or f"there is no {kind} {key}{did_you_mean(name, known)}"
-        found = with_foreign(found, missing)
         if rehearsal is None:
             return found
         found = with_start(found, rehearsal, questions.past) if remedies else found
         return found if nodes is None else with_history(found, rehearsal, nodes)
 
     found = await questions.ask_session(who, question, last=last)
+    if isinstance(found, Answer):
+        # People may have named the workload.
+        found = with_absent(found, missing or why_absent(f"{found.namespace}/{found.name}"))
     if isinstance(found, Answer) and found.reason in _NOT_THERE:
         lacking = _NOT_THERE[found.reason]
         problem = questions.unreadable(

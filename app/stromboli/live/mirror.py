@@ -18,11 +18,12 @@ from stromboli.api import objects
 from stromboli.api.crds import Queue
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.pod_state import ON_NODE_STATES, PodState
+from stromboli.api.words import counted
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
 from stromboli.live.versions import is_older, version_of
 from stromboli.state.cluster import ClusterState, object_key
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import PodRecord, group_of
 from stromboli.workloads.native import native_key
 
 log = Logger(__name__)
@@ -77,7 +78,8 @@ class Mirror:
         #: (kind, key) -> problem of objects that were not read completely, so that each is reported once
         self._problems: dict[tuple[str, str], str] = {}
         #: objects of which nothing was read
-        self._aside: set[tuple[str, str]] = set()
+        #: and the PodGroup that each names, empty for none
+        self._aside: dict[tuple[str, str], str] = {}
 
     def listen(self, kind: str, listener: Listener) -> None:
         """Register a listener for changes of a kind, called after they were applied."""
@@ -134,14 +136,14 @@ class Mirror:
         if problems:
             self._complain("annotation not used", kind, key, "; ".join(problems), _uid(obj), before)
         if self._aside and (kind, key) in self._aside:
-            self._aside.discard((kind, key))
+            self._aside.pop((kind, key), None)
             self._refuse(kind, key, obj, "")
         self._tell(kind, type, obj, urgent)
 
     def delete(self, kind: str, key: str, obj: Any) -> None:
         """Remove an object."""
         self._problems.pop((kind, key), None)
-        self._aside.discard((kind, key))
+        self._aside.pop((kind, key), None)
         urgent = kind != "Pod" or key in self.state.pods.by_key
         self.state.delete(kind, key)
         self._tell(kind, "DELETED", obj, urgent)
@@ -154,11 +156,19 @@ class Mirror:
         """Why an object is set aside; empty if it is not."""
         return self._problems.get((kind, key), "it was set aside") if (kind, key) in self._aside else ""
 
+    def unreadable_of(self, group: str) -> str:
+        """The first pod of a PodGroup that is set aside, why, and how many more there are; empty for none."""
+        pods = [key for (kind, key), of in self._aside.items() if kind == "Pod" and of == group]
+        if not pods:
+            return ""
+        more = f", and so {counted(len(pods) - 1, 'more pod')}" if len(pods) > 1 else ""
+        return f"Pod {pods[0]} exists, but could not be read: {self.unreadable('Pod', pods[0])}{more}"
+
     def set_aside(self, kind: str, key: str, problem: str, obj: Any = None) -> None:
         """Report a problem of an object, once."""
         before = self._problems.get((kind, key))
         self._complain("object set aside", kind, key, problem, "" if obj is None else _uid(obj), before)
-        self._aside.add((kind, key))
+        self._aside[kind, key] = group_of(obj.metadata) if isinstance(obj, objects.Pod) else ""
         self._refuse(kind, key, obj, problem)
 
     def _refuse(self, kind: str, key: str, obj: Any, problem: str) -> None:

@@ -26,6 +26,7 @@ from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.owners import Owners
+from stromboli.live.unmade import Unmade
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Family, is_bare, label_of
@@ -90,6 +91,7 @@ class PodGroupMaker:
         self._said: dict[str, Object] = {}
         self._active = False
         self._backoffs: dict[str, Backoff] = {}
+        self._unmade = Unmade()
         mirror.join_pods(self._joined)
         mirror.listen("Pod", self._pod_changed)
         mirror.listen("PodGroup", self._group_changed)
@@ -106,6 +108,10 @@ class PodGroupMaker:
         uid = self._manager.get(key, "")
         family, pod = self._families.get(uid), self._bare[uid].get(key) if uid else None
         return _NOTHING if family is None or pod is None else family.annotations(pod)
+
+    def why_not(self, kind: str, key: str) -> str:
+        """Why there is no PodGroup for a pod, or for a workload of that name; empty where none is known."""
+        return self._unmade.of(self._manager.get(key, "")) if kind == "pod" else self._unmade.of_workload(key)
 
     def owner_changed(self, owner: Object) -> None:
         """Have the PodGroups of an owner follow it; one whose spec, labels and annotations stay changes nothing."""
@@ -198,6 +204,7 @@ class PodGroupMaker:
         pods.pop(key, None)
         if not pods:
             del self._bare[uid]
+            self._unmade.forget(uid)
             family = self._families.get(uid)
             if family is not None and not family.uid:
                 del self._families[uid]
@@ -224,6 +231,7 @@ class PodGroupMaker:
                 self._later(uid, in_words(error))
             else:
                 self._backoffs.pop(uid, None)
+                self._unmade.forget(uid)
             self._queued.discard(uid)
             if uid in self._again:
                 self._enqueue(uid)
@@ -235,6 +243,7 @@ class PodGroupMaker:
         asyncio.get_running_loop().call_later(delay, self._enqueue, uid)
         if pod is None:
             return
+        self._unmade.put(uid, pod, why)
         about = Reference("v1", "Pod", pod.metadata.namespace or "default", pod.metadata.name, pod.metadata.uid or "")
         self._events.emit(about, "Warning", "PodGroupNotMade", why)
 

@@ -351,10 +351,12 @@ class Service:
         return self._service_events.failing
 
     def absent(self, kind: str, key: str) -> str:
-        """Why sessions know no pod or job of a key, or too few pods of it: their scheduler is not served here, or it is
-        suspended; else empty."""
-        unserved = self._writers.unserved
-        return unserved.why(key) if kind == "pod" else self._writers.suspended.why(key) or unserved.of_gang(key)
+        """Why sessions know no pod or job of a key, or too few pods of it: their scheduler is not served here, they or
+        what owns them could not be read, it is suspended, or its controller makes none; else empty."""
+        writers, unmade = self._writers, self._writers.why_no_pod_group(kind, key)
+        if kind == "pod":
+            return writers.unserved.why(key) or unmade
+        return unmade or self.mirror.unreadable_of(key) or writers.unserved.of_gang(key) or writers.suspended.why(key)
 
     def unserved(self) -> list[Finding]:
         """Schedulers that pods wait for and of which nothing is heard."""

@@ -1,4 +1,4 @@
-"""Knows the workloads that are suspended: most have neither pods nor a PodGroup, so that sessions see nothing."""
+"""Knows the workloads that are suspended or lack pods: most have no PodGroup either, so that sessions see nothing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import defaultdict
 from stromboli.live.client import Object
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Kind, Kinds
-from stromboli.workloads.gangs import suspended
+from stromboli.workloads.gangs import suspended, unmade
 from stromboli.workloads.paths import text
 
 
 class Suspended:
-    """The workloads that are suspended, as far as they are watched."""
+    """The workloads that are suspended or whose controllers make no pods, as far as they are watched."""
 
     def __init__(self, kinds: Kinds) -> None:
         self._kinds = kinds
@@ -22,7 +22,7 @@ class Suspended:
     def seen(self, owner: Object) -> None:
         """Take a workload that is there."""
         kind = self._kinds.of(owner)
-        told = suspended(owner, kind.row) if kind is not None else ""
+        told = suspended(owner, kind.row) or unmade(owner) if kind is not None else ""
         if kind is not None and told:
             self._told[kind.name][text(owner, "metadata.uid")] = object_key(owner), told
         else:
@@ -39,5 +39,5 @@ class Suspended:
         self._told.pop(kind.name, None)
 
     def why(self, key: str) -> str:
-        """That the workload of a key is suspended; empty if none is."""
+        """Why the workload of a key has no pods; empty for others."""
         return next((told for of in self._told.values() for known, told in of.values() if known == key), "")

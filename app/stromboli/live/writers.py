@@ -139,6 +139,10 @@ class Writers:
         self.suspended.seen(owner)
         self._pod_groups.owner_changed(owner)
 
+    def why_no_pod_group(self, kind: str, key: str) -> str:
+        """Why there is no PodGroup for a pod or a workload; empty where none is known."""
+        return self._pod_groups.why_not(kind, key)
+
     def follow(self, rules: Sequence[QueueRule]) -> None:
         """Give workloads their queues by rules from now on; those that have one stay there."""
         self._owners.rules = rules

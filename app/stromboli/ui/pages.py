@@ -14,7 +14,7 @@ from stromboli.api.resources import listed, told_quantity
 from stromboli.api.words import counted
 from stromboli.explain.answers import Answer
 from stromboli.explain.overview import Freshness, Overview
-from stromboli.explain.words import amount, expected, who
+from stromboli.explain.words import amount, expected, title, who
 from stromboli.ui import figures, words
 from stromboli.ui.service import Service, ServiceError
 
@@ -81,6 +81,7 @@ class Pages:
             stamp=words.stamp,
             who=who,
             expected=expected,
+            title_of=title,
             look=words.look,
             lasting=figures.story,
         )

@@ -17,6 +17,10 @@ _MANAGED_BY = ("spec.managedBy", "spec.runPolicy.managedBy")
 _ELSEWHERE = "kueue.x-k8s.io/multikueue"
 
 
+#: fields of a Job's status that are set once it has, or had, pods
+_OF_PODS = ("active", "succeeded", "failed", "terminating", "completionTime", "conditions")
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """Pods of one template."""
@@ -148,6 +152,16 @@ def suspended(owner: Object, kind: WorkloadKind) -> str:
         return f"{named} is suspended, so it has no pods: stromboli job resume {name} -n {namespace}"
     path = next((path for path in _MANAGED_BY if text(owner, path) == _ELSEWHERE), "")
     return f"{named} runs in another cluster, so it has no pods here: {path} is {_ELSEWHERE}" if path else ""
+
+
+def unmade(owner: Object) -> str:
+    """That the controller of a Job has made no pods, and where it says why; empty for others."""
+    if owner.get("kind") != "Job" or any(at(owner, f"status.{field}") for field in _OF_PODS):
+        return ""
+    name, namespace = text(owner, "metadata.name"), text(owner, "metadata.namespace") or "default"
+    if at(owner, "spec.parallelism") == 0:
+        return f"Job {namespace}/{name} has no pods: its parallelism is 0"
+    return f"Job {namespace}/{name} has no pods; its Events say why: kubectl describe job {name} -n {namespace}"
 
 
 def _roles(owner: Object, fields: RoleFields) -> Iterator[Role]:

@@ -29,6 +29,11 @@ def workload_of(group: PodGroup) -> str:
     return found[-1] if found else ""
 
 
+def called(name: str, workload: str) -> str:
+    """What people call the job of a PodGroup: its workload (KIND/NAME) where the name was made from a uid."""
+    return workload.partition("/")[2] if workload and group_uid(name) else name
+
+
 def is_by_hand(group: PodGroup) -> bool:
     """Whether people say how many pods of a group start together, in it or in one of the coscheduling plugin."""
     owners = group.metadata.owner_references

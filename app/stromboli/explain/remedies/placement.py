@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 import numpy as np
@@ -50,12 +50,17 @@ def predicates(case: Case) -> Iterator[Candidate]:
     if case.reason == "CannotBePlacedTogether":
         yield from _rules(case)
     if case.stage == "Placement" and case.reason in ("NoMatchingNode", "Unschedulable", "NeverFits"):
-        yield from _tolerations(case)
-        if case.reason != "Unschedulable":
-            # Where nodes have the labels, they were meant.
-            yield from labels(case)
-            yield from corrected_joining(case)
+        yield from _others_nodes(case)
         yield from _rules(case)
+
+
+def _others_nodes(case: Case) -> Iterator[Candidate]:
+    """Nodes that the pod may not use, as it tolerates too little or selects others."""
+    yield from _tolerations(case, case.pods[0].pod_class.request.keys())
+    if case.reason != "Unschedulable":
+        # Where nodes have the labels, they were meant.
+        yield from labels(case)
+        yield from corrected_joining(case)
 
 
 def _rules(case: Case) -> Iterator[Candidate]:
@@ -93,10 +98,14 @@ def _terms(rule: objects.NodeAffinity | objects.PodAffinity) -> str:
     return f" ({named} by {first.topology_key})" if named else ""
 
 
-def _tolerations(case: Case) -> Iterator[Candidate]:
-    """Taints to tolerate: none that says that a node is not well, or keeps those away that ask for no card of its."""
+def _tolerations(
+    case: Case, asked: Collection[str], besides: str = "", changed: dict[str, object] | None = None
+) -> Iterator[Candidate]:
+    """Taints to tolerate: none that says that a node is not well, or keeps those away that ask for no card of its.
+
+    `asked` are the resources that pods ask for, once they are `changed` in what the words `besides` say.
+    """
     spec, facts = case.pods[0].pod_class.spec, case.session.view.nodes.facts
-    asked = case.pods[0].pod_class.request
     there = dict.fromkeys(taint for record in facts.records for taint in record.taints)
     taints = dict.fromkeys(
         (taint.key, taint.value or "", taint.effect)
@@ -113,7 +122,7 @@ def _tolerations(case: Case) -> Iterator[Candidate]:
         words = f"tolerate taint {_of_taint(toleration)}"
         if meant is not None:
             words = f"correct the toleration of {_of_taint(meant)} to {_of_taint(toleration)}"
-        yield Candidate(words, "user", respec(case, tolerations=[*rest, toleration]))
+        yield Candidate(besides + words, "user", respec(case, tolerations=[*rest, toleration], **(changed or {})))
 
 
 def _of_taint(toleration: objects.Toleration) -> str:
@@ -129,6 +138,9 @@ def requests(case: Case) -> Iterator[Candidate]:
     view, pod = case.session.view, case.pods[0]
     yield from _misspelt(case)
     request = view.request(pod)
+    if _is_large_enough_elsewhere(case):
+        # What keeps the pod off those nodes is in the way.
+        yield from _others_nodes(case)
     willing = case.session.kernel.feasible(pod)
     if not willing.any():
         return
@@ -145,6 +157,12 @@ def requests(case: Case) -> Iterator[Candidate]:
     yield Candidate(f"ask for {words}{where}", "user", respec(case, **_resized(pod, cut)))
 
 
+def _is_large_enough_elsewhere(case: Case) -> bool:
+    """Whether nodes that the pod may not use have what it asks for."""
+    view = case.session.view
+    return bool((view.nodes.allocatable >= view.request(case.pods[0])[:, None]).all(axis=0).any())
+
+
 def _above(container: objects.Container, cut: dict[str, str]) -> bool:
     """Whether a container alone asks for more of some resources."""
     asked = amounts(container.resources.requests if container.resources else None)
@@ -158,7 +176,9 @@ def _misspelt(case: Case) -> Iterator[Candidate]:
     for name in sorted(pod.pod_class.request.keys() - set(offered)):
         near = nearest(name, offered)
         if near:
-            yield Candidate(f"ask for {near} instead of {name}", "user", respec(case, **_renamed(pod, name, near)))
+            words, changed = f"ask for {near} instead of {name}", _renamed(pod, name, near)
+            yield Candidate(words, "user", respec(case, **changed))
+            yield from _tolerations(case, {*pod.pod_class.request, near} - {name}, f"{words}, and ", changed)
 
 
 def _renamed(pod: PodRecord, name: str, instead: str) -> dict[str, object]:
@@ -226,6 +246,9 @@ def nodes(case: Case) -> Iterator[Candidate]:
     """The fewest nodes that would have to be added, like one that is there, alone or with larger limits."""
     # What is misspelt is no reason to buy nodes.
     if "admin" in case.found or case.reason not in _HELPED_BY_NODES or (case.pods and any(_misspelt(case))):
+        return
+    if case.reason == "NeverFits" and "user" in case.found and case.pods and _is_large_enough_elsewhere(case):
+        # There are such nodes.
         return
     added = _fewest(case, lambda state: None)
     if added is not None:

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, copies_that_fit, fits, told
+from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Rows, Vector, copies_that_fit, fits, told
+from stromboli.api.validation import did_you_mean
 from stromboli.api.words import counted
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.jobs import Jobs
@@ -84,12 +85,22 @@ def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[
     request, largest = view.request(pod), whole.max(axis=1)
     lacking = np.flatnonzero(request > largest).tolist()
     names = [resource_name(view.dimensions, pod, column) for column in lacking]
-    detail = "; ".join(
-        f"{name}: asks for {told(name, request[column])}, the largest node has {told(name, largest[column])}"
-        for name, column in zip(names, lacking, strict=True)
-    )
+    numbers = (_too_large(view, *of, request, largest) for of in zip(names, lacking, strict=True))
     message = f"no node is large enough in {', '.join(names)}" if names else "no node is large enough"
-    return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, nodes or {}, scalable=True)
+    return Reason(
+        Stage.Placement, "NeverFits", message, Actionable.User, "; ".join(numbers), nodes or {}, scalable=True
+    )
+
+
+def _too_large(view: View, name: str, column: int, request: Vector, largest: Vector) -> str:
+    """What a pod asks for of a resource beside what nodes have, with those that the pod may not use."""
+    asks, elsewhere = f"{name}: asks for {told(name, request[column])}", float(view.nodes.allocatable[column].max())
+    if view.dimensions[column] == UNKNOWN:
+        return f"{asks}, and no node offers it{did_you_mean(name, view.dimensions)}"
+    if elsewhere >= request[column]:
+        most, other = told(name, largest[column]), told(name, elsewhere)
+        return f"{asks}, the largest node that it may use has {most}, and one that it may not use has {other}"
+    return f"{asks}, the largest node has {told(name, largest[column])}"
 
 
 class _Shapes:
