@@ -162,3 +162,10 @@ def test_a_job_that_grew_does_not_hold_what_it_waits_for() -> None:
 )
 def test_a_job_is_called_by_its_workload_where_its_own_name_says_nothing(name: str, workload: str, says: str) -> None:
     assert called(name, workload) == says
+
+
+def test_advice_about_files_names_what_their_groups_are_made_by() -> None:
+    made = group("podgroup-job-default-sweep", "Job", "sweep", "batch/v1")
+    made.metadata.owner_references[0]["uid"] = "job-default-sweep"
+    assert smaller_gang(made, 2) == "set the annotation scheduling.volcano.sh/group-min-member: 2 on Job default/sweep"
+    assert further_apart(made).endswith("network-topology-mode: soft on Job default/sweep")

@@ -60,7 +60,7 @@ def smaller_gang(group: PodGroup, number: int) -> str:
         return f"set schedulingPolicy.gang.minCount: {number} in {owner.name}"
     if owner.field("min_member"):
         return f"set {owner.field('min_member')}: {number} in {owner.name}"
-    if group_uid(group.metadata.name):
+    if _is_made_for(group):
         return f"set the annotation {MIN_MEMBER[0]}: {number} on {owner.name}"
     return f"lower the replicas of {owner.name} so that {number} of its pods start together"
 
@@ -71,7 +71,7 @@ def further_apart(group: PodGroup, tier: str | int | None = None) -> str:
     if owner is not None and owner.native:
         changed = f"set the key of schedulingConstraints.topology to {tier} in" if tier is not None else ""
         return f"{changed or 'leave schedulingConstraints.topology out of'} {owner.name}"
-    if owner is not None and group_uid(group.metadata.name):
+    if owner is not None and _is_made_for(group):
         key = TOPOLOGY_TIER if isinstance(tier, int) else next(iter(TIER_NAMES))
         return (
             f"set the annotation {f'{key}: {tier}' if tier is not None else f'{TOPOLOGY_MODE}: soft'} on {owner.name}"
@@ -95,6 +95,14 @@ class _Owner:
         return str(getattr(self.kind.row, field)) if self.kind is not None else ""
 
 
+def _is_made_for(group: PodGroup) -> bool:
+    """Whether a group was made for what owns it, in a cluster or by what files say."""
+    uids = (str(owner.get("uid", "")) for owner in group.metadata.owner_references)
+    return bool(group_uid(group.metadata.name)) or any(
+        uid and f"{group.metadata.name}-".startswith(f"podgroup-{uid}-") for uid in uids
+    )
+
+
 def _owner(group: PodGroup) -> _Owner | None:
     """What would undo a change of a PodGroup; None where it stands for itself."""
     namespace, native = group.metadata.namespace, outer_name(group.metadata.name)
@@ -103,6 +111,6 @@ def _owner(group: PodGroup) -> _Owner | None:
     for owner in group.metadata.owner_references:
         version, kind, name = (str(owner.get(key, "")) for key in ("apiVersion", "kind", "name"))
         known = known_kinds().get(version, kind)
-        if kind != "Pod" and (known or group_uid(group.metadata.name)):
+        if kind != "Pod" and (known or _is_made_for(group)):
             return _Owner(f"{kind} {namespace}/{name}", known)
     return None
