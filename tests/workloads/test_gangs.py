@@ -372,6 +372,71 @@ def group_of(*owners: Object, kinds: Kinds | None = None, **meta: Any) -> Object
     return pod_group_for(pod_of(*owners, **meta), owners, kinds)
 
 
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+@pytest.mark.parametrize(
+    ("noted", "more", "together"),
+    [
+        ({EXCLUSIVE: "rack"}, {}, [3]),
+        ({EXCLUSIVE: "rack"}, {"startupPolicy": {"startupPolicyOrder": "InOrder"}}, [1, 2]),
+        # Nodes are labelled for each Job, so that none of its pods waits for another.
+        ({EXCLUSIVE: "rack", "alpha.jobset.sigs.k8s.io/node-selector": "true"}, {}, [7]),
+        ({}, {}, [7]),
+    ],
+)
+def test_of_jobs_that_have_a_topology_for_themselves_the_first_pods_start_together(
+    noted: Object, more: Object, together: list[int]
+) -> None:
+    made = owner(JOBSET, "JobSet", replicated(("driver", 1, 1), ("worker", 2, 3), **more), annotations=noted)
+    labels = ({"jobset.sigs.k8s.io/replicatedjob-name": name} for name in ("driver", "worker"))
+    groups = {each["metadata"]["name"]: each["spec"] for each in (group_of(made, labels=each) for each in labels)}
+    assert sorted(spec["minMember"] for spec in groups.values()) == together
+    assert all(spec["minResources"]["cpu"] == str(spec["minMember"]) for spec in groups.values())
+
+
+def test_the_template_of_a_replicated_job_says_whether_it_has_a_topology_for_itself() -> None:
+    spec = replicated(("driver", 1, 1), ("worker", 2, 3))
+    spec["replicatedJobs"][1]["template"]["metadata"] = {"annotations": {EXCLUSIVE: "rack"}}
+    assert group_of(owner(JOBSET, "JobSet", spec))["spec"]["minMember"] == 3
+
+
+def test_the_leader_of_a_group_that_has_a_topology_for_itself_starts_alone() -> None:
+    noted = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
+    made = owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leader(4), annotations=noted)
+    assert group_of(made)["spec"]["minMember"] == 1
+
+
+IN_ORDER = replicated(("driver", 1, 1), ("worker", 2, 3), startupPolicy={"startupPolicyOrder": "InOrder"})
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "spec", "together"),
+    [
+        (JOBSET, "JobSet", IN_ORDER, [1, 6]),
+        (JOBSET, "JobSet", replicated(("driver", 1, 1), ("worker", 2, 3)), [7]),
+        ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leader(4, startupPolicy="LeaderReady"), [1, 1]),
+        ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leader(4), [8]),
+    ],
+)
+def test_what_is_wrapped_starts_in_its_own_order(version: str, kind: str, spec: Object, together: list[int]) -> None:
+    """In files and in a cluster, whatever pod sets the AppWrapper names."""
+    inner = {"apiVersion": version, "kind": kind, "metadata": {"name": "in"}, "spec": spec}
+    path = "replicatedJobs[0].template.spec.template" if kind == "JobSet" else "leaderWorkerTemplate.workerTemplate"
+    sets = [{"replicas": together[0], "path": f"template.spec.{path}"}]
+    wrapper = {"components": [{"template": inner, "podSets": sets}]}
+    named = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": "w"}}
+    done = simulated({**named, "spec": wrapper})
+    groups = [group for group in done.session.view.snapshot.pod_groups if group is not None]
+    assert sorted(group.spec.min_member for group in groups) == together
+    whole = len(together) == 1
+    above = owner(named["apiVersion"], "AppWrapper", wrapper)
+    below = owner(version, kind, spec, above, name="in")
+    made = group_of(below, above, labels={"jobset.sigs.k8s.io/replicatedjob-name": "driver"})
+    assert made["metadata"]["ownerReferences"][0]["kind"] == ("AppWrapper" if whole else kind)
+    assert made["spec"]["minMember"] == together[0]
+
+
 def test_a_job_ends_with_fewer_pods_than_it_began_with() -> None:
     spec = {"parallelism": 4, "completions": 10, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
     job = owner(BATCH, "Job", spec)

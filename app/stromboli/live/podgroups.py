@@ -346,7 +346,8 @@ class PodGroupMaker:
         above = tuple(await self._owners.above(owner))
         inside = self._namespace_object(owner["metadata"].get("namespace"))
         rules = self._owners.rules
-        family = Family(owner, kind, kind.read(owner), self._owners.kinds, above, namespace=inside, rules=rules)
+        kinds = self._owners.kinds
+        family = Family(owner, kind, kinds.read(owner), kinds, above, namespace=inside, rules=rules)
         for manager in self._managers.get(uid, ()):
             if manager in self._families:
                 self._families[manager] = family.beneath(self._families[manager])

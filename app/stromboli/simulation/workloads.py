@@ -106,7 +106,7 @@ class Expansion:
         owner = _owner(manifest)
         manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": owner["uid"]}}
         self.owners[owner["uid"]] = manifest
-        found, before = kind.read(manifest), self.pods
+        found, before = self.kinds.read(manifest), self.pods
         row = kind.row
         if not (row.roles or row.makes or row.maker or row.reader or is_suspended(manifest, row)):
             raise InvalidObjectError(where, "", NOT_MADE)
@@ -237,7 +237,7 @@ class _Making:
         """How many pods of a gang there are before one runs; None for all."""
         if len(self.workload.gangs) == 1:
             return gang.at_first
-        return 0 if gang.after else gang.pods
+        return 0 if gang.after else gang.pods if gang.at_first is None else gang.at_first
 
     def pod(self, gang: Gang, role: Role, number: int, group: str = "", *, in_order: bool = False) -> Manifest:
         """A pod of a role; `in_order` says that others come once it runs."""

@@ -97,6 +97,11 @@ class Workload:
     suspended: bool = False
     role_labels: tuple[str, ...] = field(default=())
 
+    @property
+    def in_order(self) -> bool:
+        """Whether some of its pods come only once others have their places."""
+        return len(self.gangs) > 1 or any(gang.started(gang.pods) < gang.pods for gang in self.gangs)
+
     def gang(self, part: str) -> Gang | None:
         """The gang with a part."""
         exact = next((gang for gang in self.gangs if gang.part == part), None)

@@ -97,7 +97,7 @@ def family_of(
     found: tuple[int, Kind | None, Workload] = 0, None, Workload()
     for depth, owner in enumerate(owners):
         kind = kinds.of(owner)
-        workload = kind.read(owner) if kind is not None else Workload()
+        workload = kinds.read(owner)
         # What starts its own pods one by one, such as a Workflow, may own a gang.
         if workload.gangs and (kind is None or kind.row.starts is Starts.together or not found[2].gangs):
             found = depth, kind, workload

@@ -46,15 +46,17 @@ _RULES = (
     _Rule(
         "LeaderWorkerSet",
         "leaderworkerset.sigs.k8s.io/name",
-        "makes workers when their leader is ready if its startupPolicy is LeaderReady",
-        "set startupPolicy: LeaderCreated in {workload}",
+        "makes workers when their leader is ready if its startupPolicy is LeaderReady, and when their leader is placed "
+        "if it is annotated with exclusive-topology",
+        "set startupPolicy: LeaderCreated in {workload}, without exclusive-topology",
         {"leaderworkerset.sigs.k8s.io/worker-index": "0"},
     ),
     _Rule(
         "JobSet",
         "jobset.sigs.k8s.io/jobset-name",
-        "makes Jobs when those before them are ready if its startupPolicyOrder is InOrder or they depend on these",
-        "set startupPolicyOrder: AnyOrder in {workload}, without dependsOn",
+        "makes Jobs when those before them are ready if its startupPolicyOrder is InOrder or they depend on these, and "
+        "pods of a Job when its first one is placed if it is annotated with exclusive-topology",
+        "set startupPolicyOrder: AnyOrder in {workload}, without dependsOn and exclusive-topology",
     ),
     _Rule(
         "MPIJob",

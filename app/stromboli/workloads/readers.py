@@ -20,6 +20,10 @@ Reader: TypeAlias = Callable[[Object, WorkloadKind], Workload]
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 #: where a Job says how its pods start, as PodGroups of Kubernetes do
 _POLICY = "spec.scheduling.schedulingPolicy"
+#: with these annotations the other pods are made when the first one has its place, whose topology they have to share
+_EXCLUSIVE = ("alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology")
+#: which a JobSet does without waiting where nodes are labelled for its Jobs
+_LABELLED_NODES = "alpha.jobset.sigs.k8s.io/node-selector"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 
@@ -71,15 +75,31 @@ def job_set(owner: Object, kind: WorkloadKind) -> Workload:
     in_order = text(owner, "spec.startupPolicy.startupPolicyOrder") == "InOrder"
     for _, each in items(owner, "spec.replicatedJobs"):
         called, template = text(each, "name"), mapping(each, "template")
-        pods = number(owner, each, "replicas") * _job_pods(owner, template)
+        replicas = number(owner, each, "replicas")
+        pods = replicas * _job_pods(owner, template)
+        needed = min(replicas, pods) if _is_exclusive(owner, template) else pods
         ends = _job_deadline(owner, template)
-        role = Role(called, mapping(template, "spec.template"), pods, pods, f"{name}-{called}", ends)
+        role = Role(called, mapping(template, "spec.template"), pods, needed, f"{name}-{called}", ends)
         waits = waits or in_order or bool(each.get("dependsOn"))
         before = list(gangs.values()) if in_order else []
-        gangs[called] = _after(Gang((role,), part=called), each, gangs, before)
+        gangs[called] = _after(_begun_by_needed(role, part=called), each, gangs, before)
     if waits:
         return workload(owner, kind, *gangs.values(), part_label=REPLICATED_JOB)
-    return workload(owner, kind, Gang(tuple(role for gang in gangs.values() for role in gang.roles)))
+    return workload(owner, kind, _begun_by_needed(*(role for gang in gangs.values() for role in gang.roles)))
+
+
+def _is_exclusive(owner: Object, template: Object) -> bool:
+    """Whether each Job of a replicated job has a topology of its own, which its first pod finds for the others."""
+    return any(
+        not noted.keys().isdisjoint(_EXCLUSIVE) and _LABELLED_NODES not in noted
+        for noted in (notes(template), notes(owner))
+    )
+
+
+def _begun_by_needed(*roles: Role, part: str = "") -> Gang:
+    """The gang of roles that make other pods when those that they need have their places."""
+    needed, pods = (sum(getattr(role, what) for role in roles) for what in ("needed", "count"))
+    return Gang(roles, part, at_first=needed if needed < pods else None)
 
 
 def _after(gang: Gang, replicated: Object, known: Mapping[str, Gang], before: Sequence[Gang]) -> Gang:
@@ -102,13 +122,17 @@ def _after(gang: Gang, replicated: Object, known: Mapping[str, Gang], before: Se
 
 
 def leader_worker_set(owner: Object, kind: WorkloadKind) -> Workload:
-    """Each replica is a gang of a leader and its workers, which come after it where the startup policy says so."""
+    """Each replica is a gang of a leader and its workers.
+
+    These come when it is ready where the startup policy says so, or when it has found them an exclusive topology.
+    """
     spec, name = mapping(owner, "spec.leaderWorkerTemplate"), text(owner, "metadata.name")
     size, replicas = number(owner, spec, "size"), number(owner, owner, "spec.replicas")
     workers = mapping(spec, "workerTemplate")
     leader = Role("leader", mapping(spec, "leaderTemplate") or workers, 1, 1, name)
     rest = Role("worker", workers, max(0, size - 1), max(0, size - 1), f"{name}-worker")
-    at_first = 1 if text(owner, "spec.startupPolicy") == "LeaderReady" else None
+    late = text(owner, "spec.startupPolicy") == "LeaderReady" or not notes(owner).keys().isdisjoint(_EXCLUSIVE)
+    at_first = 1 if late else None
     gang = Gang((leader, rest), part=EACH, copies=replicas, least=at_first, at_first=at_first)
     return workload(owner, kind, gang, part_label=GROUP_INDEX)
 

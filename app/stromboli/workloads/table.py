@@ -14,7 +14,7 @@ from stromboli.api.validation import did_you_mean
 from stromboli.workloads.gangs import Gang, Workload, by_paths, makes_in_order, workload
 from stromboli.workloads.makers import MAKERS
 from stromboli.workloads.model import Starts, WorkloadKind, row
-from stromboli.workloads.paths import Object
+from stromboli.workloads.paths import Object, items, mapping
 from stromboli.workloads.readers import READERS, Reader
 
 ENTRY_POINTS = "stromboli.workloads"
@@ -76,6 +76,22 @@ class Kinds:
             # A PodGroup is Volcano's then.
             return next((each for (_, known), each in self._kinds.items() if known == kind != "PodGroup"), None)
         return self.get(version, kind)
+
+    def read(self, owner: Object) -> Workload:
+        """What an object stands for; nothing of its own where a part of what it wraps makes its pods in order.
+
+        Raises InvalidObjectError.
+        """
+        kind = self.of(owner)
+        if kind is None:
+            return Workload()
+        wraps = [part for part in kind.row.makes if part.unless]
+        wrapped = (mapping(entry, part.whole) for part in wraps for _, entry in items(owner, part.each))
+        return Workload() if any(map(self._comes_in_order, wrapped)) else kind.read(owner)
+
+    def _comes_in_order(self, owner: Object) -> bool:
+        kind = self.of(owner)
+        return kind is not None and kind.row.starts is Starts.together and kind.read(owner).in_order
 
     def add(self, kind: Kind) -> None:
         """Add a kind, or put it in the place of the one with its name."""
