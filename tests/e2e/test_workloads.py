@@ -292,3 +292,32 @@ def test_a_deployment_whose_pods_start_together_is_rolled_out_and_scaled(world: 
     (last,) = world.placed()
     world.api.delete(f"/api/v1/namespaces/{world.namespace}/pods/{last}").raise_for_status()
     eventually(lambda: len(world.placed()) == 1 and last not in world.placed(), 60)
+
+
+def test_a_leader_with_an_exclusive_topology_is_placed_before_its_workers_come(world: World, start: Start) -> None:
+    """Its controller makes the StatefulSet of the workers when the leader has found them a topology."""
+    define(world.api, released([("leaderworkerset.x-k8s.io", "LeaderWorkerSet")]))
+    world.nodes(1, cpu="3")
+    start()
+    template = {"spec": pod("")["spec"]}
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 3, "workerTemplate": template}}
+    named = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+    noted = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "kubernetes.io/hostname"}
+    sets = f"/apis/{named['apiVersion']}/namespaces/{world.namespace}/leaderworkersets"
+    whole = {**named, **world.create(sets, {**named, "metadata": {"name": "w", "annotations": noted}, "spec": spec})}
+
+    def replicas(name: str, count: int, owner: Object, **more: Any) -> None:
+        labels = {"app": name, "leaderworkerset.sigs.k8s.io/group-index": "0"}
+        made = {"replicas": count, "serviceName": "s", "selector": {"matchLabels": {"app": name}}, **more}
+        made |= {"podManagementPolicy": "Parallel", "template": {**template, "metadata": {"labels": labels}}}
+        metadata = {"name": name, "ownerReferences": [reference(owner)]}
+        world.create(f"/apis/apps/v1/namespaces/{world.namespace}/statefulsets", {"metadata": metadata, "spec": made})
+
+    replicas("w", 1, whole)
+    eventually(lambda: list(world.placed()) == ["w-0"], 60)
+    (group,) = world.groups()
+    assert (group["spec"]["minMember"], group["metadata"]["ownerReferences"][0]["kind"]) == (1, "LeaderWorkerSet")
+    leader = {"apiVersion": "v1", "kind": "Pod", **world.get(f"/api/v1/namespaces/{world.namespace}/pods/w-0")}
+    replicas("w-0", 2, leader, ordinals={"start": 1})
+    eventually(lambda: sorted(world.placed()) == ["w-0", "w-0-1", "w-0-2"], 60)
+    assert len(world.groups()) == 1
