@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import replace
 
@@ -10,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stromboli import framework
 from stromboli.engine import Engine
+from stromboli.framework.cluster.view import View
+from stromboli.framework.node_selection.kernel import Kernel
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.runtime.points import Points
+from stromboli.framework.session.session import Session
 from stromboli.lab.cluster import Cluster, equal_nodes
 from stromboli.lab.generator import Model, generate
 from stromboli.lab.processors import Processors
@@ -18,6 +25,7 @@ from stromboli.lab.results import Results
 from stromboli.lab.simulation import Settings, simulate
 from stromboli.lab.timeline import NodeChange
 from stromboli.lab.workload import Gang, Job, Task, Workload, in_order
+from stromboli.policy.document import DEFAULT_POLICY
 from tests.fuzz import tried
 
 FIFO = """
@@ -172,3 +180,21 @@ def test_every_job_ends_once_and_nothing_is_used_that_is_not_there(seed: int, po
     did = float((workload.requests("cpu") * workload.run_time).sum()) + done.total["lost"]
     capacity = 4000 * (count * done.total["makespan"] - min(5_000, done.total["makespan"] - half))
     assert done.total["utilization"] * capacity == pytest.approx(did)
+
+
+@pytest.mark.parametrize("policy", [DEFAULT_POLICY, PREEMPTING, "reservation".join(FIFO.rsplit("predicates", 1))])
+def test_sessions_are_freed_without_a_collection_of_garbage(policy: str) -> None:
+    jobs = [Job(10 * number, 50, pods(1 + number % 3)) for number in range(40)]
+    # What was freed before the collection is not among the garbage that it finds.
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        run(jobs, nodes(1), policy)
+        gc.collect()
+        found = {type(each) for each in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not {each for each in found if issubclass(each, (Session, View, framework.Job, Plugin, Kernel, Points))}

@@ -14,6 +14,7 @@ from stromboli.api import crds
 from stromboli.api.pod_state import ALLOCATED_STATES, READY_STATES, STATES, PodState
 from stromboli.api.resources import Rows, Vector
 from stromboli.state.pods import PodRecord
+from stromboli.state.snapshot import PodColumns
 
 NO_ROWS: Rows = np.zeros(0, np.intp)
 #: no HyperNode; otherwise it is an index into the session's `topology`
@@ -186,6 +187,20 @@ class RoleCounts:
                 self.pending_best_effort[pod.role] += pending
 
 
+class JobView(Protocol):
+    """Knows the pods of the jobs of a session."""
+
+    @property
+    def pods(self) -> PodColumns:
+        """All pods."""
+
+    def members(self, job: Job) -> list[PodRecord]:
+        """All pods of a job."""
+
+    def make_groups(self, job: Job) -> Groups:
+        """The groups of a job, and where they lie."""
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """A PodGroup and its pods in a session."""
@@ -212,12 +227,8 @@ class Job:
     allocated: Vector
     #: the PodGroup's minResources; None when it has none
     min_resources: Vector | None
-    #: reads the rows of all pods; set by the session
-    members: Callable[[Job], list[PodRecord]]
-    #: reads the state of a row; set by the session
-    state_of: Callable[[int], int]
-    #: makes its groups; set by the session
-    make_groups: Callable[[Job], Groups]
+    #: knows its pods; set by the session
+    view: JobView
     #: conditions as they are to be written: the PodGroup's own list until plugins change one at the end
     conditions: list[crds.PodGroupCondition]
     #: whether this session found that the job cannot run now
@@ -241,8 +252,12 @@ class Job:
     def _groups(self) -> Groups:
         """Its groups and where they lie, found when it is first asked: most jobs are left alone."""
         if self._known_groups is None:
-            self._known_groups = self.make_groups(self)
+            self._known_groups = self.view.make_groups(self)
         return self._known_groups
+
+    def forget_groups(self) -> None:
+        """Let its groups go, which refer to it."""
+        self._known_groups = None
 
     @property
     def sub_jobs(self) -> dict[str, SubJob]:
@@ -330,7 +345,7 @@ class Job:
     def _roles(self) -> RoleCounts:
         """Its pods by role, counted when it is first asked."""
         if self._by_role is None:
-            self._by_role = RoleCounts(self.members(self), self.state_of)
+            self._by_role = RoleCounts(self.view.members(self), self.view.pods.state.__getitem__)
         return self._by_role
 
     def move(self, sub_job: SubJob, old: int, new: int, pods: Sequence[PodRecord]) -> None:

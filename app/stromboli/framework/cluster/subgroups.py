@@ -33,7 +33,7 @@ def make_sub_jobs(job: Job) -> Iterator[tuple[SubJob, list[int]]]:
     groups: defaultdict[tuple[int, tuple[str, ...]], list[PodRecord]] = defaultdict(list)
     read = _keys(policies, selectors)
     known: dict[tuple[str | None, ...], tuple[int, tuple[str, ...]]] = {}
-    for pod in job.members(job):
+    for pod in job.view.members(job):
         # Pods with the same values of the labels that policies read are in the same group.
         said = tuple(map(pod.labels.get, read))
         group = known.get(said)
@@ -103,7 +103,7 @@ def _selector(policy: crds.SubGroupPolicy) -> Selector:
 def _counts(job: Job, pods: list[PodRecord]) -> tuple[list[int], int]:
     counts, best_effort = [0] * STATES, 0
     for pod in pods:
-        state = int(job.state_of(pod.row))
+        state = int(job.view.pods.state[pod.row])
         counts[state] += 1
         best_effort += state == _PENDING and pod.pod_class.best_effort
     return counts, best_effort

@@ -55,7 +55,7 @@ class View:
         #: by class, shape (classes, dimensions)
         self._requests: Matrix = snapshot.requests[:, : len(self.dimensions)]
         self._columns = {name: column for column, name in enumerate(self.dimensions)}
-        self.pods = _shown(snapshot.pods)
+        self.pods: PodColumns = _shown(snapshot.pods)
         self.nodes = nodes
         #: sum of what all nodes can allocate
         self.total: Vector = read_only(nodes.allocatable.sum(axis=1))
@@ -309,14 +309,13 @@ class View:
             pending_best_effort=int(self.membership.pending_best_effort[index]),
             allocated=self.job_allocated[index],
             min_resources=None if spec.min_resources is None else jobs.min_resources[index],
-            members=self.members,
-            state_of=self.pods.state.__getitem__,
-            make_groups=self._make_groups,
+            view=self,
             conditions=pod_group.status.conditions,
             claims=jobs.claims is None or bool(jobs.claims[index]),
         )
 
-    def _make_groups(self, job: Job) -> Groups:
+    def make_groups(self, job: Job) -> Groups:
+        """The groups of a job, and where they lie."""
         groups = Groups({})
         for sub_job, rows in make_sub_jobs(job):
             groups.sub_jobs[sub_job.uid] = sub_job

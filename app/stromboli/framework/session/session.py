@@ -353,6 +353,19 @@ class Session:
             return None
         return self.kernel.best_on(pod, node)
 
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def dismantle(self) -> None:
+        """Free what the session is made of, which refers to itself in circles, without a collection of garbage.
+
+        Nothing can be asked of it afterwards; its decisions and the environment that it left stay.
+        """
+        view, points = self.view, self.points
+        for job in view.jobs.made:
+            job.forget_groups()
+        for each in (*self.plugins, points, self.kernel, view.jobs, view, self):
+            vars(each).clear()
+
 
 def _take_from_jobs(snapshot: Snapshot) -> None:
     """Take pods whose claims are missing out of their jobs, where Volcano's cache does not have them either."""

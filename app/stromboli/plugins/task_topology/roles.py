@@ -55,7 +55,7 @@ class Roles:
 def read_roles(job: Job) -> Roles | None:
     """What a job's annotations say; None when that cannot be used or names roles that it does not have."""
     roles = _roles(*_written(job.pod_group))
-    known = {pod.role for pod in job.members(job)} if roles is not None else ()
+    known = {pod.role for pod in job.view.members(job)} if roles is not None else ()
     return roles if roles is not None and roles.number.keys() <= set(known) else None
 
 
