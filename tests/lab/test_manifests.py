@@ -91,3 +91,35 @@ def test_a_time_that_is_none_is_no_run_time(tmp_path: Path) -> None:
     for wrong in ("soon", "-5m", "0s"):
         jobs = read(tmp_path, CLUSTER.replace("2h", f'"{wrong}"'), run_time=60.0)
         assert sorted(jobs.run_time.tolist()) == [60, 90]
+
+
+OVER = """
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: ml, annotations: {scheduling.k8s.io/group-name: past}}
+spec: {schedulerName: stromboli, nodeName: gone, containers: [{name: main, resources: {requests: {cpu: "2"}}}]}
+status:
+  phase: %s
+  startTime: "2026-01-01T01:00:00Z"
+  containerStatuses:
+  - {name: main, state: {terminated: {exitCode: 0, finishedAt: "2026-01-01T%sZ"}}}
+"""
+
+
+def over(name: str, until: str, phase: str = "Succeeded") -> str:
+    return OVER % (name, phase, until)
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ([over("past-0", "01:00:30"), over("past-1", "01:02:00", phase="Failed")], 120),
+        # One that still runs may be the longest, and clocks may differ.
+        ([over("past-0", "01:00:30"), over("past-1", "01:02:00", phase="Running")], 7200),
+        ([over("past-0", "00:59:59")], 0),
+    ],
+)
+def test_a_job_that_is_over_runs_for_as_long_as_it_did(tmp_path: Path, pods: list[str], expected: float) -> None:
+    group = CLUSTER.split("---")[0].replace("name: train", "name: past")
+    jobs = read(tmp_path, "---".join([group, *pods]))
+    assert (jobs.run_time.tolist(), jobs.declared.tolist()) == ([expected], [7200])

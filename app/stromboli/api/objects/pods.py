@@ -125,6 +125,7 @@ class ContainerStateTerminated(Record, frozen=True):
     reason: str | None = ""
     #: what the container left as its last words
     message: str | None = ""
+    finished_at: str | None = None
 
 
 class ContainerState(Record, frozen=True):

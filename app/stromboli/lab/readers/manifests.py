@@ -6,12 +6,13 @@
 | `metadata.creationTimestamp` of the PodGroup, else of its first pod | the arrival, from the first job's |
 | `stromboli.io/run-time` of the PodGroup, or of what owns its pods | the declared run time |
 | else `spec.activeDeadlineSeconds` of its pods, the shortest | the declared run time |
-| the declared run time, else the one that is given | the run time |
+| how long the longest of its pods ran, from `startTime` until its last container ended, if all are over | run time |
+| else the declared run time, else the one that is given | the run time |
 | `spec.queue`, `spec.minMember` and the pods | queue and gang |
 | the namespace | the user |
 | the value of its PriorityClass | the priority |
 
-Pods start anew: on which nodes they were, and whether they are over, does not count. Nodes and queues are not part of
+Pods start anew: on which nodes they were does not count. Nodes and queues are not part of
 the workload; `Cluster` reads them from the same files.
 """
 
@@ -23,15 +24,19 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 import msgspec
+import numpy as np
 
 from stromboli.api import crds, keys, objects
 from stromboli.api.crds import RUN_TIME
 from stromboli.lab.workload import Gang, Job, Task, Workload, in_order
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load
+from stromboli.state.cluster import object_key
 from stromboli.state.pods import GROUP_ANNOTATION, seconds
 
 _SCHEDULER = "stromboli"
+#: phases of pods that are over
+_FINISHED = ("Succeeded", "Failed")
 
 
 def read_manifests(paths: Sequence[str], stdin: BinaryIO, run_time: float = math.nan) -> Workload:
@@ -40,8 +45,10 @@ def read_manifests(paths: Sequence[str], stdin: BinaryIO, run_time: float = math
     What is wrong is in the workload's problems.
     """
     loaded = load(list(paths), stdin, lenient=True)
+    ran: dict[str, float] = {}
     for place, (kind, obj) in enumerate(loaded.objects):
         if kind == "Pod":
+            ran[object_key(obj)] = _ran(obj.status)
             loaded.objects[place] = kind, _anew(obj)
     admitted = admit(loaded, (_SCHEDULER,))
     classes = {obj.metadata.name: obj.value for kind, obj in admitted if kind == "PriorityClass"}
@@ -55,7 +62,9 @@ def read_manifests(paths: Sequence[str], stdin: BinaryIO, run_time: float = math
         if kind != "PodGroup" or not pods[group.key]:
             continue
         declared = declared_run_time(group, pods[group.key])
-        length = run_time if math.isnan(declared) else declared
+        # NaN where one of them is not over
+        known = float(np.max([ran.get(object_key(pod), math.nan) for pod in pods[group.key]]))
+        length = next((each for each in (known, declared) if not math.isnan(each)), run_time)
         if math.isnan(length):
             problems.append(f"PodGroup {group.key}: does not say for how long it runs ({RUN_TIME})")
             continue
@@ -65,6 +74,14 @@ def read_manifests(paths: Sequence[str], stdin: BinaryIO, run_time: float = math
         namespace, _, name = group.key.partition("/")
         jobs.append(Job(created, length, gang, declared, group.queue, namespace, priority, name))
     return in_order(jobs, problems)
+
+
+def _ran(status: objects.PodStatus) -> float:
+    """The seconds that a pod ran that is over, NaN if it is not, or does not say when it began and ended."""
+    states = [each.state for each in status.container_statuses or () if each.state is not None]
+    end = max((seconds(state.terminated.finished_at) for state in states if state.terminated is not None), default=0.0)
+    begin = seconds(status.start_time)
+    return max(0.0, end - begin) if status.phase in _FINISHED and begin and end else math.nan
 
 
 def _anew(pod: objects.Pod) -> objects.Pod:
