@@ -10,7 +10,7 @@ import pytest
 
 from stromboli.lab.inflation import Inflated, InflationError, inflate
 from stromboli.lab.policies import find_policy
-from stromboli.lab.published import allocations, read_published
+from stromboli.lab.published import AT, allocations, read_published
 from stromboli.lab.readers.openb import TracePod, read_nodes, read_pods
 from stromboli.lab.trials import Trial, find_lists, run_trial
 from tests.cli.conftest import stromboli
@@ -113,3 +113,37 @@ def test_the_published_curve_of_fgd(traces: Path) -> None:
     published = read_published((traces / "expected.csv").read_text().splitlines())["default", "fgd"]
     for at, mean in allocations([outcome])["default", "fgd"].items():
         assert mean.mean == pytest.approx(published[at].mean, abs=3 * published[at].deviation + 0.3), at
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--workload", "nosuch"], "no list 'nosuch'"),
+        (["--policy", "nosuch"], "nosuch: neither a file nor one of random"),
+        (["--policy", "{broken}"], "not valid YAML"),
+        (["--policy", "{odd}"], "tiers"),
+        (["--seed", "5..1"], "seeds should be such as"),
+        (["--published", "{broken}"], "line 2: should have the column workload"),
+        (["--published", "{figures}"], "line 2: could not convert string to float: 'x'"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_line(tmp_path: Path, options: list[str], told: str) -> None:
+    write_trace(tmp_path)
+    names = ["workload", "policy", "seeds", *(f"alloc_{what}_{at}" for at in AT for what in ("mean", "std"))]
+    texts = {
+        "broken": "1 2\n3 : : 4\n",
+        "odd": "actions: allocate\ntiers: [7]\n",
+        "figures": f"{','.join(names)}\nsmall,fgd,2{',x' * 2 * len(AT)}\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    places = {name: str(tmp_path / f"{name}.yaml") for name in texts}
+    found = stromboli("lab", "run", tmp_path, "--seed", "1", "--jobs", 1, *(each.format(**places) for each in options))
+    assert found.exit_code == 2
+    assert told in found.output
+    assert "Error" not in found.output
+
+
+def test_a_policy_may_give_the_plugin_no_arguments() -> None:
+    policy = "actions: allocate\ntiers:\n- plugins:\n  - name: fgd\n    arguments:\n"
+    assert inflate(NODES, PODS, policy, 1).placed.any()

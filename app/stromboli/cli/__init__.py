@@ -125,7 +125,7 @@ class _Command(TyperCommand):
 def _command(name: str, function: Callable[..., None]) -> Any:
     app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
     # The service ends the process itself, and its log tells why.
-    app.command(name, cls=_Command)(function if name == "run" else reporting(function))
+    app.command(name, cls=_Command)(function if function.__module__ == "stromboli.cli.run" else reporting(function))
     return typer.main.get_command(app)
 
 

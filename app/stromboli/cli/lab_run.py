@@ -20,9 +20,10 @@ from stromboli.cli.problems import quit_with
 from stromboli.lab.comparison import Interval
 from stromboli.lab.plan import seeds
 from stromboli.lab.policies import find_policy
-from stromboli.lab.published import AT, agree, allocations, read_published
+from stromboli.lab.published import AT, Published, PublishedError, agree, allocations, read_published
 from stromboli.lab.sweep import Store, cores, on_cores, on_dask
 from stromboli.lab.trials import Outcome, Trial, TrialError, find_lists, problems, with_plugins
+from stromboli.simulation.files import LARGEST_POLICY, read_text
 
 #: trials that failed and are named
 _MOST_NAMED = 10
@@ -53,6 +54,7 @@ def run(
 
     Example: stromboli lab run traces/ --workload default --policy fgd --seed 42..51
     """
+    others = None if published is None else _published(published)
     trials = make_trials(_chosen(trace, workload or []), policy or ["fgd"], seeds(seed), ratio)
     trials = with_plugins(trials, plugins_dir)
     tell_problems(trials)
@@ -61,7 +63,7 @@ def run(
         for outcome in outcomes:
             print(msgspec.json.encode(outcome).decode())
     elif outcomes:
-        print("\n".join(columns(_table(outcomes, published))))
+        print("\n".join(columns(_table(outcomes, others))))
     quit_if(failed)
 
 
@@ -134,14 +136,21 @@ def _chosen(trace: Path, names: Sequence[str]) -> dict[str, Path]:
     return {name: lists[name] for name in names} if names else lists
 
 
-def _table(outcomes: Sequence[Outcome], published: Path | None) -> Iterator[tuple[str, ...]]:
-    others = read_published(published.read_text().splitlines()) if published else {}
-    yield ("WORKLOAD", "POLICY", "SEEDS", *(f"{at}%" for at in AT), *(["AGREES"] if published else []))
+def _published(path: Path) -> Published:
+    """The figures of a table. Raises PublishedError, UnreadableFileError."""
+    try:
+        return read_published(read_text(path, LARGEST_POLICY).splitlines())
+    except PublishedError as error:
+        raise PublishedError(f"{path}: {error}") from None
+
+
+def _table(outcomes: Sequence[Outcome], published: Published | None) -> Iterator[tuple[str, ...]]:
+    yield ("WORKLOAD", "POLICY", "SEEDS", *(f"{at}%" for at in AT), *([] if published is None else ["AGREES"]))
     for pair, means in allocations(outcomes).items():
-        theirs = others.get(pair)
+        theirs = None if published is None else published.get(pair)
         agrees = theirs and all(at in means and agree(means[at], mean) for at, mean in theirs.items())
         verdict = "" if theirs is None else "yes" if agrees else "no"
-        yield (*pair, *_cells(means), *([verdict] if published else []))
+        yield (*pair, *_cells(means), *([] if published is None else [verdict]))
         if theirs is not None:
             yield ("", "published", *_cells(theirs), "")
 

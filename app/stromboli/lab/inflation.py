@@ -96,6 +96,9 @@ def inflate(
     registry: Registry | None = None,
 ) -> Inflated:
     """Let pods arrive under a policy. Raises InflationError and PolicyError."""
+    registry = registry or discover()
+    # What is wrong with it is told before it is read as plain data.
+    Engine(policy, registry=registry)
     capacity = CARD * sum(node.cards for node in nodes)
     if not capacity:
         raise InflationError("the nodes of the trace have no cards")
@@ -103,7 +106,7 @@ def inflate(
     arriving = _tuned(pods, int(ratio * capacity), draws)
     ranked = list(nodes)
     draws.shuffle(ranked)
-    engine = Engine(_told(policy, pods, seed), registry=registry or discover()).unbounded()
+    engine = Engine(_told(policy, pods, seed), registry=registry).unbounded()
     with undisturbed():
         result = engine.decide(_cluster(ranked, arriving, engine.registry.reads).snapshot(), now=0.0)
     if result.session.failures:
@@ -148,7 +151,7 @@ def _told(policy: str, pods: Sequence[TracePod], seed: int) -> str:
     if not named.keys() & {"fgd", "deviceshare"}:
         raise InflationError("the policy counts no cards: it should name the plugin fgd, or deviceshare")
     if "fgd" in named:
-        arguments = named["fgd"].setdefault("arguments", {})
+        arguments = named["fgd"]["arguments"] = dict(named["fgd"].get("arguments") or {})
         counts = Counter((pod.cpu, pod.cards, pod.part, pod.models) for pod in pods)
         keys = ("cpu", "cards", "part", "types", "weight")
         typical = [dict(zip(keys, (*what, weight), strict=True)) for what, weight in counts.items()]
