@@ -104,3 +104,12 @@ def test_parquet_has_the_columns_of_csv(tmp_path: Path) -> None:
         assert table.column_names == header.split(",")
         assert table.num_rows == len(rows)
     assert parquet.read_table(tmp_path / "jobs.parquet")["waiting"].to_pylist() == [0, 110]
+
+
+def test_where_no_job_waits_there_is_nothing_to_say_of_expected_starts(tmp_path: Path) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text(LOG)
+    done = stromboli("lab", "starts", log, "--nodes", "8*cpu=4,memory=16Gi")
+    assert done.exit_code == 0
+    assert "0 jobs that waited were asked about" in done.output
+    assert "nan" not in done.output

@@ -16,8 +16,9 @@ import pytest
 from stromboli.api.errors import StromboliError
 from stromboli.lab.comparison import Interval, compare
 from stromboli.lab.plan import PlanError, SeedsError, read_plan, seeds
+from stromboli.lab.policies import find_policy
 from stromboli.lab.sweep import Store, on_cores, on_dask
-from stromboli.lab.trials import Outcome, run_trial
+from stromboli.lab.trials import Outcome, TrialError, run_trial
 from tests.cli.conftest import stromboli
 from tests.lab.traces import write_trace
 
@@ -67,6 +68,24 @@ def test_what_is_wrong_with_a_plan_is_said(plan: Path, text: str, said: str) -> 
     plan.write_text(text)
     with pytest.raises(StromboliError, match=re.escape(said)):
         read_plan(plan)
+
+
+def test_a_trial_that_a_plan_has_twice_counts_once(plan: Path) -> None:
+    listed = ", ".join(f"{{workload: small, policy: fgd, seed: {seed}}}" for seed in (1, 2, 1))
+    for what in ("policies: [fgd, fgd], seeds: 1..2", f"trials: [{listed}]"):
+        plan.write_text(f"{{trace: trace, {what}}}")
+        assert [trial.seed for trial in read_plan(plan)] == [1, 2]
+
+
+def test_policies_that_differ_have_names_of_their_own(plan: Path) -> None:
+    for folder, score in (("one", "fgd"), ("other", "bestfit"), ("same", "fgd")):
+        (plan.parent / folder).mkdir()
+        (plan.parent / folder / "mine.yaml").write_text(find_policy(score).text)
+    plan.write_text("{trace: trace, policies: [one/mine.yaml, other/mine.yaml], seeds: 1}")
+    with pytest.raises(TrialError, match="policies that differ have the name 'mine'"):
+        read_plan(plan)
+    plan.write_text("{trace: trace, policies: [one/mine.yaml, same/mine.yaml], seeds: 1}")
+    assert len(read_plan(plan)) == 1
 
 
 def test_ranges_of_seeds() -> None:

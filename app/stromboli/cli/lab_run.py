@@ -22,7 +22,7 @@ from stromboli.lab.plan import seeds
 from stromboli.lab.policies import find_policy
 from stromboli.lab.published import AT, Published, PublishedError, agree, allocations, read_published
 from stromboli.lab.sweep import Store, cores, on_cores, on_dask
-from stromboli.lab.trials import Outcome, Trial, TrialError, find_lists, problems, with_plugins
+from stromboli.lab.trials import Outcome, Trial, TrialError, distinct, find_lists, problems, with_plugins
 from stromboli.simulation.files import LARGEST_POLICY, read_text
 
 #: trials that failed and are named
@@ -70,12 +70,12 @@ def run(
 def make_trials(lists: dict[str, Path], policies: Sequence[str], seeds: Sequence[int], ratio: float) -> list[Trial]:
     """The trials of all lists under all policies with all seeds. Raises UnknownPolicyError, UnreadableFileError."""
     found = [find_policy(name) for name in policies]
-    return [
+    return distinct(
         Trial(name, str(path.resolve()), each, seed, ratio)
         for name, path in lists.items()
         for each in found
         for seed in seeds
-    ]
+    )
 
 
 def tell_problems(trials: Sequence[Trial]) -> None:

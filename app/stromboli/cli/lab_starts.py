@@ -55,12 +55,14 @@ def starts(
     reading = Reading(queue_by.value, per_pod, seconds(run_time))
     jobs, cluster, problems = read_both(workload, nodes, reading, registry)
     found = Quality.of(foretold(jobs, cluster, engine, period=period, every=every), period)
-    if as_json:
-        print(json.dumps({name: value if math.isfinite(value) else None for name, value in asdict(found).items()}))
-    else:
-        print(f"{found.asked:,} jobs that waited were asked about, and a start was told of {found.told:,}")
-        print(f"{found.within:.0%} of these started within the range, half of which are {in_unit(found.width)} wide")
-        print(f"error: {in_unit(found.error)} in the median, {in_unit(found.error_p90)} at 90 %")
-        print(f"they waited {in_unit(found.waited)} in the median")
     for problem in problems:
         print(problem, file=sys.stderr)
+    if as_json:
+        print(json.dumps({name: value if math.isfinite(value) else None for name, value in asdict(found).items()}))
+        return
+    print(f"{found.asked:,} jobs that waited were asked about, and a start was told of {found.told:,}")
+    if math.isfinite(found.within):
+        wide = f", half of which are {in_unit(found.width)} wide" if math.isfinite(found.width) else ""
+        print(f"{found.within:.0%} of these started within the range{wide}")
+        print(f"error: {in_unit(found.error)} in the median, {in_unit(found.error_p90)} at 90 %")
+        print(f"they waited {in_unit(found.waited)} in the median")

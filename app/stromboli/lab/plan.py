@@ -43,7 +43,7 @@ from stromboli.lab.policies import find_policy
 from stromboli.lab.processors import Processors
 from stromboli.lab.readers.named import Reading
 from stromboli.lab.readers.swf import QueueBy
-from stromboli.lab.trials import Policy, Trial, find_lists
+from stromboli.lab.trials import Policy, Trial, distinct, find_lists
 from stromboli.simulation.files import LARGEST_POLICY, read_text
 
 #: trials of one plan, and seeds of one range
@@ -137,7 +137,7 @@ class Plan(_Model):
             draws = random.Random(self.sample.seed)
             chosen = [chosen[at] for at in sorted(draws.sample(range(len(chosen)), self.sample.trials))]
         policies = {name: _policy(folder, name) for name in dict.fromkeys(each.policy for each in chosen)}
-        return [_trial(known, each, policies[each.policy], self) for each in chosen]
+        return distinct(_trial(known, each, policies[each.policy], self) for each in chosen)
 
     def _lists(self, folder: Path) -> dict[str, Source]:
         """The lists of pods of a trace."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -92,6 +92,23 @@ def find_lists(path: Path) -> dict[str, Path]:
     if not lists:
         raise TrialError(f"{path}: has no openb_pod_list_*.csv")
     return {each.stem.removeprefix("openb_pod_list_"): each for each in lists}
+
+
+def distinct(trials: Iterable[Trial]) -> list[Trial]:
+    """The trials, each once: a mean over one that is there twice would seem surer than it is.
+
+    Raises TrialError where policies that differ have one name, as no report could tell them apart.
+    """
+    texts: dict[str, str] = {}
+    found: dict[tuple[str, str, str], Trial] = {}
+    for trial in trials:
+        policy = trial.policy
+        if texts.setdefault(policy.name, policy.text) != policy.text:
+            raise TrialError(
+                f"policies that differ have the name {policy.name!r}: files should have names of their own"
+            )
+        found.setdefault((trial.workload, policy.name, trial.key()), trial)
+    return list(found.values())
 
 
 def run_trial(trial: Trial) -> Outcome:
