@@ -229,3 +229,15 @@ def test_the_gang_is_told_from_when_on_it_has_places_and_which_jobs_should_be_ov
         assert time is None
     # As time goes by nothing of that is news, which would call for another session.
     assert all(same for *_, same in (*before, *after))
+
+
+@pytest.mark.parametrize("why", ["too large", "nowhere"])
+def test_a_gang_that_never_fits_keeps_none_of_the_others_from_a_reservation(why: str) -> None:
+    """Neither one that is larger than the cluster, nor one whose pods no node may take together."""
+    arrival, last = 150.0, 600.0
+    more = Gang.of(*(Task.requesting(count, {"cpu": cpu}) for count, cpu in ((4, 4), (1, 1))))
+    hopeless = Job(arrival - 10, LENGTH, pods(17) if why == "too large" else more, LENGTH, name="hopeless")
+    jobs = [*small_jobs(last), hopeless, Job(arrival, LENGTH, pods(8), LENGTH, name="gang")]
+    done = run(jobs, with_reservation())
+    assert of(done, "gang", "started") <= arrival + AFTER + LENGTH + 10
+    assert math.isnan(of(done, "hopeless", "started"))

@@ -1,10 +1,10 @@
 """reservation: keeps places for a gang that has waited long, at the earliest time at which it will fit (EASY backfill).
 
-Large gangs starve where small jobs keep coming, for never enough is free at once. Of the gangs that found no places,
-the most important one that has waited for longer than `after` gets a reservation: the earliest time at which its pods
-fit, by the run times that running jobs declare, and the places that it takes then. Other pods still go anywhere if
-their jobs are over by that time, and else where enough is left beside the reservation. So the gang starts by then at
-the latest, if no job runs for longer than it said, and little lies idle for it.
+Large gangs starve where small jobs keep coming, for never enough is free at once. Of the gangs that found no places
+and would fit if all jobs were over, the most important one that has waited for longer than `after` gets a reservation:
+the earliest time at which its pods fit, by the run times that running jobs declare, and the places that it takes then.
+Other pods still go anywhere if their jobs are over by that time, and else where enough is left beside the reservation.
+So the gang starts by then at the latest, if no job runs for longer than it said, and little lies idle for it.
 
 A job says how long it runs by `stromboli.io/run-time` on its PodGroup, which the service takes from what owns its pods,
 or from `activeDeadlineSeconds`. Others are taken to run for `defaultRunTime`. One that runs for longer than it said is
@@ -158,7 +158,8 @@ class Reservation(Plugin):
         order = np.lexsort((view.jobs.alphabetical, view.jobs.created, -view.jobs.priority))
         for index in order[waiting[order]][:_MOST].tolist():
             job = view.jobs.at(index)
-            if job.counts[PodState.Pending] and job.ready_count < job.min_available and self._lacks_places(job):
+            lacks = job.counts[PodState.Pending] and job.ready_count < job.min_available and self._lacks_places(job)
+            if lacks and self._will_fit(job):
                 self._next = job
                 if job is not self._job:
                     # The next session is the first that keeps places for it.
@@ -194,6 +195,15 @@ class Reservation(Plugin):
     def _lacks_places(self, job: Job) -> bool:
         reason = self._view.reason(job)
         return reason is not None and (reason.stage in _STAGES or reason.reason == _OVERCOMMITTED)
+
+    def _will_fit(self, job: Job) -> bool:
+        """Whether a gang has places once all jobs are over: one that has none must not keep others from theirs."""
+        if job is self._job:
+            return self._reservation is not None
+        if job.key in self._view.never_fits:
+            return False
+        everything = Ends(self._view, np.zeros(len(self._view.jobs)))
+        return everything.earliest(demands_of(self._view, job, partial(_passing, self._view)), 0.0) is not None
 
     def leave(self) -> Reserved | None:
         if self._next is None:
