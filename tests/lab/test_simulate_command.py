@@ -113,3 +113,21 @@ def test_where_no_job_waits_there_is_nothing_to_say_of_expected_starts(tmp_path:
     assert done.exit_code == 0
     assert "0 jobs that waited were asked about" in done.output
     assert "nan" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ("0*cpu=4", "0*cpu=4: has no nodes"),
+        ("2*cpu=4Zi", "'cpu=4Zi' is not an amount"),
+        ("2*cpu=-4", "'cpu=-4' is not an amount"),
+        ("2*cpu", "'cpu' is not an amount"),
+        ("2*=4", "'=4' is not an amount"),
+    ],
+)
+def test_nodes_that_are_none_are_a_mistake(tmp_path: Path, nodes: str, told: str) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text(LOG)
+    done = stromboli("lab", "simulate", log, "--nodes", nodes)
+    assert done.exit_code == 2
+    assert told in done.output

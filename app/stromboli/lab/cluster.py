@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from stromboli.api import crds, objects
-from stromboli.api.errors import StromboliError
+from stromboli.api import crds, objects, quantity
+from stromboli.api.errors import InvalidQuantityError, StromboliError
 from stromboli.api.validation import shown
 from stromboli.lab.timeline import NodeChange
 from stromboli.simulation.admission import admit
@@ -17,7 +17,7 @@ from stromboli.state.cluster import object_key
 
 _PODS = "110"
 #: a number of nodes, and what each has: `1000*cpu=32,memory=256Gi`
-_EQUAL = re.compile(r"(?P<count>[0-9]{1,6})\*(?P<amounts>[^*]+)")
+_EQUAL = re.compile(r"(?P<count>[1-9][0-9]{0,5})\*(?P<amounts>[^*]+)")
 #: kinds of a cluster that are no jobs
 _SURROUNDINGS = frozenset(("Pod", "PodGroup"))
 
@@ -63,7 +63,7 @@ def read_cluster(text: str, stdin: BinaryIO, queues: str = "") -> Cluster:
     amounts = {}
     for part in equal["amounts"].split(","):
         name, equals, amount = part.strip().partition("=")
-        if not (name and equals and re.fullmatch(r"[0-9]+(\.[0-9]+)?[A-Za-z]{0,2}", amount)):
+        if not (name and equals and _is_quantity(amount)):
             raise ClusterError(f"{text}: {shown(part)} is not an amount such as cpu=32")
         amounts[name] = amount
     nodes = equal_nodes(int(equal["count"]), amounts)
@@ -71,6 +71,14 @@ def read_cluster(text: str, stdin: BinaryIO, queues: str = "") -> Cluster:
         return nodes
     more = _surroundings([queues], stdin)
     return Cluster([*nodes.objects, *more.objects], problems=more.problems)
+
+
+def _is_quantity(text: str) -> bool:
+    """Whether a text is an amount that a node may have."""
+    try:
+        return quantity.parse(text) >= 0
+    except InvalidQuantityError:
+        return False
 
 
 def _surroundings(files: Sequence[str], stdin: BinaryIO) -> Cluster:
