@@ -6,9 +6,10 @@ many that matter. So other places for the first pod are tried, too, some of them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from stromboli.api.resources import Mask
+from stromboli.eviction.plan import Plan
 from stromboli.eviction.trial import Trial
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
@@ -63,3 +64,16 @@ class FirstPlaces:
             return None
         near = self._session.kernel.feasible(pod)
         return near.copy() if near[first] and not near.all() else None
+
+
+def plans(session: Session, attempt: Callable[[FirstPlaces], Plan | None]) -> Iterator[Plan]:
+    """What attempts with different first places come to, each set aside before the next is made."""
+    places = FirstPlaces(session)
+    while True:
+        plan = attempt(places)
+        if plan is not None:
+            yield plan
+        if not places.another():
+            return
+        if plan is not None:
+            plan.set_aside()

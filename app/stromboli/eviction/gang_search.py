@@ -6,37 +6,25 @@ For a job that asks for it all places are in one HyperNode; of several the one w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from stromboli.api.resources import Mask
 from stromboli.eviction.any_order import evict_in_any_order, may_start
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.first_places import FirstPlaces
+from stromboli.eviction.first_places import FirstPlaces, plans
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.ordering import Cost
+from stromboli.eviction.plan import Plan, cheapest, settle
 from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial, take_back_all
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
-from stromboli.framework.plugin.operation import Operation
 from stromboli.placement import domains
 from stromboli.placement.pending import PendingGroup, in_turn, largest_first, needed_first
 from stromboli.state.pods import PodRecord
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The evictions by which a job fits in a HyperNode, and the places that its pods then get."""
-
-    operations: list[Operation]
-    cost: Cost
-    #: the HyperNode of each of its groups that got places, by uid
-    of_groups: dict[str, int]
 
 
 def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
@@ -84,40 +72,34 @@ class GangSearch:
         if equivalence is not None and context.is_hopeless(equivalence, 1):
             return False
         # 2. In each HyperNode that the job may be placed in, the least cost of all its places.
-        best = None
+        plan = None
         may = may_evict(session, job, self._pods, context.point)
         if may and may_start(context, job, self._all, self._candidates):
-            best = min(self._plans(), key=lambda plan: plan.cost, default=None) or self._plan_in_any_order()
-        if best is None:
+            plan = cheapest(self._plans()) or self._plan_in_any_order()
+        if plan is None:
             if equivalence is not None:
                 context.in_vain(equivalence, 0)
             return False
         # 3. Decide for the cheapest.
-        statement = session.statement()
-        statement.recover(best.operations)
         if has_topology(job):
-            domains.locate(session, statement, job)
+            domains.locate(session, plan.statement, job)
         # Without victims the pods have no nominated nodes either.
-        for uid, hyper_node in best.of_groups.items() if best.cost > Cost.of(()) else ():
-            statement.nominate(job.sub_jobs[uid], hyper_node)
-        context.promise(job, [statement])
+        for uid, hyper_node in plan.of_groups.items() if plan.evicts else ():
+            plan.statement.nominate(job.sub_jobs[uid], hyper_node)
+        context.promise(job, [plan.statement])
         return self._may_grow
 
-    def _plans(self) -> Iterator[_Plan]:
-        """The plans to choose from; none is better than one without victims."""
+    def _plans(self) -> Iterator[Plan]:
+        """The plans to choose from, each set aside before the next is made."""
+        plan = None
         for domain in search_domains(self._session, self._job, self._arguments):
-            places = FirstPlaces(self._session)
-            while True:
-                plan = self._plan(domain, places)
-                if plan is not None:
-                    yield plan
-                    if plan.cost == Cost.of(()):
-                        return
-                if not places.another():
-                    break
+            if plan is not None:
+                plan.set_aside()
+            for plan in plans(self._session, partial(self._plan, domain)):
+                yield plan
 
-    def _plan(self, domain: int, places: FirstPlaces) -> _Plan | None:
-        """The evictions of the lowest cost in a HyperNode; None if none suffice. Leaves the session as it was.
+    def _plan(self, domain: int, places: FirstPlaces) -> Plan | None:
+        """The evictions of the lowest cost in a HyperNode; None, and nothing done, if none suffice.
 
         The first pod goes where `places` says.
         """
@@ -135,9 +117,9 @@ class GangSearch:
             take_back_all(trials)
             return None
         places.end(trials, None)
-        return self._settled(trials, of_groups)
+        return settle(self._session, trials, of_groups)
 
-    def _plan_in_any_order(self) -> _Plan | None:
+    def _plan_in_any_order(self) -> Plan | None:
         """The evictions for all that the job needs, where its pods find no places one after the other."""
         whole, tree = self._arguments.allow_whole_bundle, self._session.view.topology
         trials = evict_in_any_order(self._context, self._job, self._all, self._candidates, whole=whole)
@@ -146,14 +128,7 @@ class GangSearch:
         nodes: dict[str, list[int]] = {}
         for pod, node in (place for trial in trials for place in trial.placed):
             nodes.setdefault(self._session.view.sub_job_of(self._job, pod).uid, []).append(node)
-        return self._settled(trials, {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()})
-
-    def _settled(self, trials: list[Trial], of_groups: dict[str, int]) -> _Plan:
-        """What is left of trials once needless evictions are given back. Leaves the session as it was."""
-        statement, cost = settle(self._session, trials)
-        plan = _Plan(statement.save(), cost, of_groups)
-        statement.discard()
-        return plan
+        return settle(self._session, trials, {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()})
 
     def _place_group(self, trials: list[Trial], group: PendingGroup, hyper_node: int, places: FirstPlaces) -> bool:
         """Find places for all pods of a group in a HyperNode, beside those of `trials`; False, undone, if one fails."""

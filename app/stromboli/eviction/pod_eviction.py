@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from stromboli.eviction.any_order import evict_in_any_order
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.first_places import FirstPlaces
+from stromboli.eviction.first_places import FirstPlaces, plans
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.ordering import Cost
+from stromboli.eviction.plan import Plan, cheapest, settle
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial, take_back_all
 from stromboli.framework.cluster.job import Job
 from stromboli.placement.pending import needed_first
@@ -23,30 +22,20 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
     Where the queue's share says how much it may take back, a job that runs goes on, pod by pod.
     """
     session, pods = context.session, needed_first(context.session, job, pods)
-    places, best = FirstPlaces(session), None
-    more = True
-    while more:
+
+    def attempt(places: FirstPlaces) -> Plan | None:
         trials = _try(context, job, pods, places)
         if trials and session.ask.job_pipelined(job):
-            statement, cost = settle(session, trials)
-            more = cost > Cost.of(()) and places.another()
-            if best is None and not more:
-                context.promise(job, [statement])
-                return
-            if best is None or cost < best[0]:
-                best = cost, statement.save()
-            statement.discard()
-        else:
-            take_back_all(trials)
-            more = places.another()
-    if best is not None:
-        statement = session.statement()
-        statement.recover(best[1])
-        context.promise(job, [statement])
-    elif pods and _may_take(context, job, pods):
+            return settle(session, trials)
+        take_back_all(trials)
+        return None
+
+    plan = cheapest(plans(session, attempt))
+    if plan is None and pods and _may_take(context, job, pods):
         trials = evict_in_any_order(context, job, pods, context.candidates(job, pods[0]))
-        if trials:
-            context.promise(job, [settle(session, trials)[0]])
+        plan = settle(session, trials) if trials else None
+    if plan is not None:
+        context.promise(job, [plan.statement])
 
 
 def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> list[Trial]:
@@ -94,5 +83,4 @@ def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]
         search = MinCostSearch(context, job, [pod], own, whole=False)
         if not search.run():
             return
-        statement, _ = settle(context.session, [search.trial])
-        context.promise(job, [statement])
+        context.promise(job, [settle(context.session, [search.trial]).statement])

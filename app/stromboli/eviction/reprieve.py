@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stromboli.api.resources import Vector, fits
-from stromboli.eviction.ordering import Cost, unit_cost
-from stromboli.eviction.trial import Trial, join
+from stromboli.eviction.ordering import unit_cost
+from stromboli.eviction.trial import Trial
 from stromboli.eviction.units import Unit, may_go_in_part
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
@@ -23,30 +23,6 @@ from stromboli.state.pods import PodRecord
 _LOOKS = 500
 #: the node of what has none
 _NO_NODE = -1
-
-
-def settle(session: Session, trials: Sequence[Trial]) -> tuple[Statement, Cost]:
-    """The evictions and promises of trials on one statement, all evictions first, and what the evictions cost."""
-    _join_gangs(trials)
-    evicted = [unit for trial in trials for unit, _ in trial.evicted]
-    if len(evicted) > 1 or any(unit.whole for unit in evicted):
-        Reprieve(session, trials).run()
-    statement, remaining = session.statement(), [each for trial in trials for each in trial.evicted]
-    statement.merge(*(unit for _, unit in remaining))
-    for trial in trials:
-        trial.hand_over(statement, after_eviction=bool(remaining))
-    return statement, Cost.of(unit for unit, _ in remaining)
-
-
-def _join_gangs(trials: Sequence[Trial]) -> None:
-    """Have a gang that is broken for one of the trials go back as a whole, with what it gave for the others."""
-    statements = [statement for trial in trials for _, statement in trial.evicted]
-    for trial in trials:
-        for unit, statement in trial.evicted:
-            if unit.whole:
-                join(statement, unit.job, statements)
-    for trial in trials:
-        trial.evicted = [each for each in trial.evicted if each[1]]
 
 
 class Reprieve:
