@@ -7,6 +7,7 @@ do without is given back like the victims of any other search (`reprieve`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, takewhile
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.trial import Trial, take_back_all
+from stromboli.eviction.trial import Demand, Place, Trial
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
@@ -34,22 +35,22 @@ _MOST_REFUSED = 16
 
 def evict_in_any_order(
     context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask, *, whole: bool = True
-) -> list[Trial]:
-    """Places for what a job needs to start, and all evictions that may help; nothing, undone, if there are none.
+) -> Trial | None:
+    """Places for what a job needs to start, and all evictions that may help; None, and nothing done, without any.
 
     `candidates` may be evicted for each of the pods; `whole` says whether gangs may be that then cannot run.
     """
     session = context.session
     if not (_lacks_all(session, job) and len(pods) > 1 and session.rules.what_fits and context.search_left):
-        return []
+        return None
     kinds, equivalence = kinds_of(session, job, pods), context.equivalence(job, pods)
     alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(pods[0])
     if alike or (equivalence is not None and context.is_hopeless(equivalence, 1)):
-        return []
-    found = list[Trial]()
+        return None
+    found = None
     if _may_fit(context, job, kinds, candidates):
         found = _Attempt(context, job, kinds).run(_units(context, job, pods, candidates, whole=whole))
-    if not found and equivalence is not None:
+    if found is None and equivalence is not None:
         context.in_vain(equivalence, 0)
     return found
 
@@ -114,40 +115,31 @@ class _Attempt:
         self._session = context.session
         self._job = job
         self._kinds = kinds
-        self._trials: list[Trial] = []
-        self._refused = 0
+        self._trial = Trial(context, job)
 
-    def run(self, units: Sequence[Unit]) -> list[Trial]:
-        context, trial = self._context, Trial(self._context, self._job, self._kinds[0][0])
+    def run(self, units: Sequence[Unit]) -> Trial | None:
+        context, trial = self._context, self._trial
         trial.evicted = [each for each in map(trial.evict, units) if each[1]]
         budget = min(context.search_left, budget_of(self._session))
-        solver = Solver(self._session, self._job, self._kinds, budget)
+        solver = Solver(self._session, self._job, self._kinds, budget, most_refused=_MOST_REFUSED)
         solver.took(_EVICTION * sum(len(unit.pods) for unit in units))
         reading = read(self._session, self._job, self._kinds, evicting=True)
-        solver.solve(reading, lambda problem, places: self._accept(reading, problem, places))
+        solver.solve(reading, partial(self._accept, reading))
         context.search_left -= budget - solver.left
-        if not self._trials:
+        if not trial.placed:
             trial.take_back()
-            return []
-        return [trial, *self._trials]
+            return None
+        return trial
 
     def _accept(self, reading: Reading, problem: Problem, places: Places) -> bool:
-        """Promise the pods these places, each on a trial; False, undone, if some plugin objects."""
-        if self._refused >= _MOST_REFUSED:
-            return False
-        trials, numbers = list[Trial](), [0] * len(problem.kinds)
-        for kind, at in places:
-            pod, node = reading.pods[kind][numbers[kind]], int(reading.rows[at])
-            numbers[kind] += 1
-            trial = Trial(self._context, self._job, pod)
-            if not trial.promise([(pod, node)]):
-                if not trial.has_share(pod):
-                    problem.forbidden.append(tuple(numbers))
+        """Promise the pods these places; False, undone, if some plugin objects."""
+        trial = self._trial
+        for pod, node in reading.granted(problem, places, trial.has_share):
+            if not trial.fits(pod, node):
                 break
-            trials.append(trial)
-        if len(trials) < len(places) or not self._session.ask.job_pipelined(self._job):
-            take_back_all(trials)
-            self._refused += 1
-            return False
-        self._trials = trials
-        return True
+            trial.keep([], Place(pod, node, Demand(self._session, pod)))
+        if len(trial.placed) == len(places) and self._session.ask.job_pipelined(self._job):
+            return True
+        trial.withdraw()
+        trial.placed = []
+        return False

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stromboli.api.resources import Mask
 from stromboli.eviction.plan import Plan
-from stromboli.eviction.trial import Trial
+from stromboli.eviction.trial import Place
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -39,13 +39,12 @@ class FirstPlaces:
             return within
         return ~self._tried if within is None else within & ~self._tried
 
-    def end(self, trials: Sequence[Trial], failed: PodRecord | None) -> None:
-        """An attempt ends: these pods have places, and the one that failed has none, None if all have."""
-        placed = [place for trial in trials for place in trial.placed]
+    def end(self, placed: Sequence[Place], failed: PodRecord | None) -> None:
+        """An attempt ends: these places were found, and none for the pod that failed, None if all have theirs."""
         self._now = None
         if placed and (failed is not None or len(placed) > 1):
-            first = placed[0][1]
-            self._now = self._near(first, placed[-1][0] if failed is None else failed)
+            first = placed[0].node
+            self._now = self._near(first, placed[-1].pod if failed is None else failed)
             if self._now is None and failed is not None and self._session.kernel.varies(failed):
                 self._now = self._session.view.nodes.rows == first
 

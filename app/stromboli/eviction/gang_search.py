@@ -19,7 +19,7 @@ from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.plan import Plan, cheapest, settle
 from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.trial import Trial, take_back_all
+from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.placement import domains
@@ -103,36 +103,36 @@ class GangSearch:
 
         The first pod goes where `places` says.
         """
-        trials: list[Trial] = []
+        trial = Trial(self._context, self._job)
         of_groups = place_gang(
             self._session,
             self._job,
             self._pods,
             domain,
-            lambda group, hyper_node: self._place_group(trials, group, hyper_node, places),
+            lambda group, hyper_node: self._place_group(trial, group, hyper_node, places),
             closer=False,
             only_first=self._ready,
         )
         if of_groups is None:
-            take_back_all(trials)
+            trial.take_back()
             return None
-        places.end(trials, None)
-        return settle(self._session, trials, of_groups)
+        places.end(trial.placed, None)
+        return settle(self._session, trial, of_groups)
 
     def _plan_in_any_order(self) -> Plan | None:
         """The evictions for all that the job needs, where its pods find no places one after the other."""
         whole, tree = self._arguments.allow_whole_bundle, self._session.view.topology
-        trials = evict_in_any_order(self._context, self._job, self._all, self._candidates, whole=whole)
-        if not trials:
+        trial = evict_in_any_order(self._context, self._job, self._all, self._candidates, whole=whole)
+        if trial is None:
             return None
         nodes: dict[str, list[int]] = {}
-        for pod, node in (place for trial in trials for place in trial.placed):
+        for pod, node, _ in trial.placed:
             nodes.setdefault(self._session.view.sub_job_of(self._job, pod).uid, []).append(node)
-        return settle(self._session, trials, {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()})
+        return settle(self._session, trial, {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()})
 
-    def _place_group(self, trials: list[Trial], group: PendingGroup, hyper_node: int, places: FirstPlaces) -> bool:
-        """Find places for all pods of a group in a HyperNode, beside those of `trials`; False, undone, if one fails."""
-        session, at = self._session, len(trials)
+    def _place_group(self, trial: Trial, group: PendingGroup, hyper_node: int, places: FirstPlaces) -> bool:
+        """Find places for all pods of a group in a HyperNode, beside those of a trial; False, undone, if one fails."""
+        session, of_group = self._session, Trial(self._context, self._job)
         left = largest_first(session, group.left())
         within, failed = session.view.topology.mask(hyper_node), None
         while left and failed is None:
@@ -142,17 +142,17 @@ class GangSearch:
                 self._job,
                 run,
                 self._candidates,
-                within if trials else places.within(within),
+                within if trial.placed or of_group.placed else places.within(within),
                 whole=self._arguments.allow_whole_bundle,
             )
             found = search.run()
-            trials.append(search.trial)
+            of_group.absorb(search.trial)
             failed = run[found] if found < len(run) else None
             left = left[len(run) :]
-        places.end(trials, failed)
+        places.end(trial.placed + of_group.placed, failed)
         missing = session.ask.sub_job_missing(group.sub_job) > 0 and not session.ask.sub_job_pipelined(group.sub_job)
         if failed is not None or missing:
-            take_back_all(trials[at:])
-            del trials[at:]
+            of_group.take_back()
             return False
+        trial.absorb(of_group)
         return True

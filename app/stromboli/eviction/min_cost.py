@@ -25,7 +25,7 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import Candidate, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.prefilter import Prefilter
-from stromboli.eviction.trial import Evicted, Trial, give_back, undo
+from stromboli.eviction.trial import Demand, Evicted, Place, Trial, give_back, undo
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.state.pods import PodRecord
@@ -63,7 +63,8 @@ class MinCostSearch:
         self._job = job
         self._pods = pods
         self._pod = pods[0]
-        self._request: Vector = session.view.request(pods[0])
+        self._demand = Demand(session, pods[0])
+        self._request: Vector = self._demand.request
         self._varies = session.kernel.varies(pods[0])
         self._candidates = candidates
         self._within = within
@@ -79,7 +80,7 @@ class MinCostSearch:
         self._current, self._clearable = pods[0], 0
         #: whether the queue may take no more, whatever is evicted
         self._exhausted = False
-        self.trial = Trial(context, job, pods[0])
+        self.trial = Trial(context, job)
 
     def run(self) -> int:
         """Find as many places as there are pods, or as can be had; how many. `trial` has them."""
@@ -108,7 +109,7 @@ class MinCostSearch:
         # 4. Where they may go instead, for victims that stay after all.
         if not self._varies:
             refused = list(self._refused)
-            self.trial.alternatives = allowed[~np.isin(allowed, refused)] if refused else allowed
+            self._demand.alternatives = allowed[~np.isin(allowed, refused)] if refused else allowed
         return len(self.trial.placed)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ class MinCostSearch:
         node = int(at[np.argmin(self._place[at])])
         if session.ask.refusal(pod, node) is not None:
             return False
-        self.trial.keep([], pod, node)
+        self.trial.keep([], Place(pod, node, self._demand))
         return True
 
     def _clear(self, pod: PodRecord, node: int) -> Candidate | None:
@@ -250,7 +251,7 @@ class MinCostSearch:
         if not self._context.reclaiming and not self.trial.has_share(pod):
             gone += self._free_share(pod)
         if self.trial.fits(pod, candidate.node):
-            self.trial.keep(gone, pod, candidate.node)
+            self.trial.keep(gone, Place(pod, candidate.node, self._demand))
             self._reduced_jobs |= self._node_candidates.evicted([unit for unit, _ in gone])
             return True
         undo(gone)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.reprieve import Reprieve
-from stromboli.eviction.trial import Trial, join
+from stromboli.eviction.trial import Trial
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 
@@ -37,28 +37,12 @@ class Plan:
             self.statement.recover(self._operations)
 
 
-def settle(session: Session, trials: Sequence[Trial], of_groups: Mapping[str, int] = MappingProxyType({})) -> Plan:
-    """The plan that trials come to: evictions that they can do without are given back, and all others come first."""
-    _join_gangs(trials)
-    evicted = [unit for trial in trials for unit, _ in trial.evicted]
-    if len(evicted) > 1 or any(unit.whole for unit in evicted):
-        Reprieve(session, trials).run()
-    statement, remaining = session.statement(), [each for trial in trials for each in trial.evicted]
-    statement.merge(*(unit for _, unit in remaining))
-    for trial in trials:
-        trial.hand_over(statement, after_eviction=bool(remaining))
-    return Plan(statement, Cost.of(unit for unit, _ in remaining), of_groups)
-
-
-def _join_gangs(trials: Sequence[Trial]) -> None:
-    """Have a gang that is broken go back as a whole, with the pods that it gave up alone before."""
-    statements = [statement for trial in trials for _, statement in trial.evicted]
-    for trial in trials:
-        for unit, statement in trial.evicted:
-            if unit.whole:
-                join(statement, unit.job, statements)
-    for trial in trials:
-        trial.evicted = [each for each in trial.evicted if each[1]]
+def settle(session: Session, trial: Trial, of_groups: Mapping[str, int] = MappingProxyType({})) -> Plan:
+    """The plan that a trial comes to once evictions that it can do without are given back."""
+    trial.join_gangs()
+    if len(trial.evicted) > 1 or any(unit.whole for unit, _ in trial.evicted):
+        Reprieve(session, trial).run()
+    return Plan(trial.hand_over(), Cost.of(unit for unit, _ in trial.evicted), of_groups)
 
 
 def cheapest(plans: Iterable[Plan]) -> Plan | None:

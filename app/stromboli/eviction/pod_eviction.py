@@ -10,7 +10,7 @@ from stromboli.eviction.first_places import FirstPlaces, plans
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.plan import Plan, cheapest, settle
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.trial import Trial, take_back_all
+from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
 from stromboli.placement.pending import needed_first
 from stromboli.state.pods import PodRecord
@@ -24,23 +24,23 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
     session, pods = context.session, needed_first(context.session, job, pods)
 
     def attempt(places: FirstPlaces) -> Plan | None:
-        trials = _try(context, job, pods, places)
-        if trials and session.ask.job_pipelined(job):
-            return settle(session, trials)
-        take_back_all(trials)
+        trial = _try(context, job, pods, places)
+        if trial.placed and session.ask.job_pipelined(job):
+            return settle(session, trial)
+        trial.take_back()
         return None
 
     plan = cheapest(plans(session, attempt))
     if plan is None and pods and _may_take(context, job, pods):
-        trials = evict_in_any_order(context, job, pods, context.candidates(job, pods[0]))
-        plan = settle(session, trials) if trials else None
+        trial = evict_in_any_order(context, job, pods, context.candidates(job, pods[0]))
+        plan = settle(session, trial) if trial is not None else None
     if plan is not None:
         context.promise(job, [plan.statement])
 
 
-def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> list[Trial]:
+def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> Trial:
     """Places for a job's pods, the first of them where `places` says, as far as there are any."""
-    session, left, trials = context.session, pods, list[Trial]()
+    session, left, trial = context.session, pods, Trial(context, job)
     by_share = context.reclaiming and session.ask.takes_back_by_share
     one_by_one = context.reclaiming and session.ask.gives_back_in_order
     failed: PodRecord | None = None
@@ -51,21 +51,20 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
         run = alike[: max(1, needed)]
         # 2. Places for them, unless that was in vain before or the queue may not take them back.
         equivalence, found = context.kind(job, run[0]), 0
-        in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and trials)
+        in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and trial.placed)
         if not in_vain and _may_take(context, job, run):
-            within = None if trials else places.within(None)
+            within = None if trial.placed else places.within(None)
             search = MinCostSearch(context, job, run, context.candidates(job, run[0]), within)
             found = search.run()
-            if found:
-                trials.append(search.trial)
+            trial.absorb(search.trial)
             if found < len(run) and len(left) == len(pods) and places.all:
                 context.in_vain(equivalence, found)
         # 3. If there are none, pods that are alike would fare no better.
         if found < len(run) and failed is None:
             failed = run[found]
         left = left[len(run if found == len(run) else alike) :]
-    places.end(trials, failed)
-    return trials
+    places.end(trial.placed, failed)
+    return trial
 
 
 def _may_take(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
@@ -83,4 +82,4 @@ def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]
         search = MinCostSearch(context, job, [pod], own, whole=False)
         if not search.run():
             return
-        context.promise(job, [settle(context.session, [search.trial]).statement])
+        context.promise(job, [settle(context.session, search.trial).statement])

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 
 from stromboli.api.resources import Vector, fits
 from stromboli.eviction.ordering import unit_cost
-from stromboli.eviction.trial import Trial
+from stromboli.eviction.trial import Place, Trial
 from stromboli.eviction.units import Unit, may_go_in_part
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
-from stromboli.state.pods import PodRecord
 
 #: how often other nodes are looked for, in all
 _LOOKS = 500
@@ -26,27 +25,26 @@ _NO_NODE = -1
 
 
 class Reprieve:
-    """Gives back what the pods of some trials can do without."""
+    """Gives back what the pods of a trial can do without."""
 
-    def __init__(self, session: Session, trials: Sequence[Trial]) -> None:
+    def __init__(self, session: Session, trial: Trial) -> None:
         self._session = session
-        self._trials = trials
-        entries = [(trial, at) for trial in trials for at in range(len(trial.evicted))]
+        self._trial = trial
+        evicted = trial.evicted
         #: where units are, the most expensive first
-        self._entries = sorted(entries, key=lambda each: unit_cost(each[0].evicted[each[1]][0]), reverse=True)
+        self._in_order = sorted(range(len(evicted)), key=lambda at: unit_cost(evicted[at][0]), reverse=True)
         self._promised = True
 
     def run(self) -> None:
         """Give units back; plugins are asked about places once, or after each unit if they object then."""
         _ = self._give_back(one_by_one=False) or self._give_back(one_by_one=True)
-        for trial in self._trials:
-            trial.evicted = [each for each in trial.evicted if each[1]]
+        self._trial.evicted = [each for each in self._trial.evicted if each[1]]
 
     def _give_back(self, *, one_by_one: bool) -> bool:
         """False, and nothing done, when some pod does not get its place."""
-        packing, given = _Packing(self._session, self._trials), list[tuple[Trial, int, Unit, list[Operation]]]()
-        before = packing.places()
-        for trial, at in self._entries:
+        trial, given = self._trial, list[tuple[int, Unit, list[Operation]]]()
+        packing, before = _Packing(self._session, trial), trial.placed
+        for at in self._in_order:
             unit, statement = trial.evicted[at]
             operations = statement.save()
             back = packing.give_back(unit, operations)
@@ -55,15 +53,15 @@ class Reprieve:
             self._withdraw()
             statement.discard()
             statement.recover([each for each in operations if each not in back])
-            if self._within_share() and (not one_by_one or self._promise(packing.places())):
+            if trial.within_share() and (not one_by_one or self._promise(packing.places())):
                 trial.evicted[at] = unit.without([each.pods[0] for each in back]), statement
-                given.append((trial, at, unit, operations))
+                given.append((at, unit, operations))
             else:
                 _restore(statement, operations)
                 packing.undo()
         if self._promised or self._promise(packing.places()):
             return True
-        for trial, at, unit, operations in reversed(given):
+        for at, unit, operations in reversed(given):
             _restore(trial.evicted[at][1], operations)
             trial.evicted[at] = unit, trial.evicted[at][1]
         self._promise(before)
@@ -72,26 +70,12 @@ class Reprieve:
     def _withdraw(self) -> None:
         if self._promised:
             self._promised = False
-            for trial in reversed(self._trials):
-                trial.withdraw()
+            self._trial.withdraw()
 
-    def _within_share(self) -> bool:
-        """Whether the queue may take all pods; asked while none of them is promised its place."""
-        granted = self._session.statement()
-        *others, last = sorted(self._trials, key=lambda trial: len(trial.placed))
-        within = all(trial.within_share(granted) for trial in others) and last.within_share(granted, last=True)
-        granted.discard()
-        return within
-
-    def _promise(self, places: Sequence[list[tuple[PodRecord, int]]]) -> bool:
+    def _promise(self, places: list[Place]) -> bool:
         """Promise all pods their places; False, and none is promised, if one does not fit."""
-        for at, (trial, its) in enumerate(zip(self._trials, places, strict=True)):
-            if not trial.promise(its):
-                for other in reversed(self._trials[:at]):
-                    other.withdraw()
-                return False
-        self._promised = True
-        return True
+        self._promised = self._trial.promise(places)
+        return self._promised
 
 
 def _restore(statement: Statement, operations: Sequence[Operation]) -> None:
@@ -100,31 +84,29 @@ def _restore(statement: Statement, operations: Sequence[Operation]) -> None:
 
 
 class _Packing:
-    """Where the pods of trials may be by amounts, when victims stay after all and pods go to other nodes for them."""
+    """Where the pods of a trial may be by amounts, when victims stay after all and pods go to other nodes for them."""
 
-    def __init__(self, session: Session, trials: Sequence[Trial]) -> None:
-        self._trials = trials
+    def __init__(self, session: Session, trial: Trial) -> None:
+        self._placed = trial.placed
         self._always = session.view.nodes.always
         #: what is left on nodes, shape (dimensions, nodes)
         self._free = session.view.nodes.future_idle()
-        #: the trial, request and node of each pod; after the pods come the victims that stay
-        self._trial_of = [trial for trial in trials for _ in trial.placed]
-        self._requests = [trial.request for trial in self._trial_of]
-        self._node = [node for trial in trials for _, node in trial.placed]
+        #: the request and node of each pod; after the pods come the victims that stay
+        self._requests = [place.of.request for place in trial.placed]
+        self._node = [place.node for place in trial.placed]
         #: the pods on each node
         self._on: dict[int, list[int]] = {}
         for pod, node in enumerate(self._node):
             self._on.setdefault(node, []).append(pod)
         self._looks = _LOOKS
         #: how many pods move at most for one victim, each for the one before; nothing is gained where all are alike
-        self._depth = min(2, len(trials))
+        self._depth = min(2, len({id(place.of) for place in trial.placed}))
         #: what was moved for the last unit, and from where
         self._moved: list[tuple[int, int]] = []
 
-    def places(self) -> list[list[tuple[PodRecord, int]]]:
-        """The node of each pod, by trial."""
-        nodes = iter(self._node)
-        return [[(pod, next(nodes)) for pod, _ in trial.placed] for trial in self._trials]
+    def places(self) -> list[Place]:
+        """The pods with their nodes."""
+        return [Place(pod, node, of) for (pod, _, of), node in zip(self._placed, self._node, strict=False)]
 
     def give_back(self, unit: Unit, operations: Sequence[Operation]) -> list[Operation]:
         """The evictions of a unit that are not needed: all, or as many as a gang has to have back to run, or none."""
@@ -162,7 +144,7 @@ class _Packing:
 
     def _leaves(self, pod: int, depth: int) -> bool:
         """Have a pod go to another node, which others leave for it if need be; False when there is none."""
-        before, request, nodes = self._node[pod], self._requests[pod], self._trial_of[pod].alternatives
+        before, request, nodes = self._node[pod], self._requests[pod], self._placed[pod].of.alternatives
         if not len(nodes) or self._looks <= 0:
             return False
         self._looks -= 1
@@ -193,7 +175,7 @@ class _Packing:
             self._free[:, before] += request
         if node != _NO_NODE:
             self._free[:, node] -= request
-        if pod < len(self._trial_of):
+        if pod < len(self._placed):
             if before != _NO_NODE:
                 self._on[before].remove(pod)
             if node != _NO_NODE:

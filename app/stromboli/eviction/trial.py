@@ -1,8 +1,11 @@
-"""What a search has tried so far: units that were evicted, each on a statement, and places that were promised."""
+"""What an attempt has tried so far: units that were evicted, each on a statement, and places that were promised."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +13,7 @@ from stromboli.api.resources import Rows, Vector, fits
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
@@ -17,22 +21,37 @@ from stromboli.state.pods import PodRecord
 Evicted = tuple[Unit, Statement]
 
 
-class Trial:
-    """Evictions and promises for identical pods of a job; each unit is evicted on a statement of its own."""
+class Demand:
+    """What identical pods ask for that look for places together."""
 
-    def __init__(self, context: PreemptionContext, job: Job, pod: PodRecord) -> None:
+    __slots__ = ("alternatives", "request")
+
+    def __init__(self, session: Session, pod: PodRecord) -> None:
         """`pod` is any of the pods."""
-        self._context = context
-        self._session = session = context.session
-        self._job = job
-        #: what one of the pods requests, shape (dimensions,)
+        #: what each of them requests, shape (dimensions,)
         self.request: Vector = session.view.request(pod)
-        self._varies = session.kernel.varies(pod)
-        #: nodes that the pods may have besides, if there is room; none where more than amounts counts
+        #: nodes that they may have besides, if there is room; none where more than amounts counts
         self.alternatives: Rows = np.zeros(0, np.intp)
+
+
+class Place(NamedTuple):
+    """A place that a pod is promised."""
+
+    pod: PodRecord
+    node: int
+    of: Demand
+
+
+class Trial:
+    """Evictions and promises for pods of a job; each unit is evicted on a statement of its own."""
+
+    def __init__(self, context: PreemptionContext, job: Job) -> None:
+        self._context = context
+        self._session = context.session
+        self._job = job
         self.evicted: list[Evicted] = []
-        self.placed: list[tuple[PodRecord, int]] = []
-        self._promises = session.statement()
+        self.placed: list[Place] = []
+        self._promises = self._session.statement()
 
     # -- one place after the other -------------------------------------------------------------------------------------
 
@@ -48,56 +67,73 @@ class Trial:
         """Whether a pod has its place, as things stand on the statements."""
         session = self._session
         nodes = session.view.nodes
-        if not fits(self.request, nodes.future_idle(node), nodes.always):
+        if not fits(session.view.request(pod), nodes.future_idle(node), nodes.always):
             return False
         if not self.has_share(pod) or session.ask.refusal(pod, node) is not None:
             return False
-        return not self._varies or bool(session.kernel.feasible(pod)[node])
+        return not session.kernel.varies(pod) or bool(session.kernel.feasible(pod)[node])
 
     def has_share(self, pod: PodRecord) -> bool:
         """Whether the queue may take one more pod, as things stand on the statements."""
         return self._session.ask.allocatable(self._job.queue, pod)[0] > 0
 
-    def keep(self, evicted: Sequence[Evicted], pod: PodRecord, node: int) -> None:
-        """Keep evictions, and promise a pod the place."""
-        self.evicted += evicted
-        for unit, statement in evicted:
-            if unit.whole:
-                join(statement, unit.job, [other for _, other in self.evicted])
-        self.evicted = [each for each in self.evicted if each[1]]
-        self._promise_place(pod, node, after_eviction=bool(self.evicted))
-        self.placed.append((pod, node))
+    def keep(self, evicted: Sequence[Evicted], place: Place) -> None:
+        """Keep evictions, and promise a pod its place."""
+        self.evicted += [each for each in evicted if each[1]]
+        self._promise_place(place)
+        self.placed.append(place)
 
-    def _promise_place(self, pod: PodRecord, node: int, *, after_eviction: bool) -> None:
-        sub_job = self._session.view.sub_job_of(self._job, pod)
-        self._promises.pipeline(sub_job, pod, node, after_eviction=after_eviction)
+    def _promise_place(self, place: Place) -> None:
+        sub_job = self._session.view.sub_job_of(self._job, place.pod)
+        self._promises.pipeline(sub_job, place.pod, place.node, after_eviction=bool(self.evicted))
+
+    def absorb(self, other: Trial) -> None:
+        """Take over what was tried for more pods of the job."""
+        self.evicted += other.evicted
+        self.placed += other.placed
+        self._promises.merge(other._promises)
 
     # -- all places ----------------------------------------------------------------------------------------------------
 
-    def within_share(self, granted: Statement, *, last: bool = False) -> bool:
-        """Whether the queue may take all the pods; on a statement, they have what they were granted before.
+    def join_gangs(self) -> None:
+        """Have a gang that is broken go back as a whole, with the pods that it gave up alone."""
+        statements = [statement for _, statement in self.evicted]
+        for unit, statement in self.evicted:
+            if unit.whole:
+                join(statement, unit.job, statements)
+        self.evicted = [each for each in self.evicted if each[1]]
 
-        `last` says that nobody is asked about more pods afterwards, so that not all of it has to be there.
+    def within_share(self) -> bool:
+        """Whether the queue may take all the pods; asked while none of them is promised its place."""
+        granted = self._session.statement()
+        runs = sorted((list(run) for _, run in groupby(self.placed, attrgetter("of"))), key=len)
+        within = all(self._grants(run, granted, last=run is runs[-1]) for run in runs)
+        granted.discard()
+        return within
+
+    def _grants(self, run: list[Place], granted: Statement, *, last: bool) -> bool:
+        """Whether the queue may take identical pods; on a statement, they have what they were granted before.
+
+        `last` says that no question about more pods follows, so that not all of it has to be there.
         """
-        left = self.placed
-        while left:
-            allowed, _ = self._session.ask.allocatable(self._job.queue, left[0][0], len(left))
+        while run:
+            allowed, _ = self._session.ask.allocatable(self._job.queue, run[0].pod, len(run))
             if allowed <= 0:
                 return False
             # A plugin that limits what pods bring along, as devices, may grant fewer at a time than in the end.
-            for pod, node in left[:allowed] if allowed < len(left) or not last else ():
+            for pod, node, _ in run[:allowed] if allowed < len(run) or not last else ():
                 granted.pipeline(self._session.view.sub_job_of(self._job, pod), pod, node)
-            left = left[allowed:]
+            run = run[allowed:]
         return True
 
-    def promise(self, places: list[tuple[PodRecord, int]]) -> bool:
+    def promise(self, places: list[Place]) -> bool:
         """Promise pods places instead; False, and none is promised, if one does not fit."""
-        self.placed, self._promises = places, self._session.statement()
-        for pod, node in places:
-            if not self.fits(pod, node):
-                self._promises.discard()
+        self.placed = places
+        for place in places:
+            if not self.fits(place.pod, place.node):
+                self.withdraw()
                 return False
-            self._promise_place(pod, node, after_eviction=bool(self.evicted))
+            self._promise_place(place)
         return True
 
     def withdraw(self) -> None:
@@ -106,18 +142,22 @@ class Trial:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def hand_over(self, statement: Statement, *, after_eviction: bool) -> None:
-        """Move the promises to a statement."""
-        if any(promise.after_eviction != after_eviction for promise in self._promises.operations):
-            self._promises.discard()
-            for pod, node in self.placed:
-                self._promise_place(pod, node, after_eviction=after_eviction)
+    def hand_over(self) -> Statement:
+        """The evictions and then the promises, on one statement."""
+        statement, evicts = self._session.statement(), bool(self.evicted)
+        statement.merge(*(each for _, each in self.evicted))
+        if any(promise.after_eviction != evicts for promise in self._promises.operations):
+            self.withdraw()
+            for place in self.placed:
+                self._promise_place(place)
         statement.merge(self._promises)
+        return statement
 
     def take_back(self) -> None:
         """Leave everything as it was."""
-        self._promises.discard()
+        self.withdraw()
         undo(self.evicted)
+        self.evicted, self.placed = [], []
 
 
 def undo(evicted: Sequence[Evicted]) -> None:
@@ -143,9 +183,3 @@ def take_back(units: Iterable[Statement]) -> None:
     """Undo everything that was tried."""
     for unit in units:
         unit.discard()
-
-
-def take_back_all(trials: Sequence[Trial]) -> None:
-    """Undo all trials, the last first."""
-    for trial in reversed(trials):
-        trial.take_back()

@@ -131,8 +131,7 @@ class _Attempt:
         self._reading = session.kernel.steps - before
         # What is left over is for the last reading, that of a reason.
         self._budget = budget_of(session, self._reading)
-        self._solver = Solver(session, job, kinds, self._budget)
-        self._refused = 0
+        self._solver = Solver(session, job, kinds, self._budget, most_refused=_MOST_REFUSED)
         self._statement: Statement | None = None
 
     def problems(self) -> list[Problem]:
@@ -153,7 +152,7 @@ class _Attempt:
         if reason is not None:
             self._tell(reason)
             _give_up(self._session, self._job)
-        if all(each.clear for each in problems) and not self._refused:
+        if all(each.clear for each in problems) and not self._solver.refused:
             proven = reason is None or reason.reason != _NOT_FOUND
             budget = self._session.policy.session.search if proven else self._budget
             memory.keep(self._session, self._job, problems, budget, self._reading)
@@ -172,7 +171,7 @@ class _Attempt:
             verdict = self._solver.solve(self._now, partial(self._try, self._now))
             if self._statement is not None:
                 return None
-            if not verdict.found.proven and self._now.problem.clear and not self._refused:
+            if not verdict.found.proven and self._now.problem.clear and not self._solver.refused:
                 return self._not_found()
         return None if self._empty is None else self._never(self._empty)
 
@@ -229,33 +228,22 @@ class _Attempt:
     # -- places ------------------------------------------------------------------------------------------------------
 
     def _try(self, reading: Reading, problem: Problem, places: Places) -> bool:
-        """Place pods one by one, asking every plugin; what the queue does not allow is forbidden from then on."""
-        session, job = self._session, self._job
-        if self._refused >= _MOST_REFUSED:
-            return False
-        statement = session.statement()
-        if not self._allocates(statement, reading, problem, places) or session.ask.job_missing(job) > 0:
+        """Place pods one by one, asking every plugin."""
+        session, job, statement = self._session, self._job, self._session.statement()
+        for pod, row in reading.granted(problem, places, self._has_share):
+            place = session.kernel.best_on(pod, row)
+            if place != (row, True) or not may_start(session, job, pod) or session.ask.refusal(pod, row) is not None:
+                break
+            statement.allocate(session.view.sub_job_of(job, pod), (pod,), (row,))
+        if len(statement.operations) < len(places) or session.ask.job_missing(job) > 0:
             statement.discard()
-            self._refused += 1
             return False
         self._locate(statement, reading, places)
         self._statement = statement
         return True
 
-    def _allocates(self, statement: Statement, reading: Reading, problem: Problem, places: Places) -> bool:
-        """Allocate all pods on a statement; False where one may not have its place."""
-        session, job, numbers = self._session, self._job, [0] * len(problem.kinds)
-        for kind, node in places:
-            pod, row = reading.pods[kind][numbers[kind]], int(reading.rows[node])
-            numbers[kind] += 1
-            if session.ask.allocatable(job.queue, pod)[0] <= 0:
-                problem.forbidden.append(tuple(numbers))
-                return False
-            place = session.kernel.best_on(pod, row)
-            if place != (row, True) or not may_start(session, job, pod) or session.ask.refusal(pod, row) is not None:
-                return False
-            statement.allocate(session.view.sub_job_of(job, pod), (pod,), (row,))
-        return True
+    def _has_share(self, pod: PodRecord) -> bool:
+        return self._session.ask.allocatable(self._job.queue, pod)[0] > 0
 
     def _locate(self, statement: Statement, reading: Reading, places: Places) -> None:
         """Have the job and its groups lie where their pods are."""

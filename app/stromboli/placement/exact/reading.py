@@ -8,7 +8,7 @@ finishes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from stromboli.placement.exact.problem import (
     QuotaRule,
     WithinRule,
 )
+from stromboli.placement.exact.search import Places
 from stromboli.state.pods import PodRecord
 
 
@@ -42,6 +43,22 @@ class Reading:
     pods: list[list[PodRecord]]
     #: by node, its row in the session
     rows: Rows
+
+    def granted(
+        self, problem: Problem, places: Places, has_share: Callable[[PodRecord], bool]
+    ) -> Iterator[tuple[PodRecord, int]]:
+        """The pods that get places, in order, each with the row of its node: up to one that the queue may not take.
+
+        So many pods are forbidden from then on.
+        """
+        numbers = [0] * len(problem.kinds)
+        for kind, node in places:
+            pod = self.pods[kind][numbers[kind]]
+            numbers[kind] += 1
+            if not has_share(pod):
+                problem.forbidden.append(tuple(numbers))
+                return
+            yield pod, int(self.rows[node])
 
 
 def read(

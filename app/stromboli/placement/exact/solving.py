@@ -45,10 +45,16 @@ def budget_of(session: Session, more: int = 0) -> int:
 class Solver:
     """Searches for places for the pods of a job, divided into kinds."""
 
-    def __init__(self, session: Session, job: Job, kinds: Sequence[Sequence[PodRecord]], budget: int) -> None:
+    def __init__(
+        self, session: Session, job: Job, kinds: Sequence[Sequence[PodRecord]], budget: int, *, most_refused: int
+    ) -> None:
+        """`most_refused` is how often plugins may refuse places that were found before searches end."""
         self._session = session
         self._job = job
         self._kinds = kinds
+        self._most_refused = most_refused
+        #: how often plugins refused places
+        self.refused = 0
         #: the steps that are left of the budget
         self.left = budget
 
@@ -73,7 +79,7 @@ class Solver:
 
     def _search(self, problem: Problem, accept: Accept | None) -> Found:
         if accept is not None:
-            found = search(problem, self.left, lambda places: accept(problem, places))
+            found = search(problem, self.left, lambda places: self._accepts(accept, problem, places))
         elif len(problem.kinds) == 1 and not any(True for _ in problem.rules):
             # A bound of pods that are alike is exact.
             impossible, steps = bounds.refuted(problem, self._session.policy.session.search)
@@ -82,6 +88,12 @@ class Solver:
             found = search(problem, self.left // _FOR_A_REASON)
         self.took(found.steps)
         return found
+
+    def _accepts(self, accept: Accept, problem: Problem, places: Places) -> bool:
+        """Whether plugins agree to places; not asked once they refused too often."""
+        accepted = self.refused < self._most_refused and accept(problem, places)
+        self.refused += not accepted
+        return accepted
 
     def _groups(self) -> Iterator[frozenset[str] | None]:
         """The sets of groups that may get places, the smallest first; None for a job without groups."""
