@@ -17,7 +17,7 @@ from stromboli.api.pod_state import HELD
 from stromboli.api.resources import Mask, Vector
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import gangs as first_fit
-from stromboli.eviction.first_fit.gangs import Bundle, GangFirstFitPolicy
+from stromboli.eviction.first_fit.gangs import Bundle
 from stromboli.eviction.gang_policy import GangEvictionArguments
 from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.ordering import Reversed
@@ -51,10 +51,10 @@ class GangPreempt(Action):
 
     def _search(self, session: Session, pod_index: PodIndex) -> Callable[[Job, Mask], None]:
         """What evicts for a job, given the indexed pods that may be evicted."""
+        context = PreemptionContext(session, pod_index, self.name, "preemptable")
         if not session.rules.first_fit:
-            return partial(evict_for_gang, PreemptionContext(session, pod_index, self.name, "preemptable"))
-        policy = GangFirstFitPolicy(self.name, "preemptable", pod_index, partial(_last_job_first, session))
-        return partial(first_fit.evict_for_gang, session, policy)
+            return partial(evict_for_gang, context)
+        return partial(first_fit.evict_for_gang, context, partial(_last_job_first, session))
 
 
 def _last_job_first(session: Session, bundle: Bundle, need: Vector) -> tuple[Reversed]:

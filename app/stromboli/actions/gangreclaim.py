@@ -16,7 +16,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import gangs as first_fit
-from stromboli.eviction.first_fit.gangs import Bundle, GangFirstFitPolicy
+from stromboli.eviction.first_fit.gangs import Bundle
 from stromboli.eviction.gang_policy import GangEvictionArguments
 from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.ordering import victim_queue_key
@@ -44,8 +44,7 @@ class GangReclaim(Action):
                 turns.drop(waiting[name])
                 continue
             if session.rules.first_fit:
-                policy = GangFirstFitPolicy(self.name, "reclaimable", pod_index, _ByValue(session, queue).key)
-                search = partial(first_fit.evict_for_gang, session, policy)
+                search = partial(first_fit.evict_for_gang, context, _ByValue(session, queue).key)
             else:
                 search = partial(evict_for_gang, context)
             candidates = pod_index.outside(queue)

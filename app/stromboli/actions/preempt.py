@@ -7,7 +7,6 @@ starves, which is kept when the job may then run. Then pods within each job that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import ClassVar
@@ -17,7 +16,7 @@ from pydantic import BaseModel, Field
 from stromboli.api.pod_state import HELD
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import pods as first_fit
-from stromboli.eviction.first_fit.pods import FirstFit, FirstFitPolicy, may_preempt_again
+from stromboli.eviction.first_fit.pods import FirstFit, may_preempt_again
 from stromboli.eviction.gang_search import evict_for_job
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.pod_eviction import evict_within
@@ -78,7 +77,7 @@ class Preempt(Action):
         arguments = session.policy.action_arguments.get(self.name, PreemptArguments())
         assert isinstance(arguments, PreemptArguments)
         compared = arguments.choices(len(session.view.nodes)) if arguments.compare_nodes else 0
-        return _FirstFit(session, FirstFitPolicy(self.name, "preemptable", compared=compared))
+        return _FirstFit(session, self.name, compared)
 
 
 class _AtMinCost:
@@ -103,34 +102,35 @@ class _AtMinCost:
 
 
 class _FirstFit:
-    """Pods are evicted on the first node that works."""
+    """Pods are evicted on the first node that works, or on the best of some that do."""
 
-    def __init__(self, session: Session, policy: FirstFitPolicy) -> None:
+    def __init__(self, session: Session, action: str, compared: int) -> None:
         self._session = session
-        self._policy = policy
-        self._pod_index = PodIndex(session, HELD)
+        self._context = PreemptionContext(session, PodIndex(session, HELD), action, "preemptable")
+        self._compared = compared
 
     def begin(self, queue: Queue) -> None:
-        index = self._pod_index
+        index = self._context.pod_index
         self._held = HeldAmounts(self._session, index, (index.queue == queue.index) & index.may_go_for(queue))
 
     def between_jobs(self, job: Job) -> None:
         """Pods of a job evict pods of others."""
-        first_fit.evict_for_pods(self._session, self._policy, job, partial(self._preemptors, job), self._held)
+        preemptors = partial(self._preemptors, job)
+        first_fit.evict_for_pods(self._context, job, preemptors, self._held, compared=self._compared)
 
     def within_job(self, job: Job) -> None:
         """Pods of a job evict others of it, until one finds no place."""
-        session, index = self._session, self._pod_index
+        session, context, index = self._session, self._context, self._context.pod_index
         pods = _in_order(session, job)
         if not pods:
             return
-        policy = replace(self._policy, own_job=True)
         held = HeldAmounts(session, index, (index.job == job.index) & index.may_go_for(job.queue))
         for pod in pods:
             statement = session.statement()
-            if not self._eligible(pod) or not FirstFit(session, policy, job, pod, held).place(statement):
+            search = FirstFit(context, job, pod, held, self._compared, own_job=True)
+            if not self._eligible(pod) or not search.place(statement):
                 return
-            session.promise(job, [statement])
+            context.promise(job, [statement])
 
     def _preemptors(self, job: Job) -> Iterator[PodRecord]:
         return (pod for pod in _in_order(self._session, job) if self._eligible(pod))

@@ -45,7 +45,7 @@ class Reclaim(Action):
             if not jobs:
                 continue
             if session.rules.first_fit:
-                serve = partial(_first_fit, session, HeldAmounts(session, pod_index, pod_index.outside(queue)))
+                serve = partial(_first_fit, context, HeldAmounts(session, pod_index, pod_index.outside(queue)))
             else:
                 serve = partial(_at_min_cost, context)
             for job in turns.in_order(jobs, session.ask.job_key):
@@ -61,10 +61,9 @@ def _at_min_cost(context: PreemptionContext, job: Job) -> None:
     evict_for_job(context, job, _waiting(context.session, job))
 
 
-def _first_fit(session: Session, held: HeldAmounts, job: Job) -> None:
+def _first_fit(context: PreemptionContext, held: HeldAmounts, job: Job) -> None:
     """Pods are evicted on the first node that works."""
-    policy = first_fit.FirstFitPolicy(Reclaim.name, "reclaimable")
-    first_fit.evict_for_pods(session, policy, job, partial(_reclaimers, session, job), held)
+    first_fit.evict_for_pods(context, job, partial(_reclaimers, context.session, job), held)
 
 
 def _waiting(session: Session, job: Job) -> list[PodRecord]:

@@ -33,6 +33,8 @@ class PreemptionContext:
         self.point = point
         #: whether other queues give pods up, and not other jobs of the queue
         self.reclaiming = point == "reclaimable"
+        #: whether a queue's share says how much it takes back, so that a job that runs goes on, one pod after the other
+        self.grows_by_share = self.reclaiming and session.ask.takes_back_by_share
         #: the steps that are left for exact searches, see `any_order`
         self.search_left = session.policy.session.search // _SEARCHES
         #: what was looked for in vain since places were kept: how many were found at most

@@ -54,11 +54,9 @@ class GangSearch:
         lacking = session.ask.job_missing(job) - job.waiting_count
         #: whether the job runs or is to, and looks for places for more pods
         self._ready = lacking <= 0
-        #: whether pods beyond the job's minimum take what its queue deserves, one after the other
-        self._may_grow = context.reclaiming and session.ask.takes_back_by_share
         #: the pods that may be placed, and of them those that are to be, in order
         self._all = self._pods = needed_first(session, job, in_turn(session, job, first_group=self._ready))
-        if self._may_grow and self._ready:
+        if self._ready and context.grows_by_share:
             self._pods = self._pods[:1]
         elif not (self._ready or job.divided) and (job.min_by_role or not job.pod_group.spec.min_task_member):
             # No pod is evicted for more than the job starts with, nor does it wait for that.
@@ -87,7 +85,7 @@ class GangSearch:
         for uid, hyper_node in plan.of_groups.items() if plan.evicts else ():
             plan.statement.nominate(job.sub_jobs[uid], hyper_node)
         context.promise(job, [plan.statement])
-        return self._may_grow
+        return context.grows_by_share
 
     def _plans(self) -> Iterator[Plan]:
         """The plans to choose from, each set aside before the next is made."""

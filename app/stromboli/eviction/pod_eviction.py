@@ -41,10 +41,9 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
 def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> Trial:
     """Places for a job's pods, the first of them where `places` says, as far as there are any."""
     session, left, trial = context.session, pods, Trial(context, job)
-    by_share = context.reclaiming and session.ask.takes_back_by_share
     one_by_one = context.reclaiming and session.ask.gives_back_in_order
     failed: PodRecord | None = None
-    while left and (by_share or session.ask.job_starving(job)):
+    while left and (context.grows_by_share or session.ask.job_starving(job)):
         # 1. The next pods that are alike, as many as the job needs to start; one where each eviction changes the order.
         alike = identical(session, left)
         needed = 1 if one_by_one else session.ask.job_missing(job) - job.waiting_count

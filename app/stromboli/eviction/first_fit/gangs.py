@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stromboli.api.resources import Mask, Vector, fits
+from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
-from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.units import Surplus
 from stromboli.framework.cluster import shard
 from stromboli.framework.cluster.job import NOWHERE, Job
@@ -43,51 +43,37 @@ class Bundle:
 BundleKey: TypeAlias = Callable[[Bundle, Vector], tuple[Any, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class GangFirstFitPolicy:
-    """How an action of Volcano evicts for whole gangs."""
+def evict_for_gang(context: PreemptionContext, key: BundleKey, job: Job, candidates: Mask) -> None:
+    """Evict for a job and promise its pods their places, if possible; `candidates` has the shape (indexed pods,).
 
-    #: its name, for the decisions
-    action: str
-    #: the extension point that says which pods may be evicted
-    point: str
-    #: the pods among which candidates are
-    pod_index: PodIndex
-    #: sorts safe bundles, and after them whole ones, given what is needed; smaller is evicted first
-    key: BundleKey
-
-
-def evict_for_gang(session: Session, policy: GangFirstFitPolicy, job: Job, candidates: Mask) -> None:
-    """Evict for a job and promise its pods their places, if possible; `candidates` has the shape (indexed pods,)."""
-    while GangFirstFit(session, policy, job, candidates).run():
+    `key` sorts safe bundles, and after them whole ones, given what is needed; smaller is evicted first.
+    """
+    while GangFirstFit(context, key, job, candidates).run():
         pass
 
 
 class GangFirstFit:
     """The search for all pods of a job at once."""
 
-    def __init__(self, session: Session, policy: GangFirstFitPolicy, job: Job, candidates: Mask) -> None:
-        """`candidates` has the shape (indexed pods,)."""
-        self._session = session
-        self._policy = policy
+    def __init__(self, context: PreemptionContext, key: BundleKey, job: Job, candidates: Mask) -> None:
+        self._context = context
+        self._session = session = context.session
+        self._key = key
         self._job = job
         self._candidates = candidates
-        self._arguments = GangEvictionArguments.of(session, policy.action)
-        lacking = session.ask.job_missing(job)
+        self._arguments = GangEvictionArguments.of(session, context.action)
         #: whether the job runs, and looks for places for more pods
-        self._ready = lacking <= 0
+        self._ready = session.ask.job_missing(job) <= 0
         #: the pods that are to be placed, in order
         self._pods: list[PodRecord] = in_turn(session, job, first_group=self._ready)
-        #: whether pods beyond the job's minimum take what its queue deserves, one after the other
-        self._may_grow = policy.point == "reclaimable" and session.ask.takes_back_by_share
-        if self._may_grow and self._ready:
+        if self._ready and context.grows_by_share:
             self._pods = self._pods[:1]
         self._need: Vector = session.view.requested(self._pods)
 
     def run(self) -> bool:
         """Evict for the job and promise its pods their places, if possible; whether there may be more to take."""
-        session, job = self._session, self._job
-        if not may_evict(session, job, self._pods, self._policy.point):
+        context, session, job = self._context, self._session, self._job
+        if not may_evict(session, job, self._pods, context.point):
             return False
         for domain in search_domains(session, job, self._arguments):
             evictions = session.statement()
@@ -100,17 +86,17 @@ class GangFirstFit:
             for uid, hyper_node in of_groups.items() if evictions else ():
                 evictions.nominate(job.sub_jobs[uid], hyper_node)
             evictions.recover(places)
-            session.promise(job, [evictions])
-            return self._may_grow
+            context.promise(job, [evictions])
+            return context.grows_by_share
         return False
 
     def _evict_until_placed(self, domain: int, evictions: Statement) -> _Placed | None:
         """Evict bundle by bundle, on a statement, until the job fits in a HyperNode."""
-        states, held = self._session.view.pods.state, self._policy.pod_index.states
+        states, held = self._session.view.pods.state, self._context.pod_index.states
         for bundle in self._bundles(self._session.view.topology.mask(domain)):
             for pod in bundle.pods:
                 if states[pod.row] in held:
-                    evictions.evict(pod, self._policy.action, self._job.key)
+                    evictions.evict(pod, self._context.action, self._job.key)
             placed = self._try(domain)
             if placed is not None:
                 return placed
@@ -118,16 +104,16 @@ class GangFirstFit:
 
     def _bundles(self, within: Mask) -> list[Bundle]:
         """What may be evicted on some nodes, shape (nodes,), in order."""
-        session, index = self._session, self._policy.pod_index
+        session, index = self._session, self._context.pod_index
         willing = self._candidates & within[index.node] & index.alive() & index.willing
         found: list[Bundle] = []
         for job in np.unique(index.job[willing]).tolist():
             at = index.of_job(job)
             pods = session.view.records(index.rows[at[willing[at]]])
             found += bundles(session, session.view.jobs.at(job), pods)
-        found.sort(key=lambda bundle: (bundle.whole, *self._policy.key(bundle, self._need)))
+        found.sort(key=lambda bundle: (bundle.whole, *self._key(bundle, self._need)))
         victims = list({pod.row: pod for bundle in found for pod in bundle.pods}.values())
-        allowed = session.ask.gang_victims(self._policy.point, self._job, self._pods[0], victims) if victims else []
+        allowed = session.ask.gang_victims(self._context.point, self._job, self._pods[0], victims) if victims else []
         return [each for each in permitted(found, allowed) if self._arguments.allow_whole_bundle or not each.whole]
 
     # -- places ------------------------------------------------------------------------------------------------------

@@ -11,12 +11,15 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Stage
 from stromboli.api.resources import Mask, Rows, Vector, fits
+from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.eligibility import agrees
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import began, victim_key
@@ -29,25 +32,6 @@ from stromboli.state.pods import PodRecord
 
 #: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
 _LIFT = 2**31
-
-
-@dataclass(frozen=True, slots=True)
-class FirstFitPolicy:
-    """How an action of Volcano evicts for single pods."""
-
-    #: its name, for the decisions
-    action: str
-    #: the extension point that says which pods may be evicted
-    point: str
-    #: whether the preemptor's own job is preempted, or other jobs
-    own_job: bool = False
-    #: how many nodes that work are compared, with victims given back; 0 for the first node that works
-    compared: int = 0
-
-    @property
-    def reclaiming(self) -> bool:
-        """Whether the action is reclaim: it asks neither scores nor all predicates, and passes over empty nodes."""
-        return self.point == "reclaimable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +57,36 @@ def weight(evictions: Sequence[Operation]) -> tuple[int, int, int, float]:
 
 
 def evict_for_pods(
-    session: Session, policy: FirstFitPolicy, job: Job, pods: Callable[[], Iterable[PodRecord]], held: HeldAmounts
+    context: PreemptionContext,
+    job: Job,
+    pods: Callable[[], Iterable[PodRecord]],
+    held: HeldAmounts,
+    *,
+    compared: int = 0,
 ) -> None:
-    """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run."""
+    """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run.
+
+    `compared` is how many nodes that work are compared, with victims given back; 0 for the first node that works.
+    """
+    session = context.session
     #: a statement for each pod that found a place
     found: list[Statement] = []
     #: classes and priorities for which nothing was found since the last success: the next would fare no better
     hopeless: set[tuple[Hashable, int]] = set()
-    by_share = policy.reclaiming and session.ask.takes_back_by_share
     for pod in pods():
-        if not by_share and not session.ask.job_starving(job):
+        if not context.grows_by_share and not session.ask.job_starving(job):
             break
         equivalence = (session.kernel.identity(pod), pod.priority)
         if equivalence in hopeless:
             continue
         statement = session.statement()
-        if FirstFit(session, policy, job, pod, held).place(statement):
+        if FirstFit(context, job, pod, held, compared).place(statement):
             hopeless.clear()
             found.append(statement)
         elif not session.kernel.varies(pod):
             hopeless.add(equivalence)
     if found and session.ask.job_pipelined(job):
-        session.promise(job, found)
+        context.promise(job, found)
     else:
         take_back(found)
 
@@ -113,24 +105,39 @@ class _HeapEntry:
 
 
 class FirstFit:
-    """The search for one pod."""
+    """The search for one pod. Reclaim asks neither scores nor all predicates, and passes over empty nodes."""
 
-    def __init__(self, session: Session, policy: FirstFitPolicy, job: Job, pod: PodRecord, held: HeldAmounts) -> None:
-        self._session = session
-        self._policy = policy
+    def __init__(
+        self,
+        context: PreemptionContext,
+        job: Job,
+        pod: PodRecord,
+        held: HeldAmounts,
+        compared: int = 0,
+        *,
+        own_job: bool = False,
+    ) -> None:
+        """The pods in `held` may be evicted, those of the pod's own job or of all others.
+
+        `compared` is how many nodes that work are compared.
+        """
+        self._context = context
+        self._session = context.session
         self._job = job
         self._pod = pod
         self._held = held
-        self._request: Vector = session.view.request(pod)
-        self._varies = session.kernel.varies(pod)
+        self._compared = compared
+        self._own_job = own_job
+        self._request: Vector = context.session.view.request(pod)
+        self._varies = context.session.kernel.varies(pod)
         #: whether a node without victims is none for the pod. A node where pods are in the way gives up all of them for
         #: the first pod of a job, so that there the others come before more victims are looked for
-        self._needs_victims = policy.compared > 0 and not self._varies
+        self._needs_victims = compared > 0 and not self._varies
 
     def place(self, statement: Statement) -> bool:
         """Evict for the pod and promise it the place, on a statement; False when it finds none."""
         plans = (plan for node in self._nodes() if (plan := self._plan(node)) is not None)
-        plan = min(islice(plans, max(1, self._policy.compared)), key=lambda plan: weight(plan.evictions), default=None)
+        plan = min(islice(plans, max(1, self._compared)), key=lambda plan: weight(plan.evictions), default=None)
         if plan is None:
             return False
         statement.recover(plan.evictions)
@@ -143,21 +150,19 @@ class FirstFit:
         rows = self._session.kernel.possible(self._pod)
         self._held.refresh()
         enough = self._held.suffices(self._request, rows)
-        if self._policy.reclaiming:
+        if self._context.reclaiming:
             enough &= self._held.counts[rows] > 0
         if not enough.any():
             return []
-        if not self._policy.reclaiming:
-            order = np.argsort(-self._session.kernel.whole_score(self._pod, rows), kind="stable")
-            rows, enough = rows[order], enough[order]
-        if self._policy.compared and not self._needs_victims:
-            order = np.argsort(~self._free(rows), kind="stable")
-            rows, enough = rows[order], enough[order]
-        own = self._session.view.shard
+        own, keys = self._session.view.shard, list[NDArray[Any]]()
+        if not self._context.reclaiming:
+            keys.append(-self._session.kernel.whole_score(self._pod, rows))
+        if self._compared and not self._needs_victims:
+            keys.append(~self._free(rows))
         if own is not None:
-            order = np.argsort(~own.own[rows], kind="stable")
-            rows, enough = rows[order], enough[order]
-        nodes: list[int] = rows[enough].tolist()
+            keys.append(~own.own[rows])
+        order = np.lexsort(keys) if keys else np.arange(len(rows))
+        nodes: list[int] = rows[order[enough[order]]].tolist()
         return nodes
 
     def _free(self, rows: Rows) -> Mask:
@@ -170,7 +175,7 @@ class FirstFit:
         """The evictions by which the pod fits on a node; None when there are none. Leaves the session as it was."""
         nodes = self._session.view.nodes
         candidates = self._candidates(self._held.on(node))
-        if self._policy.reclaiming and not candidates:
+        if self._context.reclaiming and not candidates:
             return None
         victims = self._permitted(candidates)
         free = nodes.future_idle(node)
@@ -187,11 +192,11 @@ class FirstFit:
 
     def _candidates(self, rows: Rows) -> list[PodRecord]:
         """The pods that could be evicted, in victim order."""
-        only_best_effort = not self._policy.reclaiming and self._pod.pod_class.best_effort
+        only_best_effort = not self._context.reclaiming and self._pod.pod_class.best_effort
         pods = [
             pod
             for pod in self._session.view.records(rows)
-            if (pod.job == self._pod.job) == self._policy.own_job
+            if (pod.job == self._pod.job) == self._own_job
             and (pod.pod_class.best_effort or not only_best_effort)
             and agrees(self._session, pod)
         ]
@@ -202,7 +207,7 @@ class FirstFit:
         return victim_key(self._session, pod, self._job.queue)
 
     def _permitted(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        return self._session.ask.victims(self._policy.point, self._pod, candidates)
+        return self._session.ask.victims(self._context.point, self._pod, candidates)
 
     def _evict_until_it_fits(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
         """Evict in victim order, each pod on a statement, until the pod fits; None, undone, if it never does."""
@@ -218,8 +223,8 @@ class FirstFit:
             victim = heapq.heappop(heap).pod
             if self._session.view.pods.state[victim.row] in self._held.pod_index.states:
                 units.append(self._session.statement())
-                units[-1].evict(victim, self._policy.action, self._job.key)
-        if self._policy.compared:
+                units[-1].evict(victim, self._context.action, self._job.key)
+        if self._compared:
             give_back(units[::-1], lambda: self._fits(node))
         return [unit for unit in units if unit]
 
@@ -228,7 +233,7 @@ class FirstFit:
         nodes = self._session.view.nodes
         if not fits(self._request, nodes.future_idle(node), nodes.always):
             return False
-        if self._policy.reclaiming:
+        if self._context.reclaiming:
             return True
         allowed, _ = self._session.ask.allocatable(self._job.queue, self._pod)
         return allowed > 0 and (not self._varies or bool(self._session.kernel.feasible(self._pod)[node]))
