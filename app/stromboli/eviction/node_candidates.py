@@ -21,7 +21,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_on
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import Cost, began, unit_cost
-from stromboli.eviction.units import Surplus, Unit, whole_gang
+from stromboli.eviction.units import Unit, spared, whole_gang
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.framework.session.session import Session
@@ -243,16 +243,11 @@ class NodeCandidates:
 
     def sparable(self, pods: Iterable[PodRecord]) -> tuple[list[PotentialVictim], Mapping[str, Sequence[PodRecord]]]:
         """The pods that may be evicted alone, in order, and by job the pods that their gangs cannot do without."""
-        view = self._session.view
         found: list[PotentialVictim] = []
         rest: dict[str, list[PodRecord]] = {}
-        surplus: dict[str, Surplus] = {}
-        for order, pod in enumerate(pods):
-            spare = surplus.get(pod.job)
-            if spare is None:
-                spare = surplus[pod.job] = Surplus(self._session, view.jobs[pod.job])
-            if spare.spend(pod):
-                unit = Unit(spare.job, (pod,), self._rank(pod), False, began(pod))
+        for order, (pod, alone) in enumerate(spared(self._session, pods)):
+            if alone:
+                unit = Unit(self._session.view.jobs[pod.job], (pod,), self._rank(pod), False, began(pod))
                 found.append(PotentialVictim(unit, self._held(pod), order))
             else:
                 rest.setdefault(pod.job, []).append(pod)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from stromboli.api.resources import Mask, fits
 from stromboli.eviction.eligibility import preemptable
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import victim_key
-from stromboli.eviction.trial import give_back, join, take_back
-from stromboli.eviction.units import Surplus, whole_gang
+from stromboli.eviction.trial import evict_until, give_back, join
+from stromboli.eviction.units import spared, whole_gang
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.reservation import Place
 from stromboli.framework.cluster.topology import has_topology
@@ -133,20 +134,12 @@ class Relocation:
     def _move_away(self, pod: PodRecord, node: int) -> bool:
         """Move others away from a node until a pod fits there, and promise it the place."""
         self._session.kernel.step()
-        units: list[Statement] = []
-        for pods, whole in self._units(node):
-            if self._fits(pod, node):
-                break
-            unit = self._move(pods, node, self._policy.most - self._moved - _moves(units))
-            if unit is not None:
-                if whole:
-                    join(unit, self._session.view.jobs[pods[0].job], units)
-                units.append(unit)
-        if not self._fits(pod, node):
-            take_back(reversed(units))
+        fit = partial(self._fits, pod, node)
+        units = [] if fit() else evict_until(fit, self._moves(node))
+        if units is None:
             return False
-        give_back(reversed(units), lambda: self._fits(pod, node))
-        self._moved += _moves(units)
+        give_back(reversed(units), fit)
+        self._moved += _count(units)
         self._statement.merge(*units)
         sub_job = self._session.view.sub_job_of(self._job, pod)
         self._statement.pipeline(sub_job, pod, node, after_eviction=True)
@@ -162,19 +155,24 @@ class Relocation:
 
     # -- pods that move ----------------------------------------------------------------------------------------------
 
-    def _units(self, node: int) -> Iterator[tuple[Sequence[PodRecord], bool]]:
-        """What may move away from a node, in victim order: pods that gangs can spare, or, with True, whole gangs."""
-        session, surplus, whole = self._session, dict[str, Surplus](), set[str]()
+    def _moves(self, node: int) -> Iterator[Statement]:
+        """Move pods away from a node in victim order, each alone if its gang can spare it, else with the whole gang."""
+        session, made = self._session, list[Statement]()
         movable = self._movable(session.view.records(self._held_amounts.on(node)))
-        for pod in sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue)):
+        in_order = sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue))
+        tried = set[str]()
+        for pod, alone in spared(session, in_order):
             job = session.view.jobs[pod.job]
-            if job.key not in surplus:
-                surplus[job.key] = Surplus(session, job)
-            if surplus[job.key].spend(pod):
-                yield (pod,), False
-            elif job.key not in whole and job.allocated_count <= self._policy.most:
-                whole.add(job.key)
-                yield whole_gang(session, job), True
+            if not alone and (job.key in tried or job.allocated_count > self._policy.most):
+                continue
+            tried |= set() if alone else {job.key}
+            pods = (pod,) if alone else whole_gang(session, job)
+            unit = self._move(pods, node, self._policy.most - self._moved - _count(made))
+            if unit is not None:
+                if not alone:
+                    join(unit, job, made)
+                made.append(unit)
+                yield unit
 
     def _movable(self, pods: Sequence[PodRecord]) -> list[PodRecord]:
         """Those pods that may move."""
@@ -227,6 +225,6 @@ def kind(session: Session, job: Job, pod: PodRecord) -> Hashable:
     return job.queue.name, session.kernel.identity(pod)
 
 
-def _moves(units: Sequence[Statement]) -> int:
+def _count(units: Sequence[Statement]) -> int:
     """How many pods move."""
     return sum(operation.origin >= 0 for unit in units for operation in unit.operations)

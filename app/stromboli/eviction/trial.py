@@ -165,6 +165,17 @@ def undo(evicted: Sequence[Evicted]) -> None:
     take_back(statement for _, statement in reversed(evicted))
 
 
+def evict_until(enough: Callable[[], bool], evictions: Iterable[Statement]) -> list[Statement] | None:
+    """The evictions, each made as it is taken, with which it is enough; None, and all undone, if it never is."""
+    made: list[Statement] = []
+    for eviction in evictions:
+        made.append(eviction)
+        if enough():
+            return made
+    take_back(reversed(made))
+    return None
+
+
 def give_back(units: Iterable[Statement], still_fits: Callable[[], bool]) -> None:
     """Undo, in the order given, each unit without which the preemptor still fits; such units are empty then."""
     for unit in units:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,6 +83,15 @@ class Surplus:
         if pod.role in self._roles:
             self._roles[pod.role] -= 1
         return True
+
+
+def spared(session: Session, pods: Iterable[PodRecord]) -> Iterator[tuple[PodRecord, bool]]:
+    """Pods in the order in which they may be evicted, each with whether its gang can do without it and those before."""
+    surplus: dict[str, Surplus] = {}
+    for pod in pods:
+        if pod.job not in surplus:
+            surplus[pod.job] = Surplus(session, session.view.jobs[pod.job])
+        yield pod, surplus[pod.job].spend(pod)
 
 
 def may_go_in_part(job: Job) -> bool:

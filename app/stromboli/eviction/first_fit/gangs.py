@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from stromboli.api.resources import Mask, Vector, fits
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
-from stromboli.eviction.units import Surplus
+from stromboli.eviction.units import spared
 from stromboli.framework.cluster import shard
 from stromboli.framework.cluster.job import NOWHERE, Job
 from stromboli.framework.plugin.operation import Operation
@@ -174,13 +174,12 @@ class GangFirstFit:
 def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list[Bundle]:
     """What a job can give of some candidates: its safe bundle and its whole one, if there is anything in them."""
     pods = sorted(candidates, key=lambda pod: (pod.priority, pod.uid))
-    if job.ready_count < job.min_available:
-        return _made(Bundle(job, pods, whole=False))
-    surplus = Surplus(session, job)
-    safe = [pod for pod in pods if surplus.spend(pod)]
-    gone = {pod.row for pod in safe}
-    rest = [pod for pod in pods if pod.row not in gone]
-    return _made(Bundle(job, safe, whole=False), Bundle(job, rest, whole=True))
+    below = job.ready_count < job.min_available
+    safe, rest = list[PodRecord](), list[PodRecord]()
+    for pod, alone in spared(session, pods):
+        (safe if below or alone else rest).append(pod)
+    found = Bundle(job, safe, whole=False), Bundle(job, rest, whole=True)
+    return [bundle for bundle in found if bundle.pods]
 
 
 def permitted(bundles: Iterable[Bundle], allowed: Iterable[PodRecord]) -> list[Bundle]:
@@ -189,10 +188,8 @@ def permitted(bundles: Iterable[Bundle], allowed: Iterable[PodRecord]) -> list[B
     found: list[Bundle] = []
     for bundle in bundles:
         pods = [pod for pod in bundle.pods if pod.row in rows]
-        if len(pods) == len(bundle.pods):
-            found.append(bundle)
-        elif not bundle.whole:
-            found += _made(Bundle(bundle.job, pods, whole=False))
+        if len(pods) == len(bundle.pods) or (pods and not bundle.whole):
+            found.append(replace(bundle, pods=pods))
     return found
 
 
@@ -207,7 +204,3 @@ def bundle_value(session: Session, bundle: Bundle, need: Vector) -> float:
         gain += min(gives[column] / need[column], 1)
         cost += loses[column] / need[column]
     return gain / cost if cost > 0 else math.inf
-
-
-def _made(*bundles: Bundle) -> list[Bundle]:
-    return [bundle for bundle in bundles if bundle.pods]

@@ -8,8 +8,9 @@ victims are given back from the highest, and several nodes are compared by kube-
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -23,7 +24,7 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.eligibility import agrees
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import began, victim_key
-from stromboli.eviction.trial import give_back, take_back
+from stromboli.eviction.trial import evict_until, give_back, take_back
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
@@ -211,22 +212,23 @@ class FirstFit:
 
     def _evict_until_it_fits(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
         """Evict in victim order, each pod on a statement, until the pod fits; None, undone, if it never does."""
-        units: list[Statement] = []
+        fit = partial(self._fits, node)
+        units = [] if not self._needs_victims and fit() else evict_until(fit, self._evictions(victims))
+        if units is None or not self._compared:
+            return units
+        give_back(units[::-1], fit)
+        return [unit for unit in units if unit]
+
+    def _evictions(self, victims: list[PodRecord]) -> Iterator[Statement]:
+        """Evict one pod after the other, each on a statement."""
         # A sorted list is a heap; keys change with every eviction, and Volcano's queue does not sort anew either.
         heap = [_HeapEntry(pod, self._order) for pod in victims]
-        asked = not self._needs_victims
-        while not (asked and self._fits(node)):
-            asked = True
-            if not heap:
-                take_back(units)
-                return None
+        while heap:
             victim = heapq.heappop(heap).pod
+            statement = self._session.statement()
             if self._session.view.pods.state[victim.row] in self._held.pod_index.states:
-                units.append(self._session.statement())
-                units[-1].evict(victim, self._context.action, self._job.key)
-        if self._compared:
-            give_back(units[::-1], lambda: self._fits(node))
-        return [unit for unit in units if unit]
+                statement.evict(victim, self._context.action, self._job.key)
+            yield statement
 
     def _fits(self, node: int) -> bool:
         """Whether the pod has its place, as things stand on the statements; reclaim asks for amounts alone."""
