@@ -15,8 +15,7 @@ from stromboli.api.resources import fits
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.eviction import context
-from stromboli.eviction.cost_bounds import CostBounds
-from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.held_amounts import CostBounds, HeldAmounts
 from stromboli.eviction.lazy_heap import LazyHeap
 from stromboli.eviction.ordering import NO_VICTIMS
 from stromboli.eviction.pod_index import PodIndex

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from stromboli.api.resources import Mask, Vector
-from stromboli.eviction.cost_bounds import CostBounds
-from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.held_amounts import CostBounds, HeldAmounts
 from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.pod_index import PodIndex, Ranks, queue_ranks
 from stromboli.framework.cluster.job import Job, Queue

@@ -13,12 +13,12 @@ import numpy as np
 from stromboli.api.resources import Mask
 from stromboli.eviction.any_order import evict_in_any_order, may_start
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.first_places import FirstPlaces, plans
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.plan import Plan, cheapest, settle
+from stromboli.eviction.plan import FirstPlaces, Plan, cheapest, plans
 from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical
+from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology

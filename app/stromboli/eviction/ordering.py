@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import total_ordering
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stromboli.api.resources import Rows, Vector
+from stromboli.api.resources import Rows
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.session.session import Session
-from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import PodRecord
 
 #: the rank of a set without victims: the pod fits already
@@ -82,28 +80,6 @@ class Reversed:
 def began(pod: PodRecord) -> float:
     """When a pod began to run, infinite where that is not known: it counts as the last."""
     return pod.started or math.inf
-
-
-def beginnings(facts: PodFacts) -> Vector:
-    """When all pods began to run, by row, infinite where that is not known."""
-    column = facts.column("started", attrgetter("started"))
-    found: Vector = np.array([*column.values[:], 0.0])[column.numbers]
-    found[found == 0] = math.inf
-    return found
-
-
-def priorities(facts: PodFacts) -> Rows:
-    """The priority in the specs of all pods, by row."""
-    column = facts.column("spec priority", attrgetter("spec_priority"))
-    found: Rows = np.array([*column.values[:], 0], np.intp)[column.numbers]
-    return found
-
-
-def priority_places(facts: PodFacts) -> Rows:
-    """The place of each pod's priority among all that there are, by row."""
-    column = facts.column("spec priority", attrgetter("spec_priority"))
-    places: Rows = np.unique([*column.values[:], 0], return_inverse=True)[1].astype(np.intp)
-    return places[column.numbers]
 
 
 def distinct(numbers: Rows, below: int) -> tuple[Rows, Rows]:

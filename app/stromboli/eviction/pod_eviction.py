@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from stromboli.eviction.any_order import evict_in_any_order
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.first_places import FirstPlaces, plans
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.plan import Plan, cheapest, settle
+from stromboli.eviction.plan import FirstPlaces, Plan, cheapest, plans
 from stromboli.eviction.preemptors import identical
+from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
 from stromboli.placement.pending import needed_first

@@ -13,7 +13,7 @@ import numpy as np
 from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.eviction.eligibility import agreeing, preemptable
-from stromboli.eviction.ordering import Reversed, beginnings, distinct, priority_places, victim_queue_key
+from stromboli.eviction.ordering import Reversed, distinct, victim_queue_key
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
@@ -87,7 +87,7 @@ class PodIndex:
     def ranks(self) -> Ranks:
         """How important each is by the priority of its job, then by its own."""
         of_jobs = np.unique(self._session.view.jobs.priority, return_inverse=True)[1].astype(np.intp)
-        of_pods = priority_places(self._session.view.snapshot.pod_facts)
+        of_pods = self._session.view.snapshot.pod_facts.priority_places()
         levels = of_pods.max(initial=0) + 1
         both = of_jobs[self.job] * levels + of_pods[self.rows]
         return self._ranked(distinct(both, (of_jobs.max(initial=0) + 1) * levels)[1])
@@ -110,7 +110,7 @@ class PodIndex:
     @cached_property
     def began(self) -> Vector:
         """When all pods began to run, by row."""
-        return beginnings(self._session.view.snapshot.pod_facts)
+        return self._session.view.snapshot.pod_facts.beginnings()
 
     @cached_property
     def _takeable(self) -> Mask:
@@ -132,41 +132,35 @@ class PodIndex:
         return self._session.view.amounts(self.rows)
 
     @cached_property
-    def _requests(self) -> tuple[Matrix, Matrix, Matrix]:
-        """Of each queue what every pod requests at least, and the smallest and the largest requests, shape (queues,
-        dimensions).
-        """
-        requests, starts, queues = self._distinct(self.queue)
-        shape = len(self._session.view.queues), requests.shape[1]
-        least, smallest, largest = np.zeros(shape), np.full(shape, np.inf), np.zeros(shape)
-        if len(starts):
-            least[queues] = np.minimum.reduceat(requests, starts)
-            smallest[queues] = np.minimum.reduceat(np.where(requests > 0, requests, np.inf), starts)
-            largest[queues] = np.maximum.reduceat(requests, starts)
-        return least, smallest, largest
+    def _requests_of_queues(self) -> tuple[Matrix, Matrix, Matrix]:
+        return self._extremes(self.queue, len(self._session.view.queues))
+
+    @cached_property
+    def _requests_of_jobs(self) -> tuple[Matrix, Matrix, Matrix]:
+        return self._extremes(self.job, len(self._session.view.jobs))
 
     def least_of_jobs(self) -> Matrix:
         """What every pod of each job requests at least, shape (jobs, dimensions)."""
-        return self._least_of_jobs
+        return self._requests_of_jobs[0]
 
-    @cached_property
-    def _least_of_jobs(self) -> Matrix:
-        requests, starts, jobs = self._distinct(self.job)
-        least = np.zeros((len(self._session.view.jobs), requests.shape[1]))
-        if len(starts):
-            least[jobs] = np.minimum.reduceat(requests, starts)
-        return least
-
-    def _distinct(self, of: Rows) -> tuple[Matrix, Rows, Rows]:
-        """The requests of each class that a group has, shape (classes, dimensions), group by group; where those of each
-        group begin, and which groups they are. `of` has the group of each indexed pod.
+    def _extremes(self, of: Rows, count: int) -> tuple[Matrix, Matrix, Matrix]:
+        """Of groups what every pod requests at least, and the smallest and the largest requests, shape (groups,
+        dimensions). `of` has the group of each indexed pod.
         """
         view = self._session.view
         width = len(view.snapshot.requests)
         cells, _ = distinct(of * width + view.pods.pod_class[self.rows], (of.max(initial=0) + 1) * width)
         groups, classes = np.divmod(cells, width)
         starts = np.flatnonzero(np.diff(groups, prepend=-1))
-        return view.snapshot.requests[classes, : len(view.dimensions)], starts, groups[starts]
+        requests = view.snapshot.requests[classes, : len(view.dimensions)]
+        shape = count, requests.shape[1]
+        least, smallest, largest = np.zeros(shape), np.full(shape, np.inf), np.zeros(shape)
+        if len(starts):
+            found = groups[starts]
+            least[found] = np.minimum.reduceat(requests, starts)
+            smallest[found] = np.minimum.reduceat(np.where(requests > 0, requests, np.inf), starts)
+            largest[found] = np.maximum.reduceat(requests, starts)
+        return least, smallest, largest
 
     def alive(self) -> Mask:
         """Which of them have not been evicted since."""
@@ -180,7 +174,7 @@ class PodIndex:
 
     def giving(self, pod: PodRecord) -> Mask | None:
         """The queues that plugins let give to a pod of another one, shape (queues,); None for all."""
-        return self._session.ask.reclaimable_queues(pod, self._requests)
+        return self._session.ask.reclaimable_queues(pod, self._requests_of_queues)
 
     def outside(self, queue: Queue) -> Mask:
         """Which of them are in other queues that can be reclaimed from."""

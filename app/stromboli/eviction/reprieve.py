@@ -8,10 +8,12 @@ objects to that, it is asked unit by unit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from stromboli.api.resources import Vector, fits
-from stromboli.eviction.ordering import unit_cost
+from stromboli.eviction.ordering import Cost, unit_cost
+from stromboli.eviction.plan import Plan
 from stromboli.eviction.trial import Place, Trial
 from stromboli.eviction.units import Unit, may_go_in_part
 from stromboli.framework.plugin.operation import Operation
@@ -22,6 +24,14 @@ from stromboli.framework.session.statement import Statement
 _LOOKS = 500
 #: the node of what has none
 _NO_NODE = -1
+
+
+def settle(session: Session, trial: Trial, of_groups: Mapping[str, int] = MappingProxyType({})) -> Plan:
+    """The plan that a trial comes to once evictions that it can do without are given back."""
+    trial.join_gangs()
+    if len(trial.evicted) > 1 or any(unit.whole for unit, _ in trial.evicted):
+        Reprieve(session, trial).run()
+    return Plan(trial.hand_over(), Cost.of(unit for unit, _ in trial.evicted), of_groups)
 
 
 class Reprieve:

@@ -57,9 +57,9 @@ class Trial:
 
     def evict(self, unit: Unit) -> Evicted:
         """Evict a unit, of which some pods may have been evicted before."""
-        statement = self._session.statement()
+        statement, state_of = self._session.statement(), self._session.view.pods.state.item
         for pod in unit.pods:
-            if self._session.view.pods.state[pod.row] in self._context.pod_index.states:
+            if state_of(pod.row) in self._context.pod_index.states:
                 statement.evict(pod, self._context.action, self._job.key)
         return unit, statement
 
@@ -89,6 +89,7 @@ class Trial:
 
     def absorb(self, other: Trial) -> None:
         """Take over what was tried for more pods of the job."""
+        other.join_gangs()
         self.evicted += other.evicted
         self.placed += other.placed
         self._promises.merge(other._promises)

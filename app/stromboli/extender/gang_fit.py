@@ -13,7 +13,6 @@ import numpy as np
 from stromboli.api.pod_state import HELD
 from stromboli.api.resources import PODS, Rows, fits
 from stromboli.eviction.eligibility import agrees
-from stromboli.eviction.ordering import priorities
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.placement.fitting import fitting
@@ -26,7 +25,7 @@ def victims_on(session: Session, pod: PodRecord, nodes: Rows) -> list[PodRecord]
     on = np.zeros(len(session.view.nodes) + 1, np.bool_)
     on[nodes] = True
     on[-1] = False
-    less = priorities(session.view.snapshot.pod_facts) < (pod.spec_priority or 0)
+    less = session.view.snapshot.pod_facts.priorities() < (pod.spec_priority or 0)
     return evictable(session, session.view.records(np.flatnonzero(np.isin(pods.state, HELD) & less & on[pods.node])))
 
 

@@ -28,7 +28,6 @@ from stromboli.api.duration import Duration
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Passage, Stage
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector
-from stromboli.eviction.ordering import beginnings
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
@@ -137,7 +136,7 @@ class Reservation(Plugin):
     def _began(self) -> Vector:
         """When the last pod of each job started, shape (jobs,), 0 where none did."""
         view, rows = self._view, self._rows_held()
-        started = beginnings(view.snapshot.pod_facts)[rows]
+        started = view.snapshot.pod_facts.beginnings()[rows]
         started[np.isinf(started)] = 0.0
         began = np.zeros(len(view.jobs))
         np.maximum.at(began, view.membership.index_of[view.pods.job[rows]], started)

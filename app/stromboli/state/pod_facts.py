@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Rows
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.state.columns import Column, Facts, Numbers
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import Selector
@@ -58,6 +59,28 @@ class PodFacts(Facts[PodRecord]):
     def labels(self, key: str) -> Column[str]:
         """The values of a label."""
         return self.column(("label", key), lambda pod: pod.labels.get(key))
+
+    def beginnings(self) -> Vector:
+        """When pods began to run, infinite where that is not known."""
+        column = self.column("started", attrgetter("started"))
+        found: Vector = np.array([*column.values[:], 0.0])[column.numbers]
+        found[found == 0] = math.inf
+        return found
+
+    def priorities(self) -> Rows:
+        """The priorities in the specs of pods."""
+        column = self._priorities()
+        found: Rows = np.array([*column.values[:], 0], np.intp)[column.numbers]
+        return found
+
+    def priority_places(self) -> Rows:
+        """The place of each pod's priority among all that there are."""
+        column = self._priorities()
+        places: Rows = np.unique([*column.values[:], 0], return_inverse=True)[1].astype(np.intp)
+        return places[column.numbers]
+
+    def _priorities(self) -> Column[int]:
+        return self.column("spec priority", attrgetter("spec_priority"))
 
 
 class _Some:
