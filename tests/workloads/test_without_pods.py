@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stromboli.api.decisions import Bind, SetPodGroupStatus
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.framework.cluster.environment import Admitted, Environment
-from stromboli.framework.session.packing import may_fit
+from stromboli.framework.session.empty_nodes import fit_side_by_side
 from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.fuzz import tried
 from tests.plugins.queues import admitted, asks, refused
@@ -156,7 +156,7 @@ def test_a_gang_that_could_not_be_placed_lays_claim_again_once_it_only_waits_for
 def test_a_no_is_certain_and_a_yes_for_few_pods_is_right(pods: list[int], nodes: list[int]) -> None:
     kinds, numbers = np.unique(pods, return_counts=True)
     shapes, copies = np.unique(nodes, return_counts=True)
-    found = may_fit(kinds[:, None].astype(float), numbers, shapes[None, :].astype(float), copies)
+    found = fit_side_by_side(kinds[:, None].astype(float), numbers, shapes[None, :].astype(float), copies)
     assert found == any(
         all(
             sum(size for size, at in zip(pods, places, strict=True) if at == index) <= room
@@ -168,4 +168,4 @@ def test_a_no_is_certain_and_a_yes_for_few_pods_is_right(pods: list[int], nodes:
 
 def test_a_search_that_would_take_long_says_yes() -> None:
     sizes = np.arange(1.0, 41.0)[:, None]
-    assert may_fit(sizes, np.ones(40, np.intp), np.array([[103.0]]), np.array([8]))
+    assert fit_side_by_side(sizes, np.ones(40, np.intp), np.array([[103.0]]), np.array([8]))

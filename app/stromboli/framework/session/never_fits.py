@@ -8,7 +8,6 @@ through.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,14 +17,14 @@ from msgspec.structs import replace
 
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Rows, Vector, copies_that_fit, fits, told
+from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Rows, Vector, told
 from stromboli.api.validation import did_you_mean
 from stromboli.api.words import counted
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.cluster.view import View
 from stromboli.framework.reasons import resource_name
-from stromboli.framework.session.packing import may_fit
+from stromboli.framework.session.empty_nodes import EmptyNodes
 from stromboli.state.pods import PodRecord
 
 #: phases in which a job waits, or may have to wait again
@@ -34,8 +33,6 @@ _WAITING = ("", "Pending", "Inqueue", "Running", "Unknown")
 _BEGUN = (PodState.Pipelined, *READY_STATES)
 #: more kinds of pods than that are not compared with each other
 _MANY_KINDS = 64
-#: kinds of nodes on which gangs are tried in columns
-_COMMON = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,56 +100,6 @@ def _too_large(view: View, name: str, column: int, request: Vector, largest: Vec
     return f"{asks}, the largest node has {told(name, largest[column])}"
 
 
-class _Shapes:
-    """The kinds of nodes that there are, empty."""
-
-    def __init__(self, view: View) -> None:
-        allocatable, derived = view.nodes.allocatable, view.snapshot.derived
-        known = derived.get(_Shapes)
-        if not (isinstance(known, tuple) and np.array_equal(known[0], allocatable)):
-            known = derived[_Shapes] = (allocatable, *_kinds(allocatable))
-        #: shape (dimensions, kinds)
-        self.amounts: Matrix = known[1]
-        self._counts: Rows = known[2]
-
-    def holds(self, requests: Matrix) -> Mask:
-        """Which requests, shape (requests, dimensions), fit on some node."""
-        held = np.zeros(len(requests), np.bool_)
-        for shape in np.unique(self.amounts.argmax(axis=1)):
-            held |= (requests < self.amounts[:, shape] + TOLERANCE).all(axis=1)
-        for row in np.flatnonzero(~held):
-            held[row] = fits(requests[row], self.amounts).any()
-        return held
-
-    def hold(self, requests: Matrix, numbers: Rows) -> Mask:
-        """Which requests, shape (requests, dimensions), surely fit so many times on nodes of a common kind."""
-        held = np.zeros(len(requests), np.bool_)
-        for shape in np.argsort(-self._counts, kind="stable")[:_COMMON].tolist():
-            of_shape = self.amounts[:, shape]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                copies = np.where(requests > 0, of_shape // requests, np.inf).min(axis=1, initial=np.inf)
-            held |= copies * self._counts[shape] >= numbers
-        return held
-
-    def pack(self, requests: Matrix, numbers: Rows) -> bool:
-        """Whether so many pods with each request, shape (requests, dimensions), may fit side by side."""
-        return may_fit(requests, numbers, self.amounts, self._counts)
-
-    def copies(self, request: Vector) -> float:
-        """How many pods of one request fit on all nodes together."""
-        return float(np.maximum(copies_that_fit(request, self.amounts), 0) @ self._counts)
-
-
-def _kinds(amounts: Matrix) -> tuple[Matrix, Rows]:
-    """The distinct columns, in order of appearance, and how often each is there.
-
-    Columns are compared as bytes: sorting them costs the more, the more dimensions there are.
-    """
-    counts = Counter(row.tobytes() for row in np.ascontiguousarray(amounts.T))
-    kinds = np.frombuffer(b"".join(counts), amounts.dtype).reshape(len(counts), len(amounts)).T
-    return kinds, np.fromiter(counts.values(), np.intp, len(counts))
-
-
 class _Judge:
     def __init__(
         self,
@@ -165,7 +112,7 @@ class _Judge:
         self._view = view
         self._own = own
         self._gangs = gangs
-        self._shapes = _Shapes(view)
+        self._empty_nodes = EmptyNodes(view)
         self._pending, self._job_of = view.membership.all_pending()
         self._rows = self._pending.rows
         #: class of each pending pod, job by job, and whether a class fits on some node
@@ -175,7 +122,7 @@ class _Judge:
         used = np.unique(self._class)
         self._has_nodes = len(view.nodes) > 0
         if self._has_nodes:
-            self._fits[used] = self._shapes.holds(self._requests[used])
+            self._fits[used] = self._empty_nodes.holds(self._requests[used])
         self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.has_jobs}
         self._copies: dict[int, float] = {}
         self._too_large: dict[int, Reason] = {}
@@ -240,7 +187,7 @@ class _Judge:
         minima, own = jobs.min_resources[asked], largest * need[:, None]
         sure = (minima <= most[queue]).all(axis=1) & (~complete | (own <= most[queue]).all(axis=1))
         if self._has_nodes:
-            sure &= np.where(complete, self._shapes.hold(largest, need), (minima <= view.total).all(axis=1))
+            sure &= np.where(complete, self._empty_nodes.hold(largest, need), (minima <= view.total).all(axis=1))
         sure &= ~np.isin(asked, [jobs[key].index for key in self._own])
         return sure
 
@@ -297,7 +244,7 @@ class _Judge:
             return self._larger_than_any_node(start + int(np.argmin(fitting)))
         kinds, counts = np.unique(classes[fitting], return_counts=True)
         bounded = self._ceilings[job.queue.name] is not None or job.key in self._own
-        if not bounded and self._shapes.copies(self._requests[kinds].max(axis=0)) >= need:
+        if not bounded and self._empty_nodes.copies(self._requests[kinds].max(axis=0)) >= need:
             return None
         least = self._least_amount(kinds, counts, need)
         return (
@@ -309,7 +256,7 @@ class _Judge:
 
     def _beyond_nodes(self, job: Job, kinds: Rows, counts: Rows, need: int) -> Reason | None:
         """Why pods that are all needed do not fit side by side though their sum does."""
-        if counts.sum() != need or not self._has_nodes or self._shapes.pack(self._requests[kinds], counts):
+        if counts.sum() != need or not self._has_nodes or self._empty_nodes.pack(self._requests[kinds], counts):
             return None
         message = f"{_starts_with(job, need)}, which the empty nodes cannot hold side by side"
         detail = "all nodes together have as much as they ask for, but the pods cannot be divided among the nodes"
@@ -319,7 +266,7 @@ class _Judge:
         pod_class = int(self._class[at])
         if pod_class not in self._too_large:
             pod = self._view.record(int(self._rows[at]))
-            self._too_large[pod_class] = larger_than_any_node(self._view, pod, self._shapes.amounts)
+            self._too_large[pod_class] = larger_than_any_node(self._view, pod, self._empty_nodes.amounts)
         return self._too_large[pod_class]
 
     def _beyond_nodes_alone(self, job: Job, need: int, copies: float) -> Reason | None:
@@ -368,7 +315,7 @@ class _Judge:
     def _copies_of(self, pod_class: int) -> float:
         found = self._copies.get(pod_class)
         if found is None:
-            found = self._copies[pod_class] = self._shapes.copies(self._requests[pod_class])
+            found = self._copies[pod_class] = self._empty_nodes.copies(self._requests[pod_class])
         return found
 
     def _most_of(self, kinds: Rows, counts: Rows, need: int) -> float:
