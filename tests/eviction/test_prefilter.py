@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stromboli.api.pod_state import HELD
 from stromboli.engine import Engine
 from stromboli.eviction import min_cost
+from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.prefilter import Prefilter
 from stromboli.framework.session.session import Session
@@ -102,7 +103,7 @@ def test_whom_plugins_name_alone_may_go(
         session.statement().evict(view.record(row), "preempt")
     same_queue = pod_index.queue == view.jobs[first.job].queue.index
     candidates = same_queue if point == "preemptable" else ~same_queue
-    at_most = Prefilter(session, pod_index, candidates, first, point).pods()
+    at_most = Prefilter(PreemptionContext(session, pod_index, "", point), candidates, first).pods()
     for at in np.flatnonzero(candidates & pod_index.alive() & pod_index.willing).tolist():
         pod = view.record(int(pod_index.rows[at]))
         named = ask.victims(point, first, [pod]) == [pod]

@@ -12,11 +12,10 @@ import numpy as np
 
 from stromboli.api.pod_state import READY_STATES
 from stromboli.api.resources import Mask, Rows
+from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.lazy_heap import LazyHeap
 from stromboli.eviction.node_candidates import NodeCandidates, PotentialVictim
 from stromboli.eviction.ordering import unit_cost
-from stromboli.eviction.pod_index import PodIndex
-from stromboli.framework.session.session import Session
 
 #: the place of a job among its units: it is asked before any of them
 _JOB = -1
@@ -28,11 +27,10 @@ class CheapestFirst:
     Plugins must judge a victim independently of the others.
     """
 
-    def __init__(
-        self, session: Session, pod_index: PodIndex, candidates: Mask, node_candidates: NodeCandidates
-    ) -> None:
+    def __init__(self, context: PreemptionContext, candidates: Mask, node_candidates: NodeCandidates) -> None:
         """`candidates` masks the pod index: the pods that may be evicted at most."""
-        self._pod_index = pod_index
+        session = context.session
+        self._pod_index = pod_index = context.pod_index
         self._node_candidates = node_candidates
         #: those pods, job by job
         self._candidates: Rows = pod_index.by_job[candidates[pod_index.by_job]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,17 @@ class LazyHeap:
         """`columns` have the parts of the entries, the most important first."""
         order = np.lexsort(columns[::-1])
         self._known = _entries([column[order] for column in columns])
-        #: the next entry of the columns, None when there are no more
-        self._next = next(self._known, None)
         self._heap: list[tuple[Any, ...]] = []
+        self._make_next()
+
+    def _make_next(self) -> None:
+        """Put the next entry of the columns in: it stands for all that follow, None when there are no more."""
+        self._next = next(self._known, None)
+        if self._next is not None:
+            self.push(self._next)
 
     def __bool__(self) -> bool:
-        return self._next is not None or bool(self._heap)
+        return bool(self._heap)
 
     def push(self, entry: tuple[Any, ...]) -> None:
         """Put an entry in."""
@@ -38,25 +42,22 @@ class LazyHeap:
 
     def first(self) -> tuple[Any, ...]:
         """The smallest entry."""
-        if self._next is None or (self._heap and self._heap[0] < self._next):
-            return self._heap[0]
-        return self._next
+        return self._heap[0]
 
     def pop(self) -> tuple[Any, ...]:
         """Take the smallest entry out."""
-        entry = self.first()
-        if entry is not self._next:
-            return heapq.heappop(self._heap)
-        self._next = next(self._known, None)
+        entry = heapq.heappop(self._heap)
+        if entry is self._next:
+            self._make_next()
         return entry
 
     def keep(self, wanted: Mask) -> None:
         """Drop the entries whose last part is a row that is not wanted."""
+        self._known = filter(lambda entry: wanted[entry[-1]], self._known)
         self._heap = [entry for entry in self._heap if wanted[entry[-1]]]
         heapq.heapify(self._heap)
-        left = chain(() if self._next is None else (self._next,), self._known)
-        self._known = (entry for entry in left if wanted[entry[-1]])
-        self._next = next(self._known, None)
+        if self._next is not None and not wanted[self._next[-1]]:
+            self._make_next()
 
 
 def _entries(columns: Sequence[NDArray[Any]]) -> Iterator[tuple[Any, ...]]:

@@ -67,6 +67,7 @@ class MinCostSearch:
         self._request: Vector = self._demand.request
         self._varies = session.kernel.varies(pods[0])
         self._candidates = candidates
+        self._prefilter = Prefilter(context, candidates, pods[0])
         self._within = within
         #: by job, the nodes whose candidates have victims of it
         self._nodes_of: dict[str, set[int]] = {}
@@ -197,8 +198,7 @@ class MinCostSearch:
 
     def _apply_prefilter(self) -> None:
         """Look no more at nodes where too few pods may be evicted; candidates that were found stand."""
-        prefilter = Prefilter(self._session, self._context.pod_index, self._candidates, self._pod, self._context.point)
-        possible = prefilter.nodes(self._request, whole=self._may_go_whole)
+        possible = self._prefilter.nodes(self._request, whole=self._may_go_whole)
         possible[[node for node, found in self._candidates_by_node.items() if found is not None]] = True
         self._heap.keep(possible)
         self._patience *= 2
@@ -273,11 +273,9 @@ class MinCostSearch:
 
     def _victims_in_order(self) -> Iterable[PotentialVictim]:
         """The units that may be evicted on any node, the cheapest first."""
-        session, context = self._session, self._context
-        if not session.ask.judges_steadily(context.point):
+        if not self._session.ask.judges_steadily(self._context.point):
             return self._node_candidates.everything()
         if self._cheapest_first is None:
-            prefilter = Prefilter(session, context.pod_index, self._candidates, self._pod, context.point)
-            candidates = prefilter.pods(whole=self._may_go_whole)
-            self._cheapest_first = CheapestFirst(session, context.pod_index, candidates, self._node_candidates)
+            candidates = self._prefilter.pods(whole=self._may_go_whole)
+            self._cheapest_first = CheapestFirst(self._context, candidates, self._node_candidates)
         return self._cheapest_first

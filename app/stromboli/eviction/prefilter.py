@@ -6,8 +6,7 @@ import numpy as np
 
 from stromboli.api.pod_state import READY_STATES
 from stromboli.api.resources import TOLERANCE, Mask, Vector, compared
-from stromboli.eviction.pod_index import PodIndex
-from stromboli.framework.session.session import Session
+from stromboli.eviction.context import PreemptionContext
 from stromboli.state.pods import PodRecord
 
 
@@ -17,28 +16,29 @@ class Prefilter:
     Evictions for that job never make an ineligible pod eligible.
     """
 
-    def __init__(self, session: Session, pod_index: PodIndex, candidates: Mask, pod: PodRecord, point: str) -> None:
-        """`pod` is the one that plugins are asked for at a `point`."""
-        self._session = session
-        self._pod_index = pod_index
+    def __init__(self, context: PreemptionContext, candidates: Mask, pod: PodRecord) -> None:
+        """`pod` is the one that plugins are asked for."""
+        self._session = context.session
+        self._pod_index = context.pod_index
+        self._context = context
         self._candidates = candidates
         self._pod = pod
-        self._point = point
 
     def pods(self, *, whole: bool = True) -> Mask:
         """Which pods may be evicted, shape (indexed pods,). `whole` says whether gangs may fall below their minimum."""
         pod_index, ask = self._pod_index, self._session.ask
         alive = pod_index.alive()
         willing = alive & pod_index.willing
-        known, jobs = len(self._session.view.jobs), None
-        if self._point == "preemptable":
-            jobs = ask.preemptable_jobs(self._pod, known, pod_index.least_of_jobs)
+        jobs = queues = None
+        if self._context.reclaiming:
+            queues = pod_index.giving(self._pod)
+        else:
+            jobs = ask.preemptable_jobs(self._pod, len(self._session.view.jobs), pod_index.least_of_jobs)
         if jobs is not None:
             willing &= jobs[pod_index.job]
-        queues = pod_index.giving(self._pod) if self._point == "reclaimable" else None
         if queues is not None:
             willing &= queues[pod_index.queue]
-        pods = ask.evictable_pods(self._point, pod_index.rows)
+        pods = ask.evictable_pods(self._context.point, pod_index.rows)
         if pods is not None:
             willing &= pods
         return willing & self._candidates & self._can_give(alive, willing, whole=whole)[pod_index.job]
