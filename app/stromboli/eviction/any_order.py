@@ -7,7 +7,6 @@ do without is given back like the victims of any other search (`reprieve`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import accumulate, takewhile
 
 import numpy as np
@@ -15,12 +14,14 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.plan import Plan
+from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Demand, Place, Trial
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import Problem
-from stromboli.placement.exact.reading import Reading, kinds_of, read
+from stromboli.placement.exact.reading import kinds_of, read
 from stromboli.placement.exact.search import Places
 from stromboli.placement.exact.solving import Solver, budget_of
 from stromboli.state.pods import PodRecord
@@ -33,26 +34,32 @@ _EVICTION = 10
 _MOST_REFUSED = 16
 
 
-def evict_in_any_order(
+def plan_in_any_order(
     context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask, *, whole: bool = True
-) -> Trial | None:
-    """Places for what a job needs to start, and all evictions that may help; None, and nothing done, without any.
+) -> Plan | None:
+    """Places for what a job needs to start, and the evictions that make them; None, and nothing done, without any.
 
     `candidates` may be evicted for each of the pods; `whole` says whether gangs may be that then cannot run.
     """
     session = context.session
-    if not (_lacks_all(session, job) and len(pods) > 1 and session.rules.what_fits and context.search_left):
+    if not (_lacks_all(session, job) and len(pods) > 1 and context.search_left):
         return None
     kinds, equivalence = kinds_of(session, job, pods), context.equivalence(job, pods)
     alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(pods[0])
     if alike or (equivalence is not None and context.is_hopeless(equivalence, 1)):
         return None
-    found = None
+    trial = Trial(context, job)
     if _may_fit(context, job, kinds, candidates):
-        found = _Attempt(context, job, kinds).run(_units(context, job, pods, candidates, whole=whole))
-    if found is None and equivalence is not None:
-        context.in_vain(equivalence, 0)
-    return found
+        _search(context, trial, job, kinds, _units(context, job, pods, candidates, whole=whole))
+    if not trial.placed:
+        if equivalence is not None:
+            context.in_vain(equivalence, 0)
+        return None
+    nodes: dict[str, list[int]] = {}
+    for place in trial.placed:
+        nodes.setdefault(session.view.sub_job_of(job, place.pod).uid, []).append(place.node)
+    tree = session.view.topology
+    return settle(session, trial, {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()})
 
 
 def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None = None) -> bool:
@@ -107,39 +114,30 @@ def _units(
     return [unit for unit, _ in takewhile(lambda each: each[1] <= _MOST_PODS, zip(units, sums, strict=True))]
 
 
-class _Attempt:
-    """One search for places of a job's pods, by kind, with everything evicted that may be."""
+def _search(
+    context: PreemptionContext, trial: Trial, job: Job, kinds: list[list[PodRecord]], units: Sequence[Unit]
+) -> None:
+    """Evict all units, and promise the pods of a job, by kind, places on a trial; nothing is done if there are none."""
+    session = context.session
+    trial.evicted = [each for each in map(trial.evict, units) if each[1]]
+    budget = min(context.search_left, budget_of(session))
+    solver = Solver(session, job, kinds, budget, most_refused=_MOST_REFUSED)
+    solver.took(_EVICTION * sum(len(unit.pods) for unit in units))
+    reading = read(session, job, kinds, evicting=True)
 
-    def __init__(self, context: PreemptionContext, job: Job, kinds: list[list[PodRecord]]) -> None:
-        self._context = context
-        self._session = context.session
-        self._job = job
-        self._kinds = kinds
-        self._trial = Trial(context, job)
-
-    def run(self, units: Sequence[Unit]) -> Trial | None:
-        context, trial = self._context, self._trial
-        trial.evicted = [each for each in map(trial.evict, units) if each[1]]
-        budget = min(context.search_left, budget_of(self._session))
-        solver = Solver(self._session, self._job, self._kinds, budget, most_refused=_MOST_REFUSED)
-        solver.took(_EVICTION * sum(len(unit.pods) for unit in units))
-        reading = read(self._session, self._job, self._kinds, evicting=True)
-        solver.solve(reading, partial(self._accept, reading))
-        context.search_left -= budget - solver.left
-        if not trial.placed:
-            trial.take_back()
-            return None
-        return trial
-
-    def _accept(self, reading: Reading, problem: Problem, places: Places) -> bool:
+    def accept(problem: Problem, places: Places) -> bool:
         """Promise the pods these places; False, undone, if some plugin objects."""
-        trial = self._trial
         for pod, node in reading.granted(problem, places, trial.has_share):
             if not trial.fits(pod, node):
                 break
-            trial.keep([], Place(pod, node, Demand(self._session, pod)))
-        if len(trial.placed) == len(places) and self._session.ask.job_pipelined(self._job):
+            trial.keep([], Place(pod, node, Demand(session, pod)))
+        if len(trial.placed) == len(places) and session.ask.job_pipelined(job):
             return True
         trial.withdraw()
         trial.placed = []
         return False
+
+    solver.solve(reading, accept)
+    context.search_left -= budget - solver.left
+    if not trial.placed:
+        trial.take_back()

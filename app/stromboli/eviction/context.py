@@ -35,7 +35,7 @@ class PreemptionContext:
         #: whether a queue's share says how much it takes back, so that a job that runs goes on, one pod after the other
         self.grows_by_share = self.reclaiming and session.ask.takes_back_by_share
         #: the steps that are left for exact searches, see `any_order`
-        self.search_left = session.policy.session.search // _SEARCHES
+        self.search_left = session.policy.session.search // _SEARCHES if session.rules.what_fits else 0
         #: what was looked for in vain since places were kept: how many were found at most
         self._in_vain: dict[Hashable, int] = {}
         #: what is kept of the last searches, by what they looked for

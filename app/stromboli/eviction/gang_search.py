@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-import numpy as np
-
 from stromboli.api.resources import Mask
-from stromboli.eviction.any_order import evict_in_any_order, may_start
+from stromboli.eviction.any_order import may_start, plan_in_any_order
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
@@ -73,7 +71,8 @@ class GangSearch:
         plan = None
         may = may_evict(session, job, self._pods, context.point)
         if may and may_start(context, job, self._all, self._candidates):
-            plan = cheapest(self._plans()) or self._plan_in_any_order()
+            whole = self._arguments.allow_whole_bundle
+            plan = cheapest(self._plans()) or plan_in_any_order(context, job, self._all, self._candidates, whole=whole)
         if plan is None:
             if equivalence is not None:
                 context.in_vain(equivalence, 0)
@@ -116,17 +115,6 @@ class GangSearch:
             return None
         places.end(trial.placed, None)
         return settle(self._session, trial, of_groups)
-
-    def _plan_in_any_order(self) -> Plan | None:
-        """The evictions for all that the job needs, where its pods find no places one after the other."""
-        whole, tree = self._arguments.allow_whole_bundle, self._session.view.topology
-        trial = evict_in_any_order(self._context, self._job, self._all, self._candidates, whole=whole)
-        if trial is None:
-            return None
-        nodes: dict[str, list[int]] = {}
-        for pod, node, _ in trial.placed:
-            nodes.setdefault(self._session.view.sub_job_of(self._job, pod).uid, []).append(node)
-        return settle(self._session, trial, {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()})
 
     def _place_group(self, trial: Trial, group: PendingGroup, hyper_node: int, places: FirstPlaces) -> bool:
         """Find places for all pods of a group in a HyperNode, beside those of a trial; False, undone, if one fails."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stromboli.eviction.any_order import evict_in_any_order
+from stromboli.eviction.any_order import plan_in_any_order
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.plan import FirstPlaces, Plan, cheapest, plans
@@ -32,8 +32,7 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
 
     plan = cheapest(plans(session, attempt))
     if plan is None and pods and _may_take(context, job, pods):
-        trial = evict_in_any_order(context, job, pods, context.candidates(job, pods[0]))
-        plan = settle(session, trial) if trial is not None else None
+        plan = plan_in_any_order(context, job, pods, context.candidates(job, pods[0]))
     if plan is not None:
         context.promise(job, [plan.statement])
 
