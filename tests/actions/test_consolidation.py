@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from stromboli.api.decisions import Evict
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
+from stromboli.framework import Plugin, PodRecord, View
 from stromboli.framework.cluster.environment import OFFLINE, Environment
 from stromboli.framework.diagnosis.explain import all_reasons
+from stromboli.framework.registry import Registry
 from tests import builders
 from tests.actions.evictions import evicted, nominated, running, starving
 from tests.builders import NOON, gang, node, pod, pod_group, queue
@@ -15,6 +21,7 @@ from tests.builders import NOON, gang, node, pod, pod_group, queue
 POLICY = builders.policy(
     "priority gang conformance", "predicates proportion nodeorder", actions="enqueue, allocate, consolidation"
 )
+KNOWN = discover()
 QUEUES = [queue("rich"), queue("poor")]
 #: two nodes with room for two more CPUs each
 NODES = [node("left", cpu="4"), node("right", cpu="4")]
@@ -47,6 +54,32 @@ def test_nobody_moves_without_need_or_without_another_place() -> None:
     assert evicted(decide(NODES, busy, starving(cpu="2"))) == []
     assert evicted(decide(NODES, busy, starving(cpu="5"))) == []
     assert evicted(decide(NODES, busy, starving(2, cpu="3"))) == []
+
+
+class Picky(Plugin):
+    """Refuses a node to the pods of one job, as a plugin that gives out single devices may."""
+
+    name = "picky"
+    node, job = "", ""
+
+    def open(self, view: View) -> None:
+        self._refused = view.nodes.facts.index[self.node]
+
+    def refusal(self, pod: PodRecord, node: int) -> Reason | None:
+        if node != self._refused or pod.job != self.job:
+            return None
+        return Reason(Stage.Placement, "Picky", "not this one", Actionable.User)
+
+
+@pytest.mark.parametrize(("node", "job"), [("left", "default/wants"), ("right", "default/old")])
+def test_no_pod_moves_for_or_to_a_node_that_a_plugin_refuses(node: str, job: str) -> None:
+    """What is on the left would move; as a plugin refuses what would come of it, what is on the right does."""
+    policy = POLICY.replace("nodeorder", "nodeorder\n  - name: picky")
+    picky = type("Picky", (Picky,), {"node": node, "job": job})
+    engine = Engine(policy, registry=Registry(KNOWN.actions, KNOWN.plugins | {"picky": picky}))
+    old, new = running("old", "left", cpu="2"), running("new", "right", cpu="2")
+    result = engine.decide(builders.state(QUEUES, NODES, old, new, starving(cpu="3")).snapshot(), now=NOON)
+    assert moved(result) == {"new-0": "left"}
 
 
 def test_the_pod_moves_that_has_another_place_and_the_others_stay() -> None:

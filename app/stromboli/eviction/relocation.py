@@ -20,7 +20,7 @@ from stromboli.api.resources import Mask, fits
 from stromboli.eviction.eligibility import preemptable
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import victim_key
-from stromboli.eviction.trial import evict_until, give_back, join
+from stromboli.eviction.trial import evict_until, give_back, has_place, join
 from stromboli.eviction.units import spared, whole_gang
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.reservation import Place
@@ -134,7 +134,7 @@ class Relocation:
     def _move_away(self, pod: PodRecord, node: int) -> bool:
         """Move others away from a node until a pod fits there, and promise it the place."""
         self._session.kernel.step()
-        fit = partial(self._fits, pod, node)
+        fit = partial(has_place, self._session, self._job, pod, node)
         units = [] if fit() else evict_until(fit, self._moves(node))
         if units is None:
             return False
@@ -144,14 +144,6 @@ class Relocation:
         sub_job = self._session.view.sub_job_of(self._job, pod)
         self._statement.pipeline(sub_job, pod, node, after_eviction=True)
         return True
-
-    def _fits(self, pod: PodRecord, node: int) -> bool:
-        """Whether a pod has its place, as things stand on the statements."""
-        session = self._session
-        nodes = session.view.nodes
-        if not fits(session.view.request(pod), nodes.future_idle(node), nodes.always):
-            return False
-        return not session.kernel.varies(pod) or bool(session.kernel.feasible(pod)[node])
 
     # -- pods that move ----------------------------------------------------------------------------------------------
 
@@ -214,7 +206,7 @@ class Relocation:
         if session.ask.overused(queue) is not None or session.ask.allocatable(queue, pod)[0] <= 0:
             return False
         found = session.kernel.best(pod, elsewhere)
-        if found is None:
+        if found is None or session.ask.refusal(pod, found[0]) is not None:
             return False
         unit.move(pod, found[0], self._job.key)
         return True

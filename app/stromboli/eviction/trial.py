@@ -65,13 +65,7 @@ class Trial:
 
     def fits(self, pod: PodRecord, node: int) -> bool:
         """Whether a pod has its place, as things stand on the statements."""
-        session = self._session
-        nodes = session.view.nodes
-        if not fits(session.view.request(pod), nodes.future_idle(node), nodes.always):
-            return False
-        if not self.has_share(pod) or session.ask.refusal(pod, node) is not None:
-            return False
-        return not session.kernel.varies(pod) or bool(session.kernel.feasible(pod)[node])
+        return has_place(self._session, self._job, pod, node)
 
     def has_share(self, pod: PodRecord) -> bool:
         """Whether the queue may take one more pod, as things stand on the statements."""
@@ -159,6 +153,16 @@ class Trial:
         self.withdraw()
         undo(self.evicted)
         self.evicted, self.placed = [], []
+
+
+def has_place(session: Session, job: Job, pod: PodRecord, node: int) -> bool:
+    """Whether a pod fits on a node once what terminates has gone, its queue may hold it, and no plugin refuses."""
+    nodes = session.view.nodes
+    if not fits(session.view.request(pod), nodes.future_idle(node), nodes.always):
+        return False
+    if session.ask.allocatable(job.queue, pod)[0] <= 0 or session.ask.refusal(pod, node) is not None:
+        return False
+    return not session.kernel.varies(pod) or bool(session.kernel.feasible(pod)[node])
 
 
 def undo(evicted: Sequence[Evicted]) -> None:
