@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import yaml
 
 from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupCondition, PodGroupPhase, PodGroupStatus
 from stromboli.api.decisions import SetPodGroupStatus
@@ -25,7 +26,7 @@ from stromboli.engine import Engine
 from stromboli.framework.cluster.churn import Churn, History
 from stromboli.framework.cluster.environment import OFFLINE, Admission, Admitted, Environment, NodeUsage, Sharding
 from stromboli.framework.cluster.reservation import Place, Reservation
-from stromboli.journal import Folder, wire
+from stromboli.journal import Folder, redaction, wire
 from stromboli.journal.outcome import Outcome, Waiting
 from stromboli.journal.plain import NotPlainError, plain, value_of
 from stromboli.journal.remembered import known, written
@@ -243,6 +244,43 @@ def test_an_http_extender_answers_as_it_did() -> None:
     assert recording.session().session.bound == {"default/train-0": "b"}
     assert recording.replayed().difference is None
     assert b"hunter2" not in msgspec.msgpack.encode(recording.entries())
+
+
+def test_what_drivers_are_told_is_not_recorded() -> None:
+    """Parameters of classes and claims, which the allocation of a claim has, too."""
+    recording = Recording(Engine())
+    recording.follow([node("n0"), queue("default"), pod_group("g")])
+    config = {"config": [{"opaque": {"driver": "gpu.example.com", "parameters": {"licence": "hunter2"}}}]}
+    gpus = device_class()
+    gpus["spec"] |= config
+    made = volumes.storage_class("made", "d", parameters={"restuserkey": "hunter2"})
+    for obj in (gpus, made, resource_slice("n0", device("gpu-0")), claim("made", devices=config)):
+        recording.state.upsert(obj["kind"], obj)
+    recording.state.upsert("Pod", pod("p", "g", resourceClaims=[{"name": "gpu", "resourceClaimName": "made"}]))
+    result = recording.session()
+    (use,) = result.decisions[0].claims
+    assert [each["opaque"]["parameters"]["licence"] for each in use.allocation["devices"]["config"]] == ["hunter2"] * 2
+    recording.session(NOON + 1)
+    assert recording.replayed().difference is None
+    assert b"hunter2" not in msgspec.msgpack.encode(recording.entries())
+
+
+def test_a_policy_is_recorded_without_secrets() -> None:
+    text = """
+# the old password: hunter2
+tiers:
+- plugins:
+  - name: licences
+    arguments: {url: "https://me:hunter2@example.com", apiKey: hunter2, headers: {Authorization: [hunter2]}, weight: 3}
+metrics: {type: prometheus, address: http://monitoring, token: hunter2}
+"""
+    kept = redaction.policy(text)
+    assert "hunter2" not in kept
+    (tier,) = yaml.safe_load(kept)["tiers"]
+    assert tier["plugins"][0]["arguments"]["weight"] == 3
+    assert yaml.safe_load(kept)["metrics"] == {"type": "prometheus"}
+    without = "# three tiers\nactions: allocate\n"
+    assert redaction.policy(without) == without
 
 
 def test_what_was_measured_is_told_again() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import platform
-import re
 import shutil
 import tarfile
 import tempfile
@@ -18,6 +17,7 @@ import msgspec
 import typer
 
 from stromboli.api.errors import StromboliError
+from stromboli.api.secrets import without_secrets
 from stromboli.api.version import version
 from stromboli.cli import clusters
 from stromboli.cli.located import NAMES_OF_CHART, locate
@@ -36,17 +36,6 @@ _ANSWERS = {
 }
 #: lines of each replica's log
 _LINES = 20_000
-#: what is no business of a reader, as it may stand in a line of a log or in an error
-_SECRETS = (
-    (re.compile(r"(?<=://)[^/@\s\"']+@"), ""),
-    (re.compile(r"(?i)\b(bearer|basic) +[\w.~+/=-]+"), r"\1 [left out]"),
-    (re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"), "[left out]"),
-    (
-        re.compile(r"(?i)((?:password|passwd|secret|token|api[-_]?key)[\"']?\s*[:=]\s*)([\"']?)[^\s\"',}]+"),
-        r"\1\2[left out]",
-    ),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL), "[left out]"),
-)
 
 
 @about_a_cluster
@@ -106,13 +95,6 @@ class _Bundle:
                 entry = tarfile.TarInfo(f"stromboli-support/{name}")
                 entry.size, entry.mode = len(content), 0o600
                 archive.addfile(entry, io.BytesIO(content))
-
-
-def without_secrets(text: str) -> str:
-    """A text without passwords, tokens and keys."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text
 
 
 def _tell(bundle: _Bundle, what: str, ask: Any) -> Any:

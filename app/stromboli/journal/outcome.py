@@ -12,7 +12,7 @@ from msgspec import Struct
 from stromboli.api.decisions import Decision
 from stromboli.api.reasons import Reason
 from stromboli.framework.session.session import Session
-from stromboli.journal import wire
+from stromboli.journal import redaction, wire
 from stromboli.journal.wire import JournalError
 
 #: the key of a job, or the row of a pod
@@ -62,8 +62,8 @@ class Outcome(Struct, frozen=True):
         return cls(tuple(decisions), Waiting(trace.jobs.copy(), trace.pods.copy()))
 
     def decided(self) -> bytes:
-        """The decisions in their order."""
-        return wire.encoded([(type(each).__name__, each) for each in self.decisions])
+        """The decisions in their order, as far as a journal has them."""
+        return wire.encoded([(type(each).__name__, redaction.decision(each)) for each in self.decisions])
 
 
 def _news(before: Mapping[K, Reason], now: Mapping[K, Reason]) -> dict[K, Reason | None]:

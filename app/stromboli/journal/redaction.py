@@ -7,7 +7,6 @@ named here, and by what plugins declare to read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -17,7 +16,10 @@ import yaml
 from stromboli import gate
 from stromboli.api import objects
 from stromboli.api.crds import KubeObject, Metadata
+from stromboli.api.decisions import Bind, Decision
+from stromboli.api.secrets import LEFT_OUT, names_secret, without_secrets
 from stromboli.journal.wire import Condition
+from stromboli.kube.attachments import DRIVER_PARAMETER
 from stromboli.state.reads import Reads
 
 T = TypeVar("T")
@@ -42,7 +44,6 @@ _OWNER = ("apiVersion", "kind", "name", "uid", "controller")
 _PARTS = ("spec", "status")
 #: what of a policy's `metrics` is no secret
 _METRICS = ("type", "interval")
-_PASSWORD = re.compile(r"(?<=://)[^/@\s\"']+@")
 
 
 class Redaction:
@@ -72,7 +73,10 @@ class Redaction:
             found = obj if shape is None else msgspec.to_builtins(msgspec.convert(obj, shape, strict=False))
             if shape is None:
                 found = {part: obj[part] for part in _PARTS if part in obj} | {"metadata": obj.get("metadata")}
-        return {**found, "metadata": self._metadata(found.get("metadata") or {})}
+        if kind == "StorageClass":
+            parameters = found.get("parameters") or {}
+            found["parameters"] = {key: value for key, value in parameters.items() if key == DRIVER_PARAMETER}
+        return {**without_parameters(found), "metadata": self._metadata(found.get("metadata") or {})}
 
     def _metadata_of(self, given: Metadata) -> dict[str, Any]:
         return self._metadata({key: getattr(given, name) for key, name in _FIELDS.items()})
@@ -111,12 +115,47 @@ def spec(of_class: objects.PodSpec) -> objects.PodSpec:
     return of_class
 
 
+def decision(decided: Decision) -> Decision:
+    """A decision without what the drivers of its devices are told."""
+    if not isinstance(decided, Bind) or not decided.claims:
+        return decided
+    claims = [
+        msgspec.structs.replace(
+            use, allocation=without_parameters(use.allocation), manifest=without_parameters(use.manifest)
+        )
+        for use in decided.claims
+    ]
+    return msgspec.structs.replace(decided, claims=claims)
+
+
+def without_parameters(part: Any) -> Any:
+    """Plain data without the opaque parameters of devices, which are their drivers' own and decide nothing."""
+    if isinstance(part, Mapping):
+        return {
+            key: {**value, "parameters": {}}
+            if key == "opaque" and isinstance(value, Mapping)
+            else without_parameters(value)
+            for key, value in part.items()
+        }
+    return [without_parameters(each) for each in part] if isinstance(part, list | tuple) else part
+
+
 def policy(text: str) -> str:
-    """A policy without the user names and passwords that it may hold."""
-    text = _PASSWORD.sub("", text)
+    """A policy without the user names, passwords and tokens that it may hold; then its comments are gone, too."""
     document = yaml.safe_load(text)
-    metrics = document.get("metrics") if isinstance(document, dict) else None
-    if not isinstance(metrics, dict) or metrics.keys() <= set(_METRICS):
+    kept = _kept(document)
+    metrics = kept.get("metrics") if isinstance(kept, dict) else None
+    if isinstance(metrics, dict):
+        kept["metrics"] = {key: metrics[key] for key in _METRICS if key in metrics}
+    if kept == document and without_secrets(text) == text:
         return text
-    document["metrics"] = {key: metrics[key] for key in _METRICS if key in metrics}
-    return yaml.safe_dump(document, sort_keys=False)
+    return yaml.safe_dump(kept, sort_keys=False)
+
+
+def _kept(part: Any) -> Any:
+    """A part of a policy in which secrets are left out."""
+    if isinstance(part, dict):
+        return {key: LEFT_OUT if names_secret(str(key)) else _kept(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_kept(each) for each in part]
+    return without_secrets(part) if isinstance(part, str) else part

@@ -22,7 +22,7 @@ from stromboli.state.snapshot import Snapshot
 
 #: provisioners whose volumes are not counted
 _IGNORED = frozenset(("rancher.io/local-path", "hostpath.csi.k8s.io"))
-_DRIVER_PARAMETER = "csi.storage.k8s.io/csi-driver-name"
+DRIVER_PARAMETER = "csi.storage.k8s.io/csi-driver-name"
 #: limit of a driver whose CSINode gives none
 _NO_LIMIT = 2**31 - 1
 
@@ -84,7 +84,7 @@ def _driver(claim: PersistentVolumeClaim, storage: Storage) -> str:
     storage_class = storage.storage_class(claim.storage_class)
     if storage_class is None or storage_class.provisioner in _IGNORED:
         return ""
-    return (storage_class.parameters or {}).get(_DRIVER_PARAMETER) or storage_class.provisioner
+    return (storage_class.parameters or {}).get(DRIVER_PARAMETER) or storage_class.provisioner
 
 
 def _allocatable(snapshot: Snapshot, drivers: Sequence[str]) -> Matrix:
