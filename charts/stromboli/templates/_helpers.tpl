@@ -2,11 +2,14 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The release's name, with the chart's unless it says so already. */}}
+{{/*
+The release's name, with the chart's unless it says so already.  What is added to it for a Service or a Job, -policy-check at
+most, has room in the 63 characters of a label.
+*/}}
 {{- define "stromboli.fullname" -}}
 {{- $name := include "stromboli.name" . }}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
-{{- .Values.fullnameOverride | default $full | trunc 63 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | default $full | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "stromboli.selector" -}}
