@@ -15,6 +15,8 @@ from stromboli.api import crd_schema
 from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster
 from tests.e2e.audit import Audit
+from tests.e2e.disks import Disks
+from tests.e2e.provisioner import PROVISIONER, Provisioner
 from tests.e2e.service import Certificate, Service
 from tests.e2e.world import Object, World, define
 
@@ -75,6 +77,23 @@ def start(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
     for service in services:
         service.end()
         request.node.add_report_section("teardown", service.log.name, service.text[-20_000:])
+
+
+@pytest.fixture
+def disks(world: World) -> Iterator[Disks]:
+    """Two nodes, a class of local volumes, and one of those that the provisioner makes."""
+    found = Disks(world)
+    world.nodes(2, cpu="32")
+    found.storage_class("local")
+    found.storage_class("made", PROVISIONER)
+    yield found
+    found.clear()
+
+
+@pytest.fixture
+def provisioner(disks: Disks) -> Iterator[Provisioner]:
+    with Provisioner(disks.world.cluster, disks.world.namespace) as found:
+        yield found
 
 
 @pytest.fixture
