@@ -237,6 +237,28 @@ async def test_the_service_is_asked_by_https_with_the_certificate_of_its_name(ra
             await service.close()
 
 
+async def test_certificates_that_vouch_for_the_service_may_be_replaced(ran: Ran, tmp_path: Path) -> None:
+    """As those of an issuer that signs itself are with each renewal; what cannot be read changes nothing."""
+    app, trusted = FastAPI(), tmp_path / "ca.pem"
+    app.include_router(dashboard_routes(ran, Names(), "default"))
+    authorities = [trustme.CA(), trustme.CA()]
+    authorities[0].cert_pem.write_to_path(str(trusted))
+    service = Service("https://localhost", ca_file=trusted)
+    for number, authority in enumerate(authorities):
+        pem = tmp_path / f"server-{number}.pem"
+        authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(pem))
+        with served(app, certificate=pem) as address:
+            service.url = service.url.with_port(httpx.URL(address).port)
+            page = make_ui(service)
+            if number:
+                for broken in ("", "no certificate"):
+                    trusted.write_text(broken)
+                    assert (await status(page, "/nodes", "127.0.0.1", "http://localhost", "ann"))[0] == 503
+                authority.cert_pem.write_to_path(str(trusted))
+            assert (await status(page, "/nodes", "127.0.0.1", "http://localhost", "ann"))[0] == 200
+    await service.close()
+
+
 async def test_of_several_replicas_the_one_that_leads_is_asked(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     standby = Ran(cluster())
     standby.session = None

@@ -16,6 +16,9 @@ import msgspec
 from yarl import URL
 
 from stromboli.api.errors import StromboliError
+from stromboli.live.logs import Logger
+
+log = Logger(__name__)
 
 T = TypeVar("T")
 
@@ -39,12 +42,16 @@ class Service:
     def __init__(self, url: str, *, token_file: Path | None = None, ca_file: Path | None = None) -> None:
         """`token_file` has the token for users without one; it is read for each request, since tokens expire.
 
+        `ca_file` has the certificates that vouch for the service, and is read again when they have been replaced.
+
         Raises ValueError for an invalid address, and OSError if the CA certificates cannot be read.
         """
         self.url = URL(url)
         if self.url.scheme not in ("http", "https") or not self.url.host:
             raise ValueError(f"{url!r} is not an address such as http://127.0.0.1:8080")
         self.token_file = token_file
+        self._ca_file = ca_file if self.url.scheme == "https" else None
+        self._vouching = b"" if self._ca_file is None else self._ca_file.read_bytes()
         self._tls = ssl.create_default_context(cafile=ca_file) if self.url.scheme == "https" else None
         self._session: aiohttp.ClientSession | None = None
         #: the address that answered last
@@ -92,6 +99,7 @@ class Service:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PATIENCE))
         # The certificate must match the name, whichever of its addresses is used.
         name = self.url.host if self._tls is not None else None
+        await self._renew()
         try:
             async with self._session.request(
                 method,
@@ -108,6 +116,18 @@ class Service:
         if answer.status != 200:
             raise ServiceError(_refusal(content) or f"{self.url}: {answer.status}", answer.status)
         return content
+
+    async def _renew(self) -> None:
+        """Trust the certificates that are in the file now; those before stay while they cannot be read."""
+        if self._ca_file is None:
+            return
+        try:
+            found = await asyncio.to_thread(self._ca_file.read_bytes)
+            if found != self._vouching:
+                self._tls = ssl.create_default_context(cadata=found.decode())
+                self._vouching = found
+        except (OSError, ValueError) as error:
+            log.recurring("certificates not read", error, path=str(self._ca_file))
 
     async def _addresses(self) -> list[str]:
         """The addresses of the name, the one that answered last first."""
