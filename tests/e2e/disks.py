@@ -47,11 +47,14 @@ class Disks:
     def get(self, name: str) -> Object:
         return self.world.get(f"{self.claims}/{name}")
 
+    def all(self) -> list[Object]:
+        return self.world.items(self.claims)
+
     def bound(self) -> dict[str, str]:
         """The volume of each claim that has one for good."""
         return {
             each["metadata"]["name"]: each["spec"]["volumeName"]
-            for each in self.world.items(self.claims)
+            for each in self.all()
             if each["status"].get("phase") == "Bound"
         }
 
@@ -59,7 +62,7 @@ class Disks:
         """The volumes that name a claim, and the claims that name a node, without being bound."""
         # One whose claim was deleted is released, and is its owner's to delete or to clear.
         free = [each for each in self.world.items(VOLUMES) if each["status"].get("phase") not in ("Bound", "Released")]
-        waiting = [each for each in self.world.items(self.claims) if not each["spec"].get("volumeName")]
+        waiting = [each for each in self.all() if not each["spec"].get("volumeName")]
         selected = [each for each in waiting if SELECTED_NODE in each["metadata"].get("annotations", {})]
         return {each["metadata"]["name"] for each in [*selected, *(v for v in free if v["spec"].get("claimRef"))]}
 

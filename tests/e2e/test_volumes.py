@@ -11,7 +11,7 @@ from tests.controlplane.cluster import eventually
 from tests.e2e.audit import Audit
 from tests.e2e.conftest import Start
 from tests.e2e.disks import STORAGE, Disks, Order, node_of, pod_with_claims
-from tests.e2e.provisioner import MERGE_PATCH, PROVISIONER, VOLUMES, Provisioner, volume
+from tests.e2e.provisioner import MERGE_PATCH, PROVISIONER, SELECTED_NODE, VOLUMES, Provisioner, volume
 from tests.e2e.watch import PodWatch
 from tests.e2e.world import CORE, Object, World, pod
 
@@ -75,6 +75,46 @@ def test_a_provisioner_that_refuses_sends_the_gang_elsewhere(
     eventually(lambda: len(world.placed()) == 4)
     assert set(world.placed().values()) == {"node-1"}
     assert disks.reserved() == set()
+
+
+@pytest.mark.parametrize("way", ["deleted", "tainted"])
+def test_a_gang_whose_node_goes_while_its_volumes_are_made_starts_all_the_same(
+    world: World, disks: Disks, start: Start, way: str
+) -> None:
+    """Its claims name the other node, before any provisioner was at work."""
+    start()
+    node, other = (f"{CORE}/nodes/node-{number}" for number in range(2))
+    world.api.patch(other, json={"spec": {"unschedulable": True}}, headers=MERGE_PATCH).raise_for_status()
+    world.group("train", 3)
+    disks.claim_all([disks.claim(f"train-{number}", "made") for number in range(3)])
+    world.pods([pod_with_claims(f"train-{n}", f"train-{n}", group="train") for n in range(3)])
+    eventually(lambda: len(disks.reserved()) == 3)
+    world.api.patch(other, json={"spec": {"unschedulable": False}}, headers=MERGE_PATCH).raise_for_status()
+    if way == "deleted":
+        world.api.delete(node).raise_for_status()
+    else:
+        taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+        world.api.patch(node, json={"spec": {"taints": [taint]}}, headers=MERGE_PATCH).raise_for_status()
+    eventually(lambda: {each["metadata"]["annotations"].get(SELECTED_NODE) for each in disks.all()} == {"node-1"})
+    with Provisioner(world.cluster, world.namespace):
+        eventually(lambda: len(world.placed()) == 3, 60)
+    assert set(world.placed().values()) == {"node-1"}
+
+
+def test_a_gang_of_which_a_pod_is_gated_reserves_nothing(
+    world: World, disks: Disks, provisioner: Provisioner, start: Start
+) -> None:
+    start()
+    world.group("train", 2)
+    disks.claim_all([disks.claim(f"train-{number}", "made") for number in range(2)])
+    gates = [{"name": "example.com/quota"}]
+    world.pods([pod_with_claims("train-0", "train-0", group="train")])
+    world.pods([pod_with_claims("train-1", "train-1", group="train", schedulingGates=gates)])
+    eventually(lambda: world.condition("train", "Unschedulable") != {})
+    assert provisioner.asked == {}
+    gated = f"{CORE}/namespaces/{world.namespace}/pods/train-1"
+    world.api.patch(gated, json={"spec": {"schedulingGates": []}}, headers=MERGE_PATCH).raise_for_status()
+    eventually(lambda: len(world.placed()) == 2)
 
 
 def test_what_no_one_provisions_is_given_back_in_time(world: World, disks: Disks, start: Start, tmp_path: Path) -> None:

@@ -332,6 +332,22 @@ async def test_a_gang_waits_for_members_without_claims_too(
     await until(lambda: cluster.all_bound(3))
 
 
+async def test_a_provisioner_is_asked_for_no_node_that_is_gone(
+    cluster: Cluster, start: StartService, controllers: Controllers
+) -> None:
+    controllers.provisioning = False
+    await start(engine)
+    cluster.group("train", 2)
+    for number in range(2):
+        claimed(cluster, f"t{number}", "made", group="train")
+    await until(lambda: len(reserved(cluster)) == 2)
+    node = selected(cluster, "t0-0")
+    asyncio.get_running_loop().call_later(5.0, setattr, controllers, "provisioning", True)
+    cluster.delete(f"/api/v1/nodes/{node}")
+    await until(lambda: cluster.all_bound(2))
+    assert node not in cluster.pods().values()
+
+
 async def test_a_claim_that_is_lost_while_others_are_waited_for_keeps_its_gang(
     cluster: Cluster, start: StartService, controllers: Controllers
 ) -> None:

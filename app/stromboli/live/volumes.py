@@ -242,7 +242,7 @@ class Volumes(Reserver[VolumeUse, _Release]):
 
     def _delay(self, bind: Bind, use: VolumeUse, after: float) -> float:
         record = self._state.record(bind.key)
-        gone = record is None or record.uid != bind.uid
+        gone = record is None or record.uid != bind.uid or self._state.nodes.record(bind.node) is None
         refused = bind.node in self._avoided.of(use.key)
         return after if use.volume or gone or refused else max(after, _ON_ITS_WAY)
 
@@ -259,7 +259,8 @@ class Volumes(Reserver[VolumeUse, _Release]):
         node = reservation.selected_node(claim)
         if node and not reservation.volume_name(claim) and key not in self._promised:
             uid = claim["metadata"].get("uid") or ""
-            self._releases.schedule(_Release(key, "", uid, node=node), _ON_ITS_WAY)
+            delay = LATE if self._state.nodes.record(node) is None else _ON_ITS_WAY
+            self._releases.schedule(_Release(key, "", uid, node=node), delay)
 
     def _look_at_volume(self, name: str, volume: Object) -> None:
         """Schedule the release of an unbound volume that refers to a claim, unless the claim is promised."""
