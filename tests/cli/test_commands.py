@@ -13,6 +13,7 @@ from stromboli.cli.references.commands import everything
 from stromboli.engine import Engine
 from stromboli.explain.checkup import OF_SESSIONS, Finding, policy_findings
 from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.state.cluster import ClusterState
 from tests.builders import decide, node, pod, pod_group, policy, queue, racks, state
 from tests.cli.conftest import stromboli
 from tests.live.cluster import Cluster
@@ -170,7 +171,12 @@ def test_a_plugin_below_one_that_outvotes_it_is_found() -> None:
 
 def findings(*objects: Any, by: str = DEFAULT_POLICY) -> list[str]:
     """The problems that the doctor finds in a session."""
-    session = decide(state(*objects), by).session
+    return doubts(state(*objects), by)
+
+
+def doubts(cluster: ClusterState, by: str = DEFAULT_POLICY) -> list[str]:
+    """The same of a cluster."""
+    session = decide(cluster, by).session
     return [found.problem for check in OF_SESSIONS for found in check(session)]
 
 
@@ -198,6 +204,22 @@ def test_the_doctor_names_cards_that_no_node_offers(name: str) -> None:
     assert f"queue default names {name}, which no node offers{near}" in found
     assert f"1 pod (default/job-0): no node offers {name}{near}" in found
     assert findings(cards, queue("default", capability=CARDS)) == []
+
+
+@pytest.mark.parametrize("name", ["example.com/card", "deviceclass.resource.kubernetes.io/cards"])
+def test_the_doctor_knows_cards_that_a_device_class_stands_for(name: str) -> None:
+    spec = {"selectors": [], "extendedResourceName": "example.com/card"}
+    stands = {"kind": "DeviceClass", "metadata": {"name": "cards"}, "spec": spec}
+    limits = {"requests": {name: "1"}, "limits": {name: "1"}}
+    waits = pod("job-0", "job", containers=[{"name": "c", "image": "i", "resources": limits}])
+    cluster = state(node("n"), queue("default", capability={name: "1"}), pod_group("job"), waits)
+    cluster.upsert("DeviceClass", stands)
+    assert [each for each in doubts(cluster) if "offers" in each] == []
+
+
+def test_the_doctor_names_what_is_no_resource() -> None:
+    found = findings(node("n"), queue("default", capability={"cpuu": "4"}))
+    assert found == ["queue default names cpuu, which is no resource of nodes, did you mean 'cpu'?"]
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,10 @@ def test_a_change_is_written_to_the_cluster_whatever_service_the_environment_nam
 
 def test_what_is_wrong_with_a_change_is_a_line(world: World) -> None:
     assert "'cpu=x' is no amount" in world.run("queue", "create", "new", "--capability", "cpu=x")[1]
+    said = world.run("queue", "create", "new", "--capability", "cpuu=4")[1]
+    assert "--capability: cpuu is no resource of nodes, did you mean 'cpu'?" in said
+    assert world.run("queue", "set", "teem", "--weight", "2") == (1, "there is no queue teem, did you mean 'team'?\n")
+    assert world.run("queue", "delete", "teem") == (1, "there is no queue teem, did you mean 'team'?\n")
     assert "nothing to change" in world.run("queue", "set", "team")[1]
     job(world, "held", owned=False)
     code, said = world.run("queue", "delete", "team")

@@ -10,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from stromboli.api import objects
+from stromboli.api.crds import PodGroupCondition
 from stromboli.dashboard.decided import DecidedSessions
 from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
@@ -448,3 +449,25 @@ async def test_what_is_not_there_is_not_found(service: Service) -> None:
         for path in ("/queues/none", "/jobs/default/none"):
             assert (await http.get(path)).status_code == 404
         assert (await http.get("/jobs/default/none/pods")).json()["items"] == []
+
+
+async def test_the_story_of_a_job_that_waits_does_not_end_with_it_going_on() -> None:
+    group = pod_group("job", 1, queue="q")
+    group.status.conditions = [PodGroupCondition(type="Unschedulable", status="True", reason="NeverFits", message="no")]
+    known = state(node("n0", cpu="1"), queue("q"), group)
+    service = Service(known)
+    # Its pod is seen to be in the group a session later, as after a start of the service.
+    known.upsert("Pod", pod("job-0", "job", cpu="4"))
+    service.tick(NOON + 1)
+    assert "goes on" in [each.what for each in service.history.decided.of_job("default/job")]
+    items = (await told(service, "/jobs/default/job/story"))["items"]
+    assert items[-1]["what"] != "goes on"
+
+
+async def test_pods_of_a_job_that_is_named_by_its_workload_wait_for_what_it_waits_for() -> None:
+    group = pod_group("podgroup-1", 1, queue="q")
+    group.metadata.owner_references = [{"apiVersion": "batch/v1", "kind": "Job", "name": "sweep", "uid": "u"}]
+    service = Service(state(node("n0", cpu="1"), queue("q"), group, pod("a", "podgroup-1", cpu="4")))
+    row = await told(service, "/jobs/default/sweep")
+    (of_pod,) = (await told(service, "/jobs/default/sweep/pods"))["items"]
+    assert (of_pod["reason"], row["reason"]) == ("NeverFits", "NeverFits")

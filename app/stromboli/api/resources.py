@@ -30,7 +30,7 @@ ResourceAmounts: TypeAlias = Mapping[str, str | int | float]
 CPU, MEMORY, PODS = 0, 1, 2
 #: dimension of all requested resources that no node has
 UNKNOWN: Final = "unoffered-resources"
-_NATIVE = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
+NATIVE = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
 #: resources whose unit is one instead of a thousandth
 _WHOLE = frozenset(("memory", "pods"))
 _BYTES = frozenset(("memory", "ephemeral-storage", "storage"))
@@ -86,7 +86,7 @@ def listed(some: ResourceAmounts) -> str:
 
 def is_scheduled(resource: str) -> bool:
     """Whether a name in a resource list is a resource of nodes, not a quota of counts or limits."""
-    return resource in _NATIVE or (
+    return resource in NATIVE or (
         not resource.startswith(("requests.", "limits.", "count/"))
         and ("/" in resource or resource.startswith(("hugepages-", "attachable-volumes-")))
     )

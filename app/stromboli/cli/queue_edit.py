@@ -14,7 +14,7 @@ import typer
 from stromboli.api import quantity
 from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.api.errors import InvalidQuantityError, StromboliError
-from stromboli.api.resources import in_bytes
+from stromboli.api.resources import NATIVE, in_bytes, is_scheduled
 from stromboli.api.validation import did_you_mean
 from stromboli.cli.clusters import connected
 from stromboli.cli.completion import queue_names
@@ -93,7 +93,11 @@ def set_(
         raise StromboliError(f"queue {name}: nothing to change (see stromboli queue set --help)")
     manifest = _manifest(name, spec)
     refuse = partial(_demand, name=name) if dry_run else None
-    _do(which, refuse, manifest, lambda kube: kube.patch(f"{_PATH}/{name}", {"spec": spec}), "changed")
+
+    async def change(kube: Kube) -> None:
+        await _if_there(kube, name, kube.patch(f"{_PATH}/{name}", {"spec": spec}))
+
+    _do(which, refuse, manifest, change, "changed")
 
 
 @about_a_cluster
@@ -130,7 +134,20 @@ async def _delete(kube: Kube, name: str) -> None:
         groups = (PodGroup.parse(json.loads(bytes(item))) for item in page.items or ())
         left += [each.key for each in groups if each.spec.queue == name and each.status.phase != _COMPLETED]
     _spare(name, left)
-    await kube.delete(f"{_PATH}/{name}")
+    await _if_there(kube, name, kube.delete(f"{_PATH}/{name}"))
+
+
+async def _if_there(kube: Kube, name: str, change: Awaitable[object]) -> None:
+    """Change a queue. Raises NotFoundError with what may have been meant where it is not there, and ApiError."""
+    from stromboli.live.client import ApiError
+
+    try:
+        await change
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        names = {str(each["metadata"]["name"]) for each in (await kube.get(_PATH)).get("items") or ()}
+        raise NotFoundError(f"there is no queue {name}{did_you_mean(name, names)}") from None
 
 
 def _spare(name: str, left: list[str]) -> None:
@@ -176,6 +193,9 @@ def _amounts(option: str, written: str | None) -> dict[str, str] | None:
     out: dict[str, str] = {}
     for part in filter(None, written.split(",")):
         name, _, value = part.strip().partition("=")
+        if name and not is_scheduled(name):
+            near = did_you_mean(name, NATIVE)
+            raise StromboliError(f"{option}: {name} is no resource of nodes{near} (others are named DOMAIN/NAME)")
         try:
             quantity.parse(value)
         except InvalidQuantityError as error:

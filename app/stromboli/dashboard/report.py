@@ -327,7 +327,7 @@ class SessionReport:
                 found.sort(key=lambda each: SORTED_PODS[sort](each[0], self._cards_of(each[0])))
             total, rows = len(found), [self._pod(pod, why) for pod, why in found[offset : offset + limit]]
         else:
-            records, known = self._members(job), self._view.jobs.get(job)
+            records, known = self._members(job), self._view.jobs.get(job_called(self._view, job))
             blocking = self._view.reason(known) if known else None
             shown = islice(records, offset, offset + limit)
             total, rows = len(records), [self._pod(pod, self._why(pod, known, blocking)) for pod in shown]

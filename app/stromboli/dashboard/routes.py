@@ -204,10 +204,13 @@ def dashboard_routes(
         namespace."""
         await _pods_of(await caller(request, reviews), "get", namespace)
         kept = history().decided
-        begun = await reports.ask(lambda report: report.begun(f"{namespace}/{name}"))
-        if begun is None:
+        row, begun = await reports.ask(lambda report: (report.job(key := f"{namespace}/{name}"), report.begun(key)))
+        if row is None or begun is None:
             raise HTTPException(404, f"there is no job {namespace}/{name}")
         decided = await asyncio.to_thread(kept.of_job, f"{begun.namespace}/{begun.name}")
+        if row.reason and decided and decided[-1].what == "goes on":
+            # It waits, so that was not so for long, and nobody else was told.
+            decided.pop()
         return as_json(Story(items=[begun, *decided]))
 
     @router.get("/pods", responses=answers(PodPage, 401, 403, 503))

@@ -12,7 +12,7 @@ from msgspec import Struct
 from stromboli.api.keys import NATIVE_GROUP, outer_name
 from stromboli.api.objects import PodSpec
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import TOLERANCE, ResourceAmounts, amount, amounts, told
+from stromboli.api.resources import NATIVE, TOLERANCE, ResourceAmounts, amount, amounts, is_scheduled, told
 from stromboli.api.validation import did_you_mean
 from stromboli.api.words import counted, measured
 from stromboli.engine import Engine
@@ -20,6 +20,7 @@ from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.diagnosis.ignored import ignored_of_queue
 from stromboli.framework.session.session import Session
+from stromboli.kube.dra.extended import backing
 from stromboli.plugins.nodepools import NodePools
 from stromboli.plugins.nodepools.arguments import listed, named_by, nodes_of
 from stromboli.state.pods import GROUP_ANNOTATION
@@ -123,7 +124,7 @@ def queue_findings(session: Session) -> Iterator[Finding]:
 def amount_findings(session: Session) -> Iterator[Finding]:
     """What queues are promised together beyond what the cluster has, and names of resources that no node offers."""
     view = session.view
-    offered = {name for record in view.nodes.facts.records for name in record.allocatable}
+    offered = _offered(session)
     top = [queue for queue in view.queues.values() if queue.parent in ("", "root") and queue.name != "root"]
     for word, amounts_of in _PROMISES.items():
         total: defaultdict[str, float] = defaultdict(float)
@@ -132,7 +133,7 @@ def amount_findings(session: Session) -> Iterator[Finding]:
                 total[name] += value
         for name, promised in total.items():
             has = float(view.total[view.dimensions.index(name)]) if name in view.dimensions else 0.0
-            if name in offered and promised > has + TOLERANCE:
+            if name in offered and name in view.dimensions and promised > has + TOLERANCE:
                 problem = (
                     f"queues are promised {measured(told(name, promised), name)} by spec.{word}, and the cluster has"
                 )
@@ -142,10 +143,19 @@ def amount_findings(session: Session) -> Iterator[Finding]:
         for field, amounts_of in _AMOUNTS.items():
             for few in _too_few_bytes(amounts_of(queue)):
                 yield Finding("queues", f"queue {queue.name}: spec.{field} has {few}", _GIVE_UNIT)
+        for name in sorted({name for of in _AMOUNTS.values() for name in of(queue) or () if not is_scheduled(name)}):
+            problem = f"queue {queue.name} names {name}, which is no resource of nodes{did_you_mean(name, NATIVE)}"
+            yield Finding("queues", problem, "correct the name: as it is, it limits nothing")
         for name in sorted(each for each in named if "/" in each and each not in offered):
             near = did_you_mean(name, offered)
             problem = f"queue {queue.name} names {name}, which no node offers{near}"
             yield Finding("queues", problem, "correct the name, or add nodes that have it")
+
+
+def _offered(session: Session) -> set[str]:
+    """The resources that nodes offer, by themselves or as devices of a class."""
+    by_nodes = {name for record in session.view.nodes.facts.records for name in record.allocatable}
+    return by_nodes | backing(session.view.snapshot).keys()
 
 
 #: amounts in a queue's spec that are for it
@@ -229,7 +239,7 @@ def pod_findings(session: Session) -> Iterator[Finding]:
     for pod in waiting:
         if pod.job not in groups:
             lost[pod.job].append(pod.key)
-    offered = {name for record in view.nodes.facts.records for name in record.allocatable}
+    offered = _offered(session)
     unknown: defaultdict[str, list[str]] = defaultdict(list)
     for pod in waiting:
         for name in pod.pod_class.request:
