@@ -471,3 +471,11 @@ async def test_pods_of_a_job_that_is_named_by_its_workload_wait_for_what_it_wait
     row = await told(service, "/jobs/default/sweep")
     (of_pod,) = (await told(service, "/jobs/default/sweep/pods"))["items"]
     assert (of_pod["reason"], row["reason"]) == ("NeverFits", "NeverFits")
+
+
+async def test_pods_of_a_job_say_why_they_failed() -> None:
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    failed = pod("job-0", "job", node="n0", phase="Failed", status={"containerStatuses": [ended]})
+    service = Service(state(node("n0"), queue("q"), pod_group("job", 1, queue="q", phase="Running"), failed))
+    (row,) = (await told(service, "/jobs/default/job/pods"))["items"]
+    assert (row["reason"], row["message"]) == ("", "container main ended: exit code 1")

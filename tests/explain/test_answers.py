@@ -525,3 +525,12 @@ def test_parents_that_form_a_circle_have_an_end() -> None:
         "ask for no more than 8 cpu a pod",
         "add 1 node like n with 99 cpu",
     ]
+
+
+def test_who_holds_what_is_missing_is_called_by_its_workload() -> None:
+    name = "podgroup-11111111-2222-3333-4444-555555555555"
+    group = pod_group(name, phase="Running")
+    group.metadata.owner_references = [{"apiVersion": "batch/v1", "kind": "Job", "name": "sweep", "uid": "u"}]
+    runs = pod("a", name, cpu="8", node="n")
+    text = said(state(node("n"), queue("default"), group, runs, pod_group("job"), pod("b", "job")), "job default/job")
+    assert "default/sweep in queue default: 1 pod, 8 cpu" in text

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.builders import node, pod, pod_group, queue, state
-from tests.explain.asking import said
+from stromboli.engine import Engine
+from stromboli.explain.past_runs import PastRuns
+from stromboli.explain.rehearsal import Rehearsal
+from stromboli.framework.cluster.environment import OFFLINE
+from stromboli.lab.forecast import with_start
+from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.explain.asking import said, why
 
 MAIN = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}
 
@@ -78,7 +83,12 @@ def test_a_job_that_ended_says_why_its_pods_failed() -> None:
     )
 
 
-def test_a_gang_that_lacks_a_pod_which_failed_says_so() -> None:
+def test_a_gang_that_lacks_a_pod_which_failed_says_so_and_no_start() -> None:
     failed = pod("job-0", "job", node="n", phase="Failed", status=main(ended(1)))
-    cluster = state(node("n"), queue("default"), pod_group("job", 2), failed, pod("job-1", "job"))
-    assert "1 of them failed: job-0 on n: container main ended: exit code 1" in said(cluster, "job default/job")
+    runs = pod("job-1", "job", node="n", phase="Running")
+    cluster = state(node("n"), queue("default"), pod_group("job", 2), failed, runs)
+    text = said(cluster, "job default/job")
+    assert "1 of them failed: job-0 on n: container main ended: exit code 1" in text
+    assert "a pod asks for" not in text
+    rehearsal = Rehearsal(Engine(), cluster.fork(), OFFLINE, NOON)
+    assert with_start(why(cluster, "job default/job"), rehearsal, PastRuns()).start is None

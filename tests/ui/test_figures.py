@@ -108,6 +108,7 @@ def moments(*said: tuple[float, str]) -> list[Moment]:
             [(0, "submitted"), (10, "admitted"), (20, "waits"), (60, "bound"), (70, "runs")],
             [("waits to be admitted", 10), ("waits for places", 50), ("starts", 10), ("runs", 30)],
         ),
+        ([(0, "submitted"), (50, "stopped"), (50, "waits")], [("lacks pods", 0), ("waits for places", 50)]),
         ([(0, "submitted"), (50, "runs"), (75, "completed")], [("waits to be admitted", 50), ("runs", 25)]),
     ],
 )

@@ -153,15 +153,17 @@ def test_a_job_that_grew_does_not_hold_what_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "workload", "says"),
+    ("made", "says"),
     [
-        ("podgroup-2501bd87-7271-44c9-bca5-7a647eed8c5b", "Job/train", "train"),
-        ("podgroup-2501bd87-7271-44c9-bca5-7a647eed8c5b", "", "podgroup-2501bd87-7271-44c9-bca5-7a647eed8c5b"),
-        ("train-pg", "PyTorchJob/train", "train-pg"),
+        (JOB, "sweep"),
+        (group(JOB.metadata.name, "Pod", "alone-0", "v1"), "alone-0"),
+        (group(JOB.metadata.name, "Job", "part-0", "batch/v1", "JobSet/train"), "train"),
+        (pod_group(JOB.metadata.name), ""),
+        (RAY, ""),
     ],
 )
-def test_a_job_is_called_by_its_workload_where_its_own_name_says_nothing(name: str, workload: str, says: str) -> None:
-    assert called(name, workload) == says
+def test_a_job_is_called_by_its_workload_where_its_own_name_says_nothing(made: Any, says: str) -> None:
+    assert called(made) == says
 
 
 def test_advice_about_files_names_what_their_groups_are_made_by() -> None:

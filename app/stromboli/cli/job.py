@@ -57,7 +57,7 @@ def list_(
 
 
 _KEYS = {
-    Order.name: lambda job: (job.namespace, job.called, job.name),
+    Order.name: lambda job: (job.namespace, job.called or job.name, job.name),
     Order.position: lambda job: (job.queue, not job.position, job.position, job.namespace, job.name),
     Order.age: lambda job: (job.created, job.namespace, job.name),
     Order.waiting: lambda job: (not job.since, job.since, job.namespace, job.name),
@@ -75,7 +75,7 @@ def _rows(found: list[JobRow], now: float, *, wide: bool) -> Iterator[tuple[str,
         cards = ", ".join(f"{amount(number, name)} {name}" for name, number in each.cards.items())
         place = (str(each.priority), str(each.position or "-"), cards or "-")
         rest = (each.workload or "-", each.name, each.who or "-", each.message) if wide else ()
-        names = (each.namespace, each.called, each.queue or "-", each.phase or "-")
+        names = (each.namespace, each.called or each.name, each.queue or "-", each.phase or "-")
         yield (*names, *pods, *times, *place, each.stage or "-", each.reason or "-", *rest)
 
 

@@ -28,7 +28,7 @@ from stromboli.dashboard.report import SessionReport
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.checkup import Findings, findings, scheduler_findings
-from stromboli.explain.foreign import elsewhere, with_absent
+from stromboli.explain.foreign import elsewhere, served_here, with_absent
 from stromboli.explain.history import with_history
 from stromboli.explain.named import names_in
 from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, PodPage, PodRow, QueuePage, QueueRow
@@ -288,9 +288,9 @@ class Here:
     def _missing(self, question: Question, key: str) -> str:
         """Why there is no answer, with what may have been meant."""
         if question.kind == "pod" and (scheduler := self._foreign(key)) is not None:
-            served = ", ".join(sorted(self.known.state.scheduler_names))
-            near = did_you_mean(scheduler, self.known.state.scheduler_names)
-            return f"pod {key} names scheduler {scheduler}, and only {served} is served here{near}"
+            served = self.known.state.scheduler_names
+            near = did_you_mean(scheduler, served)
+            return f"pod {key} names scheduler {scheduler}, and only {served_here(served)}{near}"
         if question.kind == "job" and (paused := self.known.loaded.without_pods().get(key)):
             return paused
         keys = [*(self.known.state.pods.by_key if question.kind == "pod" else self.session.view.jobs)]

@@ -145,7 +145,9 @@ def _jobs(jobs: Iterable[JobRow]) -> Table:
     table = _table(*header, right=header[2:4], names=header[:2])
     for job in jobs:
         pods = f"{job.placed}/{job.pods}"
-        table.add_row(_name(f"{job.namespace}/{job.called}"), _name(job.queue), pods, str(job.min_member), job.reason)
+        table.add_row(
+            _name(f"{job.namespace}/{job.called or job.name}"), _name(job.queue), pods, str(job.min_member), job.reason
+        )
     return table
 
 

@@ -40,7 +40,7 @@ from stromboli.framework.diagnosis.ignored import ignored_of_queue
 from stromboli.framework.plugin.report import QueueGauges
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.workloads.names import workload_of
+from stromboli.workloads.names import called, workload_of
 
 _LOST = "queue not found"
 
@@ -203,12 +203,12 @@ class SessionReport:
         first = [row for row in waiting if only.reason in ("", row.reason)]
         then: list[Job] = []
         if not only.reason:
-            called = workload_of if only.name else lambda _: ""
+            known_as = workload_of if only.name else lambda _: ""
             then = [
                 job
                 for job in sorted(view.jobs.values(), key=lambda job: job.key)
                 if job.key not in self._waiting_keys
-                and wanted(job.namespace, job.name, called(job.pod_group), job.queue.name, job.phase)
+                and wanted(job.namespace, job.name, known_as(job.pod_group), job.queue.name, job.phase)
             ]
         if only.reads_rows:
             rows = [row for row in map(self._job, then) if only.of_row(row)]
@@ -289,6 +289,7 @@ class SessionReport:
             placed=said.placed,
             min_member=said.min_member,
             workload=workload_of(job.pod_group),
+            called=called(job.pod_group),
             stage=said.stage,
             reason=said.reason,
             message=f"{said.message} ({said.detail})" if said.detail else said.message,
@@ -378,7 +379,7 @@ class SessionReport:
             state="Evicted" if pod.key in self.session.evicted else state.name,
             node=pod.node_name or (view.nodes.name(node) if node >= 0 else ""),
             reason=reason.reason if reason else "",
-            message=reason.numbered if reason else "",
+            message=reason.numbered if reason else pod.held_up,
             priority=pod.priority,
             created=pod.created,
             cards=self._cards_of(pod),

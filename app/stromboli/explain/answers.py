@@ -44,6 +44,8 @@ class Holding(Part, frozen=True, kw_only=True):
     #: how many of its pods hold it or ask for it
     pods: int
     amounts: Amounts
+    #: what people call it, where that is not its name
+    called: str = ""
 
 
 class Remedy(Part, frozen=True, kw_only=True):

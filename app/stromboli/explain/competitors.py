@@ -16,6 +16,7 @@ from stromboli.framework.cluster.job import Job, Queue, lineage
 from stromboli.framework.diagnosis.explain import why_job
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import USER_ANNOTATION, PodRecord
+from stromboli.workloads.names import called
 
 
 def jobs_ahead(session: Session, job: Job, reason: Reason, willing: Mask) -> list[Job]:
@@ -64,6 +65,7 @@ def waiting_for(session: Session, job: Job) -> Holding:
         queue=job.queue.name,
         pods=len(pending),
         amounts=amounts(session, asked, pod=next(iter(pending), None)),
+        called=called(job.pod_group),
     )
 
 
@@ -131,6 +133,7 @@ def in_jobs(session: Session, jobs: Iterable[Job], columns: Sequence[int], *, cl
             queue=job.queue.name,
             pods=job.allocated_count,
             amounts=amounts(session, vector, columns),
+            called=called(job.pod_group),
         )
         for job, vector in ranked[:MOST_HOLDERS]
         if vector[list(columns)].any()

@@ -12,12 +12,16 @@ from stromboli.api.words import counted
 from stromboli.explain.answers import Answer
 
 
+def served_here(schedulers: Collection[str]) -> str:
+    """Which schedulers are served, in words."""
+    return f"{', '.join(sorted(schedulers))} {'is' if len(schedulers) == 1 else 'are'} served here"
+
+
 def elsewhere(schedulers: Iterable[str], served: Collection[str]) -> str:
     """How many pods of a gang wait for which schedulers, one name for each pod; empty for none."""
-    names = ", ".join(sorted(served))
     return "; ".join(
         f"{counted(number, 'pod')} of it {'wait' if number > 1 else 'waits'} for another scheduler: "
-        f"spec.schedulerName is {name}; {names} is served here{did_you_mean(name, served)}"
+        f"spec.schedulerName is {name}; {served_here(served)}{did_you_mean(name, served)}"
         for name, number in sorted(Counter(schedulers).items())
     )
 

@@ -10,7 +10,6 @@ from typing import TypeAlias
 from msgspec import field
 
 from stromboli.explain.answers import Part
-from stromboli.workloads.names import called
 
 #: what is put for resources by name
 Amounts: TypeAlias = dict[str, float]
@@ -113,11 +112,8 @@ class JobRow(Part, frozen=True, kw_only=True):
     cards: Amounts = field(default_factory=dict)
     #: the workload that it is for, as KIND/NAME; empty for a pod by itself
     workload: str = ""
-
-    @property
-    def called(self) -> str:
-        """What people call it: `why job` and the page know it by that, too."""
-        return called(self.name, self.workload)
+    #: what people call it, where that is not its name: `why job` and the page know it by that, too
+    called: str = ""
 
 
 class JobPage(Page, frozen=True, kw_only=True):

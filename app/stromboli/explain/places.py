@@ -29,6 +29,7 @@ from stromboli.framework.reasons import insufficient, resource_name
 from stromboli.framework.session.session import Session
 from stromboli.placement.fitting import Alike, fitting
 from stromboli.state.pods import PodRecord
+from stromboli.workloads.names import called
 
 #: holders that are named
 MOST_HOLDERS = 5
@@ -225,14 +226,11 @@ def holders(session: Session, nodes: Mask, columns: Sequence[int], waiting: Job)
         Holding(
             namespace=namespace,
             name=name,
-            queue=_queue(session, namespace, name),
+            queue=job.queue.name if job else "",
             pods=number[namespace, name],
             amounts=amounts(session, held[namespace, name], columns),
+            called=called(job.pod_group) if job else "",
         )
         for namespace, name in largest[:MOST_HOLDERS]
+        for job in (session.view.jobs.get(f"{namespace}/{name}"),)
     ]
-
-
-def _queue(session: Session, namespace: str, name: str) -> str:
-    job = session.view.jobs.get(f"{namespace}/{name}")
-    return job.queue.name if job else ""

@@ -159,7 +159,7 @@ def _cause(answer: Answer) -> Iterator[str]:
         gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed"
         gang += f", {answer.min_member} start together" if answer.min_member > 1 else ""
         gang += f" and run at most {duration.written(answer.run_time)}" if answer.run_time else ""
-        asks = f"; a pod asks for {listed(answer.request)}" if answer.placed < answer.pods else ""
+        asks = f"; a pod asks for {listed(answer.request)}" if answer.request else ""
         yield f"  Queue {answer.queue or '-'}; {gang}{asks}"
 
 
@@ -191,7 +191,7 @@ def _ignored(fields: Mapping[str, str]) -> Iterator[str]:
 
 def _holdings(some: Iterable[Holding]) -> Iterator[str]:
     for each in some:
-        name = each.name or "pods in no PodGroup"
+        name = each.called or each.name or "pods in no PodGroup"
         queue = f" in queue {each.queue}" if each.queue else ""
         held = f", {listed(each.amounts)}" if each.amounts else ""
         yield f"  {each.namespace}/{name}{queue}: {counted(each.pods, 'pod')}{held}"

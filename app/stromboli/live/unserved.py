@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from stromboli.api import objects
 from stromboli.api.validation import did_you_mean
 from stromboli.explain.checkup import Finding, scheduler_findings
-from stromboli.explain.foreign import elsewhere
+from stromboli.explain.foreign import elsewhere, served_here
 from stromboli.live.events import Events, Reference
 from stromboli.live.mirror import Mirror
 from stromboli.state.pods import group_of
@@ -76,10 +76,9 @@ class Unserved:
         return list(scheduler_findings(silent, self._served))
 
     def _words(self, scheduler: str) -> str:
-        served = ", ".join(sorted(self._served))
         near = did_you_mean(scheduler, self._served)
         silent = "" if scheduler in self._heard_of else ", of which nothing is heard"
-        return f"spec.schedulerName is {scheduler}{silent}; {served} is served here{near}"
+        return f"spec.schedulerName is {scheduler}{silent}; {served_here(self._served)}{near}"
 
     def _seen(self, type: str, pod: objects.Pod | str) -> None:
         if isinstance(pod, str):

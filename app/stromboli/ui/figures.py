@@ -311,10 +311,15 @@ def story(moments: Sequence[Moment], now: float) -> list[Slice]:
     begin = moments[0].at
     whole = max(now - begin, 1e-9)
     out: list[Slice] = []
+    steps = [each.what for each in moments if each.what not in ("submitted", "waits", "goes on")]
+    # It ran before the service was started, and nothing is known of that time.
+    forgotten = bool(steps) and steps[0] in ("evicted", "stopped", "completed")
     for each, until in zip(moments, [*(each.at for each in moments[1:]), now], strict=True):
         # A reason to wait changes nothing before a job is admitted.
-        admitted = any(before.what == "admitted" for before in moments if before.at <= each.at)
-        does = _AFTER["submitted"] if each.what in ("waits", "goes on") and not admitted else _AFTER.get(each.what, "")
+        admitted = forgotten or any(before.what == "admitted" for before in moments if before.at <= each.at)
+        waits = each.what in ("waits", "goes on") and not admitted
+        does = _AFTER["submitted"] if waits else _AFTER.get(each.what, "")
+        does = "" if forgotten and each.what == "submitted" else does
         left, took = 100 * max(0.0, each.at - begin) / whole, max(0.0, until - each.at)
         colour = _COLOUR_OF[does] if does else 0
         if out and out[-1].name == does:

@@ -29,9 +29,10 @@ def workload_of(group: PodGroup) -> str:
     return found[-1] if found else ""
 
 
-def called(name: str, workload: str) -> str:
-    """What people call the job of a PodGroup: its workload (KIND/NAME) where the name was made from a uid."""
-    return workload.partition("/")[2] if workload and group_uid(name) else name
+def called(group: PodGroup) -> str:
+    """What people call the job of a PodGroup whose name was made from a uid: its workload or its pod; else empty."""
+    names = [name for _, name in names_of(group)] if group_uid(group.metadata.name) else []
+    return names[-1] if names else ""
 
 
 def is_by_hand(group: PodGroup) -> bool:

@@ -64,7 +64,8 @@ def _of_choice(
         return
     free = matching & (~in_use | choice.admin) & _have_counters(demand, choice, matching & ~in_use, balance)
     most = int(inventory.totals(free.astype(np.int64))[lacking].max(initial=0))
-    where = f"at most {most} on each of {counted(int(lacking.sum()), 'node')} without enough"
+    without = f"{counted(int(lacking.sum()), 'node')} without enough"
+    where = f"at most {most} on each of {without}" if most else f"but on none of {without}"
     yield f"{int(free.sum())} {'is' if free.sum() == 1 else 'are'} free, {where}" if free.any() else "none is free"
     for each in request.constraints:
         if each.match_attribute:
