@@ -39,6 +39,16 @@ def crash(site: Site) -> None:
     _placed(site, phase="Running", containerStatuses=[_waiting("CrashLoopBackOff")])
 
 
+def memory(site: Site) -> None:
+    before = {"lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+    _placed(site, phase="Running", containerStatuses=[_waiting("CrashLoopBackOff") | before])
+
+
+def failed(site: Site) -> None:
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "Traceback\nRuntimeError: no data"}}
+    _placed(site, phase="Failed", containerStatuses=[{"name": "main", "state": ended}])
+
+
 def unready(site: Site) -> None:
     on = site.node(ready="Unknown")
     site.group("train", 1, site.name)
@@ -58,6 +68,8 @@ BOUND: dict[str, tuple[Callable[[Site], None], str]] = {
     "config": (config, "a ConfigMap or Secret"),
     "init": (init, "init container wait-for-db runs, and the others start after it"),
     "crash": (crash, "container ends again and again"),
+    "memory": (memory, "the last time OOMKilled, exit code 137"),
+    "failed": (failed, "container main ended: exit code 1: its last words: RuntimeError: no data"),
     "unready": (unready, "node unready-n is not ready (Ready is Unknown)"),
     "gone": (gone, "node no-such-node is not there"),
 }
@@ -79,7 +91,7 @@ class Submitted:
 def _job(site: Site, **more: Any) -> None:
     site.node()
     notes = more.pop("annotations", {})
-    template = {"spec": {**pod("", cpu="1")["spec"], "restartPolicy": "Never"}}
+    template = {"spec": {**pod("", cpu="1")["spec"], "restartPolicy": "Never", **more.pop("pods", {})}}
     spec = {"parallelism": 2, "completions": 2, "template": template, **more}
     site.put("/apis/batch/v1/jobs", {"metadata": {"name": "train", "annotations": notes}, "spec": spec})
 
@@ -97,6 +109,14 @@ def group_misspelt(site: Site) -> None:
 
 def queue_of_a_job_misspelt(site: Site) -> None:
     _job(site, annotations={"scheduling.volcano.sh/queue-name": f"{site.name}x"})
+
+
+def misspelt_number(site: Site) -> None:
+    _job(site, annotations={"scheduling.volcano.sh/group-min-member": "three"})
+
+
+def without_priority_class(site: Site) -> None:
+    _job(site, pods={"priorityClassName": "no-such-class"})
 
 
 def suspended(site: Site) -> None:
@@ -131,6 +151,18 @@ SUBMITTED: dict[str, Submitted] = {
         queue_of_a_job_misspelt,
         ("job", "train"),
         ("there is no queue {}x", "set the annotation scheduling.volcano.sh/queue-name: {} on Job {}/train"),
+    ),
+    "annotation": Submitted(
+        misspelt_number,
+        ("job", "train"),
+        ("Job {}/train: metadata.annotations[scheduling.volcano.sh/group-min-member]: should be a number",),
+        code=1,
+    ),
+    "no-class": Submitted(
+        without_priority_class,
+        ("job", "train"),
+        ("Job {}/train has no pods; its Events say why: kubectl describe job train -n {}",),
+        code=1,
     ),
     "paused": Submitted(
         suspended,
