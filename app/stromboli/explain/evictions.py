@@ -271,7 +271,7 @@ def _needed(session: Session, victims: Sequence[PodRecord]) -> Iterator[Passage]
         of = session.view.jobs[key]
         left = of.ready_count - count
         if 0 < left < of.min_available:
-            words = f"{key} would be left with {left} of {counted(of.min_available, 'pod')} that it starts with"
+            words = f"{key} would be left with {left} of the {counted(of.min_available, 'pod')} that it starts with"
             yield Passage((of.namespace,), words, "gangs of other namespaces would be left with too few pods")
 
 

@@ -138,7 +138,7 @@ def requests(case: Case) -> Iterator[Candidate]:
     view, pod = case.session.view, case.pods[0]
     yield from _misspelt(case)
     request = view.request(pod)
-    if _is_large_enough_elsewhere(case):
+    if _has_cards_elsewhere(case):
         # What keeps the pod off those nodes is in the way.
         yield from _others_nodes(case)
     willing = case.session.kernel.feasible(pod)
@@ -157,10 +157,13 @@ def requests(case: Case) -> Iterator[Candidate]:
     yield Candidate(f"ask for {words}{where}", "user", respec(case, **_resized(pod, cut)))
 
 
-def _is_large_enough_elsewhere(case: Case) -> bool:
-    """Whether nodes that the pod may not use have what it asks for."""
-    view = case.session.view
-    return bool((view.nodes.allocatable >= view.request(case.pods[0])[:, None]).all(axis=0).any())
+def _has_cards_elsewhere(case: Case) -> bool:
+    """Whether nodes that the pod may not use have the cards that it lacks, and all else that it asks for."""
+    view, pod = case.session.view, case.pods[0]
+    request, allocatable = view.request(pod), view.nodes.allocatable
+    most = allocatable[:, case.session.kernel.feasible(pod)].max(axis=1, initial=0)
+    lacks_cards = any(is_device(view.dimensions[column]) for column in np.flatnonzero(request > most))
+    return lacks_cards and bool((allocatable >= request[:, None]).all(axis=0).any())
 
 
 def _above(container: objects.Container, cut: dict[str, str]) -> bool:
@@ -247,7 +250,7 @@ def nodes(case: Case) -> Iterator[Candidate]:
     # What is misspelt is no reason to buy nodes.
     if "admin" in case.found or case.reason not in _HELPED_BY_NODES or (case.pods and any(_misspelt(case))):
         return
-    if case.reason == "NeverFits" and "user" in case.found and case.pods and _is_large_enough_elsewhere(case):
+    if case.reason == "NeverFits" and "user" in case.found and case.pods and _has_cards_elsewhere(case):
         # There are such nodes.
         return
     added = _fewest(case, lambda state: None)
