@@ -519,7 +519,7 @@ CASES = {
         "user",
         ("ask for no more than 8 cpu a pod",),
         ("set minMember",),
-        ("a pod asks for 30 cpu", "cpu: asks for 30, the largest node has 8"),
+        ("a pod asks for 30 cpu", "cpu: asks for 30, the largest node that it may use has 8"),
     ),
     "a port that one of many jobs has": Case(
         lambda: state(
