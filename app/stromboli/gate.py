@@ -59,6 +59,10 @@ def _priority(text: str) -> int | None:
     return readers.integer(text, -readers.INT32, readers.INT32)
 
 
+def _topology_mode(text: str) -> str | None:
+    return text if text.lower() in ("hard", "soft") else None
+
+
 def _boolean(text: str) -> bool | None:
     """Whether a text says yes or no, in the spellings that Go reads."""
     known = {"1": True, "t": True, "T": True, "0": False, "f": False, "F": False}
@@ -84,6 +88,7 @@ def _limits(text: str) -> object:
 _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
     "Pod": {
         PREEMPTABLE: _boolean,
+        "volcano.sh/network-topology-mode": _topology_mode,
         "volcano.sh/task-priority": _priority,
         "volcano.sh/cooldown-time": duration.parse,
         "volcano.sh/network-topology-highest-tier": readers.count,
@@ -91,6 +96,7 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
     },
     "PodGroup": {
         PREEMPTABLE: _boolean,
+        "volcano.sh/network-topology-mode": _topology_mode,
         RUN_TIME: run_time,
         "volcano.sh/sla-waiting-time": duration.parse,
         "sla-waiting-time": duration.parse,

@@ -437,6 +437,28 @@ def test_what_is_wrapped_starts_in_its_own_order(version: str, kind: str, spec: 
     assert made["spec"]["minMember"] == together[0]
 
 
+def test_the_partitions_of_a_task_are_sub_groups_that_start_whole() -> None:
+    partitions = {"totalPartitions": 3, "partitionSize": 2, "minPartitions": 2, "networkTopology": {"mode": "soft"}}
+    tasks = [{"name": "a", **replicas(6), "partitionPolicy": partitions}]
+    spec = {"minAvailable": 4, "schedulerName": "stromboli", "tasks": tasks}
+    done = simulated(
+        {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "w"}, "spec": spec}
+    )
+    (job,) = done.session.view.jobs.values()
+    (policy,) = job.pod_group.spec.sub_group_policy
+    assert (policy.name, policy.sub_group_size, policy.min_sub_groups) == ("a", 2, 2)
+    assert job.pod_group.spec.min_task_member == {"a": 4}
+    assert len(job.sub_jobs) == 3
+    assert len(done.bindings) == 6
+
+
+def test_a_job_that_is_disrupted_as_one_is_evicted_whole() -> None:
+    spec = {"parallelism": 3, "scheduling": {"disruptionMode": {"all": {}}}, "template": POD}
+    assert group_of(owner(BATCH, "Job", spec))["metadata"]["annotations"]["stromboli.io/evicted-together"] == "true"
+    spec["scheduling"] = {"disruptionMode": {"single": {}}}
+    assert "annotations" not in group_of(owner(BATCH, "Job", spec))["metadata"]
+
+
 def test_a_job_ends_with_fewer_pods_than_it_began_with() -> None:
     spec = {"parallelism": 4, "completions": 10, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
     job = owner(BATCH, "Job", spec)

@@ -26,6 +26,7 @@ from stromboli.workloads.in_order import labelled
 from stromboli.workloads.labelled import KIND as GROUP
 from stromboli.workloads.makers import MAKERS, Surroundings
 from stromboli.workloads.paths import Object, at, items, mapping, text
+from stromboli.workloads.readers import PARTITION
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -248,6 +249,8 @@ class _Making:
         told = {label: role.name for label in row.role_labels[:1] if role.name}
         if self.workload.part_label and gang.part:
             told[self.workload.part_label] = gang.part
+        if role.partition:
+            told[PARTITION] = str(number // role.partition)
         if in_order:
             told |= labelled(row.kind, made["name"], metadata["name"])
         if told:
@@ -274,7 +277,8 @@ class _Making:
         made, metadata = self.manifest["metadata"], found["metadata"]
         both = {key: {**(made.get(key) or {}), **(metadata.get(key) or {})} for key in ("labels", "annotations")}
         metadata = {**metadata, **both, "name": name, "creationTimestamp": made.get("creationTimestamp")}
-        return {**found, "metadata": metadata, "status": {}}
+        spec = found["spec"] | ({"subGroupPolicy": list(gang.sub_groups)} if gang.sub_groups else {})
+        return {**found, "metadata": metadata, "spec": spec, "status": {}}
 
 
 def check_counts(value: Any, where: str, path: tuple[int | str, ...] = ()) -> None:

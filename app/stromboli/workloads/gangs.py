@@ -39,6 +39,8 @@ class Role:
     later: bool = False
     #: the number at the end of the first one's name
     first: int = 0
+    #: how many of them are a sub group each; 0 for none
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Gang:
     after: str = ""
     #: whether that has to complete
     ends_first: bool = False
+    #: the policies of its sub groups, as in a PodGroup
+    sub_groups: tuple[Object, ...] = ()
 
     @property
     def pods(self) -> int:

@@ -25,6 +25,9 @@ _EXCLUSIVE = ("alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.si
 #: which a JobSet does without waiting where nodes are labelled for its Jobs
 _LABELLED_NODES = "alpha.jobset.sigs.k8s.io/node-selector"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+#: the labels of a Volcano Job's pods with the task and the number of their partition
+TASK, PARTITION = "volcano.sh/task-spec", "volcano.sh/partition-id"
+_PARTITIONS = "partitionPolicy"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 
 
@@ -161,14 +164,28 @@ def pod_group(owner: Object, kind: WorkloadKind) -> Workload:
 
 def volcano_job(owner: Object, kind: WorkloadKind) -> Workload:
     """The tasks of a Volcano Job, some of which may come once others run."""
-    roles, name = [], text(owner, "metadata.name")
+    roles, sub_groups, name = [], list[Object](), text(owner, "metadata.name")
     for index, (_, task) in enumerate(items(owner, "spec.tasks")):
         called, pods = text(task, "name") or f"default{index}", number(owner, task, "replicas")
-        needed, later = count(owner, task, "minAvailable", pods) or 0, bool(at(task, "dependsOn.name"))
-        roles.append(Role(called, mapping(task, "template"), pods, needed, f"{name}-{called}", later=later))
+        later, size = bool(at(task, "dependsOn.name")), count(owner, task, f"{_PARTITIONS}.partitionSize", 0) or 0
+        parts = count(owner, task, f"{_PARTITIONS}.minPartitions")
+        needed = count(owner, task, "minAvailable", pods if parts is None else min(pods, parts * size)) or 0
+        template, prefix = mapping(task, "template"), f"{name}-{called}"
+        roles.append(Role(called, template, pods, needed, prefix, later=later, partition=size))
+        if size:
+            sub_groups.append(_sub_groups(called, size, parts, mapping(task, _PARTITIONS)))
     least = count(owner, owner, "spec.minAvailable", sum(role.count for role in roles))
     at_first = sum(role.count for role in roles if not role.later) if any(role.later for role in roles) else None
-    return workload(owner, kind, Gang(tuple(roles), least=least, at_first=at_first, by_role=True))
+    gang = Gang(tuple(roles), least=least, at_first=at_first, by_role=True, sub_groups=tuple(sub_groups))
+    return workload(owner, kind, gang)
+
+
+def _sub_groups(task: str, size: int, least: int | None, said: Object) -> Object:
+    """The policy of a PodGroup for the partitions of a task."""
+    selector = {"labelSelector": {"matchLabels": {TASK: task}}, "matchLabelKeys": [PARTITION]}
+    policy = {"name": task, **selector, "subGroupSize": size, "minSubGroups": least or 0}
+    topology = mapping(said, "networkTopology")
+    return {**policy, "networkTopology": topology} if topology else policy
 
 
 def app_wrapper(owner: Object, kind: WorkloadKind) -> Workload:

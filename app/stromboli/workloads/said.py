@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from stromboli.api import crds, readers
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, shown
-from stromboli.state.pods import QUEUE_ANNOTATION
-from stromboli.workloads.paths import Object, described, items, labels, notes, seconds, text
+from stromboli.state.pods import EVICTED_TOGETHER, QUEUE_ANNOTATION
+from stromboli.workloads.paths import Object, at, described, items, labels, notes, seconds, text
 
 MIN_MEMBER = ("scheduling.volcano.sh/group-min-member", "kai.scheduler/batch-min-member")
 QUEUE = (QUEUE_ANNOTATION, "volcano.sh/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
@@ -31,6 +31,7 @@ TIER_NAMES = {
 }
 #: where PodGroups of Kubernetes, and its Jobs, name labels of nodes that all pods share
 _CONSTRAINTS = tuple(f"spec.{path}schedulingConstraints.topology" for path in ("", "scheduling."))
+_DISRUPTED = "spec.scheduling.disruptionMode"
 #: annotations of owners that a PodGroup inherits begin so
 _INHERITED = ("volcano.sh/", crds.NODE_POOLS)
 #: what KAI's words are in Volcano's
@@ -92,7 +93,7 @@ def network_topology(objects: Iterable[Object]) -> Object:
         noted = notes(obj)
         topology: Object = {}
         if TOPOLOGY_MODE in noted:
-            topology["mode"] = _mode(obj)
+            topology["mode"] = "soft" if noted[TOPOLOGY_MODE].lower() == "soft" else "hard"
         if TOPOLOGY_TIER in noted:
             topology["highestTierAllowed"] = noted_count(obj, TOPOLOGY_TIER)
         if topology:
@@ -103,14 +104,6 @@ def network_topology(objects: Iterable[Object]) -> Object:
     return {}
 
 
-def _mode(obj: Object) -> str:
-    value = notes(obj)[TOPOLOGY_MODE]
-    if value.lower() not in ("hard", "soft"):
-        where = field_path(("metadata", "annotations", TOPOLOGY_MODE))
-        raise InvalidObjectError(described(obj), where, f"should be hard or soft, not {shown(value)}")
-    return value.lower()
-
-
 def inherited(owners: Iterable[Object], pod: Object) -> dict[str, str]:
     """The annotations that a PodGroup takes from the owners and a pod of its."""
     found: dict[str, str] = {}
@@ -119,6 +112,10 @@ def inherited(owners: Iterable[Object], pod: Object) -> dict[str, str]:
         for key, value in notes(owner).items():
             if key.startswith(_INHERITED):
                 found.setdefault(key, value)
+    # A Job that Kubernetes makes a PodGroup of says of it what that does.
+    together = any(isinstance(at(owner, _DISRUPTED), dict) and "all" in at(owner, _DISRUPTED) for owner in everyone)
+    if together:
+        found[EVICTED_TOGETHER] = "true"
     agreed = _KAIS_WORDS.get(first([*everyone, pod], (PREEMPTIBILITY,)).lower())
     return {**({PREEMPTABLE: agreed} if agreed else {}), **found, **dict(_of_pod(notes(pod)))}
 
