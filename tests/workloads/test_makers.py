@@ -212,6 +212,19 @@ def test_an_application_begins_with_the_executors_that_it_asks_for(
     assert (len(done.bindings), gangs(done)) == (1 + first, [1, *together])
 
 
+@pytest.mark.parametrize(("options", "cpu"), [({}, 3000), ({"resources": {"cpu": "2"}}, 2000)])
+def test_with_volcano_as_batch_scheduler_the_operator_makes_a_group_that_starts_with_the_driver(
+    options: Object, cpu: int
+) -> None:
+    more = {"batchScheduler": "volcano", "batchSchedulerOptions": {"queue": "default", **options}}
+    done = simulated(spark(executor={"instances": 2}, **more))
+    # The pods are of the batch scheduler, which is not served here.
+    assert done.bindings == {}
+    (group,) = (each for each in done.session.view.snapshot.pod_groups if each is not None)
+    assert (group.metadata.name, group.spec.min_member, group.spec.queue) == ("spark-w-pg", 1, "default")
+    assert parse((group.spec.min_resources or {})["cpu"]) * 1000 == cpu
+
+
 CLUSTER = {"rayClusterSpec": ray(replicas(2, groupName="a"))}
 NAMELESS = {"spec": {"containers": POD["spec"]["containers"]}}
 

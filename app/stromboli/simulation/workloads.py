@@ -20,6 +20,7 @@ from stromboli.simulation.schema import converted
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import Gang, Kind, Kinds, Role, Workload, family_of
+from stromboli.workloads.amounts import of_roles
 from stromboli.workloads.gangs import EACH, by_paths, is_suspended
 from stromboli.workloads.groups import ROLE_ANNOTATION, manager_of
 from stromboli.workloads.in_order import labelled
@@ -133,7 +134,7 @@ class Expansion:
             self._tell_later(making, gang)
             return
         self._count(gang.pods, making.where)
-        named = "" if making.is_named_by_hand(gang) else making.group_name
+        named = "" if making.is_named_by_hand(gang) else gang.group_name or making.group_name
         if named:
             yield "PodGroup", making.pod_group(named, self._above(making.manifest), self.kinds, gang)
         first = making.at_first(gang)
@@ -278,6 +279,8 @@ class _Making:
         both = {key: {**(made.get(key) or {}), **(metadata.get(key) or {})} for key in ("labels", "annotations")}
         metadata = {**metadata, **both, "name": name, "creationTimestamp": made.get("creationTimestamp")}
         spec = found["spec"] | ({"subGroupPolicy": list(gang.sub_groups)} if gang.sub_groups else {})
+        if gang.group_name and not at(self.manifest, self.kind.row.min_resources):
+            spec["minResources"] = of_roles(gang.roles, gang.pods, self.where)
         return {**found, "metadata": metadata, "spec": spec, "status": {}}
 
 

@@ -66,6 +66,8 @@ class Gang:
     ends_first: bool = False
     #: the policies of its sub groups, as in a PodGroup
     sub_groups: tuple[Object, ...] = ()
+    #: the name of the PodGroup that its own controller makes, with what all of its pods need; empty for none
+    group_name: str = ""
 
     @property
     def pods(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from stromboli.api import readers
@@ -12,6 +13,8 @@ from stromboli.workloads.model import WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, labels, mapping, text
 
 ROLE = "spark-role"
+#: the batch scheduler with which the operator makes a PodGroup that starts with the driver
+_VOLCANO = "volcano"
 #: bytes that each pod requests beside its heap, at least
 _OVERHEAD = 384 * 2**20
 #: fields that both a part of an application and the spec of its pods have
@@ -33,6 +36,9 @@ def spark_application(owner: Object, kind: WorkloadKind) -> Workload:
     driver, executor = (_template(owner, role) for role in ("driver", "executor"))
     first, least, most = _executors_of(owner)
     executors = Role("executor", executor, first, least, f"{name}-exec")
+    if text(owner, "spec.batchScheduler") == _VOLCANO:
+        roles = Role("driver", driver, 1, 1, f"{name}-driver"), replace(executors, needed=0, later=True)
+        return workload(owner, kind, Gang(roles, least=1, at_first=1, group_name=f"spark-{name}-pg"))
     return workload(owner, kind, _driver(name, driver), _executors(executors, most), part_label=ROLE)
 
 
@@ -77,6 +83,8 @@ def _template(owner: Object, part: str) -> Object:
     beside = [each for _, each in items(said, "sidecars")]
     spec = {**spec, "containers": [_container(owner, said, first), *others, *beside]}
     spec |= {key: said[key] for key in _OF_PODS if said.get(key)}
+    if text(owner, "spec.batchScheduler"):
+        spec["schedulerName"] = text(owner, "spec.batchScheduler")
     for key in _LISTS_OF_PODS:
         listed = [each for at_ in (spec, said) for _, each in items(at_, key)]
         spec |= {key: listed} if listed else {}
