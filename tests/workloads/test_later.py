@@ -68,6 +68,8 @@ def simulated(*manifests: Object) -> tuple[Run, list[str]]:
         (job_set(("a", 1, {}), ("b", 1, {"a": "Complete"}), ("c", 1, {"b": "Ready"})), 1, {"b": "a", "c": "a"}),
         (job_set(("a", 1, {}), ("b", 1, {"a": "Ready"}), ("c", 1, {"b": "Complete"})), 2, {"c": "b"}),
         (job_set(("a", 1, {}), ("b", 2, {"a": "Complete"}), ("free", 2, {})), 3, {"b": "a"}),
+        # An API server refuses two of one name.
+        (job_set(("a", 1, {}), ("a", 2, {})), 3, {}),
         # A job without pods has completed.
         (job_set(("a", 0, {}), ("b", 3, {"a": "Complete"})), 3, {}),
         (job_set(("a", 1, {}), ("b", 2, {}), startupPolicy={"startupPolicyOrder": "InOrder"}), 3, {}),

@@ -73,7 +73,7 @@ def _indexes(listed: object) -> int:
 
 def job_set(owner: Object, kind: WorkloadKind) -> Workload:
     """All Jobs of a JobSet together; one kind of Job after the other where its startup policy has them wait."""
-    gangs: dict[str, Gang] = {}
+    gangs: list[Gang] = []
     name, waits = text(owner, "metadata.name"), False
     in_order = text(owner, "spec.startupPolicy.startupPolicyOrder") == "InOrder"
     for _, each in items(owner, "spec.replicatedJobs"):
@@ -84,11 +84,10 @@ def job_set(owner: Object, kind: WorkloadKind) -> Workload:
         ends = _job_deadline(owner, template)
         role = Role(called, mapping(template, "spec.template"), pods, needed, f"{name}-{called}", ends)
         waits = waits or in_order or bool(each.get("dependsOn"))
-        before = list(gangs.values()) if in_order else []
-        gangs[called] = _after(_begun_by_needed(role, part=called), each, gangs, before)
+        gangs.append(_after(_begun_by_needed(role, part=called), each, gangs, in_order=in_order))
     if waits:
-        return workload(owner, kind, *gangs.values(), part_label=REPLICATED_JOB)
-    return workload(owner, kind, _begun_by_needed(*(role for gang in gangs.values() for role in gang.roles)))
+        return workload(owner, kind, *gangs, part_label=REPLICATED_JOB)
+    return workload(owner, kind, _begun_by_needed(*(role for gang in gangs for role in gang.roles)))
 
 
 def _is_exclusive(owner: Object, template: Object) -> bool:
@@ -105,15 +104,13 @@ def _begun_by_needed(*roles: Role, part: str = "") -> Gang:
     return Gang(roles, part, at_first=needed if needed < pods else None)
 
 
-def _after(gang: Gang, replicated: Object, known: Mapping[str, Gang], before: Sequence[Gang]) -> Gang:
-    """The gang of a replicated job with what it comes after: those it depends on, of those known, and those `before`.
+def _after(gang: Gang, replicated: Object, before: Sequence[Gang], *, in_order: bool) -> Gang:
+    """The gang of a replicated job with what it comes after: those before it that it depends on, or all in order.
 
     One that depends on a job which itself waits for another to complete waits for that.
     """
-    found = [(each, False) for each in before]
-    for _, said in items(replicated, "dependsOn"):
-        if (on := known.get(text(said, "name"))) is not None:
-            found.append((on, text(said, "status") == "Complete"))
+    depends = {text(said, "name"): text(said, "status") == "Complete" for _, said in items(replicated, "dependsOn")}
+    found = [(each, depends.get(each.part, False)) for each in before if in_order or each.part in depends]
     for on, ends in found:
         if on.ends_first:
             return replace(gang, after=on.after, ends_first=True)
