@@ -113,6 +113,15 @@ async def test_one_that_brought_nodes_for_fewer_pods_gives_way_to_one_for_all(cl
     assert request["spec"]["podSets"][0]["count"] == 5
 
 
+async def test_an_autoscaler_that_goes_on_looking_for_nodes_is_told(cluster: Cluster) -> None:
+    looks = {"type": "Provisioned", "status": "False", "reason": "CapacityIsNotFound", "message": "will try later"}
+    cluster.patch(f"{REQUESTS}/train-1", {"status": {"conditions": [looks]}})
+    await until(told(cluster, "NodesNotFound"))
+    assert list(requests(cluster)) == ["train-1"]
+    answer(cluster, "train-1", "Provisioned")
+    await until(told(cluster, "NodesProvisioned"))
+
+
 async def test_nothing_is_asked_for_pods_that_are_gone(cluster: Cluster) -> None:
     for number in range(4):
         cluster.delete(f"/api/v1/namespaces/default/pods/train-{number}")

@@ -106,17 +106,15 @@ class Provisioning:
                 self._enqueue(key)
 
     def _tell(self, key: str, before: Object | None, request: Object) -> None:
-        """Emit an Event when a request is answered."""
-        group, said = self._state.pod_group(key), _answer(request)
+        """Emit an Event when a request is answered, or the autoscaler says that it goes on looking for nodes."""
+        group, said = self._state.pod_group(key), _news(request)
         # A request may be answered before it is seen here.
-        if group is None or said is None or (before is not None and said == _answer(before)):
+        if group is None or said is None or (before is not None and said == _news(before)):
             return
         about = _group(group.metadata.namespace, group.metadata.name, group.metadata.uid)
-        good = said["type"] == "Provisioned"
-        note = (
-            f"ProvisioningRequest {request['metadata']['name']}: {said['type']}: {said.get('message') or 'no reason'}"
-        )
-        self._events.emit(about, "Normal" if good else "Warning", "NodesProvisioned" if good else "NodesRefused", note)
+        word, message = said
+        note = f"ProvisioningRequest {request['metadata']['name']}: {message or 'no reason'}"
+        self._events.emit(about, "Normal" if word == "NodesProvisioned" else "Warning", word, note)
 
     async def _work(self) -> None:
         while True:
@@ -224,6 +222,17 @@ def _answer(request: Object) -> dict[str, Any] | None:
     conditions = (request.get("status") or {}).get("conditions") or ()
     found = {each.get("type"): each for each in conditions if each.get("status") == "True"}
     return next((found[type] for type in (*_OVER, "Provisioned") if type in found), None)
+
+
+def _news(request: Object) -> tuple[str, str] | None:
+    """The reason of the Event about what became of a request, and its message; None where there is nothing to tell."""
+    said = _answer(request)
+    if said is not None:
+        word = "NodesRefused" if said["type"] in _OVER else "NodesProvisioned"
+        return word, f"{said['type']}: {said.get('message') or 'no reason'}"
+    conditions = (request.get("status") or {}).get("conditions") or ()
+    looks = next((each for each in conditions if each.get("type") == "Provisioned"), None)
+    return None if looks is None else ("NodesNotFound", str(looks.get("message") or looks.get("reason") or ""))
 
 
 def _pods(request: Object) -> int:
