@@ -131,6 +131,19 @@ def test_what_is_cut_has_a_longer_turn_when_its_queue_has_saved_for_it() -> None
     assert any(len(each.session.bound) == 3 * MEMBERS for each in later)
 
 
+@pytest.mark.parametrize("members", [3 * MEMBERS, 10 * MEMBERS])
+def test_what_is_cut_is_given_what_its_pods_take_at_once(members: int) -> None:
+    """The pods that had places say how long the turn has to be, so that none is cut a second time."""
+    state, decide, turns = cluster(*gang("big", members)), Successive(engine(), Environment()), 0
+    for number in range(300):
+        result = session(decide, state, builders.NOON + 20 * number)
+        turns += result.session.kernel.steps > 0
+        if result.session.bound:
+            break
+    assert len(result.session.bound) == members
+    assert turns == 2
+
+
 def test_what_is_cut_keeps_nothing_that_it_tried() -> None:
     """Other jobs of its queue are placed as if it were not there, and no pod is evicted for it."""
     others = [

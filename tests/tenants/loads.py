@@ -204,6 +204,11 @@ def _large_gang(number: int) -> Object:
     return {"minMember": 2 + number % 7, "minResources": {"cpu": f"{100 + number}", "memory": "64Gi"}}
 
 
+def _refused(number: int) -> Object:
+    """A gang that asks for so much that few of its kind are admitted at a time."""
+    return {"minMember": 1, "minResources": {"cpu": f"{4_000 + number}"}}
+
+
 _NOTES = {f"volcano.sh/{name}": "9" * 4_000 for name in ("sla-waiting-time", "jdb-min-available", "vgpu-mode")}
 
 LOADS: Mapping[str, Load] = {
@@ -212,6 +217,7 @@ LOADS: Mapping[str, Load] = {
     "affinities": Load(_affinities),
     "claims": Load(_with_claim, extras=_claims),
     "PodGroups": Load(group=_large_gang, pods=False),
+    "admissions": Load(_amounts, group=_refused, share=0.4, activity=_flap_annotations),
     "large gangs": Load(
         _of_large_gang,
         group=lambda _: {"minMember": _GANG},

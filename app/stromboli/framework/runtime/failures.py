@@ -37,6 +37,9 @@ class JobHeldError(Exception):
 class TurnCutError(Exception):
     """A turn would take more steps than it may."""
 
+    #: how many pods of the job it had given places by then, which were taken back
+    placed: int = 0
+
 
 #: errors that pass through a plugin's code to their handler
 PASSED_ON = (KeyboardInterrupt, PluginLeftError, JobHeldError, TurnCutError)

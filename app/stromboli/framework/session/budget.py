@@ -12,6 +12,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.cluster.view import View
 from stromboli.framework.node_selection.kernel import Kernel
 from stromboli.framework.runtime.failures import TurnCutError
@@ -101,10 +102,11 @@ class Budget:
             if long.any:
                 long.whole(job)
             return found
-        except TurnCutError:
+        except TurnCutError as cut:
             if job.counts == counts:
                 # Without progress it would be cut at the same place again.
-                long.cut(job, self._kernel.steps - before)
+                missing = 0 if has_topology(job) else self._ask.job_missing(job)
+                long.cut(job, self._kernel.steps - before, cut.placed / missing if missing > 0 else 0.0)
                 self._wait_for_a_longer_turn(job)
             return otherwise
         finally:

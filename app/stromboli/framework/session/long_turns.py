@@ -2,8 +2,8 @@
 
 A turn takes a few times the budget of a session at most, and beyond that what its queue has saved. A queue saves so
 little in a second that its long turns take about a hundredth of the time, whatever it submits. A turn that would take
-more is cut: what it tried is taken back, and the job has its next turn when its queue has saved enough for one of twice
-the length.
+more is cut: what it tried is taken back, and the job has its next turn when its queue has saved enough for all its pods,
+by what those took that had places, or for one of twice the length where that is not known.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ LONGEST = 4
 #: what a queue saves in a second, what it has saved in all unless a job needs more, and what a job may need at most,
 #: in budgets of a session
 A_SECOND, SAVED, _MOST = 0.2, 6, 400
+#: what a turn is given, in parts of what it took for the pods before, since the last ones may take longer
+_MARGIN = 1.1
 
 
 class LongTurns:
@@ -56,9 +58,13 @@ class LongTurns:
         self._used[job.queue.name] = used + beyond, self._time()
         self.any = True
 
-    def cut(self, job: Job, steps: int) -> None:
-        """The turn of a job was cut after so many steps, and it needs a longer one."""
-        self._needs[job.key] = min(2 * steps, self._limit * _MOST)
+    def cut(self, job: Job, steps: int, done: float = 0.0) -> None:
+        """The turn of a job was cut after so many steps, and it needs a longer one.
+
+        `done` is the part of its pods that had places by then, 0 where that says nothing of what is left.
+        """
+        need = steps * min(_MARGIN / done, _MOST) if done > 0 else 2 * steps
+        self._needs[job.key] = int(min(need, self._limit * _MOST))
         self.any = True
 
     def whole(self, job: Job) -> None:

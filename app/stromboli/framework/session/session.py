@@ -199,11 +199,13 @@ class Session:
         if self.keeper.nominations and self.keeper.bars(job):
             turn = partial(self._with_nominations, job, turn)
         self.kernel.most = self.kernel.steps + (self.budget.longest if most is None else most)
+        before = job.ready_count + job.waiting_count
         try:
             return turn()
         except PluginLeftError:
             raise
-        except TurnCutError:
+        except TurnCutError as cut:
+            cut.placed = job.ready_count + job.waiting_count - before
             self._take_back_turn()
             if most is not None:
                 raise
