@@ -2,8 +2,8 @@
 
 A turn takes a few times the budget of a session at most, and beyond that what its queue has saved. A queue saves so
 little in a second that its long turns take about a hundredth of the time, whatever it submits. A turn that would take
-more is cut: what it tried is taken back, and the job has its next turn when its queue has saved enough for all its pods,
-by what those took that had places, or for one of twice the length where that is not known.
+more is cut: what it tried is taken back, and the job has its next turn when its queue has saved enough for all its
+pods, by what those took that had places, or for one of twice the length where that is not known.
 """
 
 from __future__ import annotations
