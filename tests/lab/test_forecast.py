@@ -160,6 +160,19 @@ def test_no_start_is_told_of_a_job_that_ran_for_as_long_as_it_may() -> None:
     assert with_start(answer, Rehearsal(engine, cluster, OFFLINE, NOON), PastRuns()).start is None
 
 
+def test_no_start_is_told_of_a_job_whose_pods_gave_their_places_back() -> None:
+    arguments = "configurations: [{name: timeouts, arguments: {podsReadyTimeout: 5m}}]\n"
+    engine = Engine(arguments + FIFO.replace('actions: "', 'actions: "timeouts, '))
+    late = {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": timestamp(NOON - 7200)}]}
+    slow = [group("slow", min_member=1), *gang("slow", 1, node="a", status=late)]
+    cluster = state(queue("default"), node("a", "4"), slow)
+    answer = explain_job(engine.decide(cluster.snapshot(), now=NOON + 0.25).session, "default/slow")
+    assert answer is not None
+    assert (answer.reason, answer.placed) == ("PodsNotReady", 0)
+    assert answer.detail == "it timed out 1 time, and is tried again at 2023-11-14T22:14:21+00:00"
+    assert with_start(answer, Rehearsal(engine, cluster, OFFLINE, NOON), PastRuns()).start is None
+
+
 def test_pods_that_terminate_make_room() -> None:
     leaving = gang("leaving", 4, node="a", deleted=True)
     said = starts(state(queue("default"), node("a", "4"), leaving, job("waits", 2)), "waits")

@@ -148,6 +148,20 @@ def test_a_parent_limits_what_is_below_it() -> None:
     assert placed(in_pool("a"), queue("root"), parent, *children, *jobs, by=by) == {"a": 2}
 
 
+def test_a_gang_that_its_pools_may_never_hold_is_told_so() -> None:
+    team = shares("team", a={"capability": "1"}, b={"capability": "2"})
+    nodes = [in_pool("a"), in_pool("b")]
+    reason = why(session(*nodes, team, job("job", 4, "a,b")), "job")
+    assert (reason.reason, reason.actionable) == ("NodePoolLimitReached", Actionable.User)
+    assert reason.detail == (
+        "a: cpu: queue team holds 0, 1 more for other pods of the job, may have 1, 1 more requested; "
+        "b: cpu: queue team holds 0, 2 more for other pods of the job, may have 2, 1 more requested; "
+        "it is more than the queue may have even when nothing runs"
+    )
+    some = [*nodes, team, running("one", "b"), job("job", 3, "a,b")]
+    assert why(session(*some), "job").actionable is Actionable.Wait
+
+
 def test_a_guarantee_is_kept_from_siblings_within_what_the_parent_may_have() -> None:
     parent, one = shares("parent", a={"capability": "5"}), shares("one", parent="parent", a={"guarantee": "2"})
     tree = [in_pool("a", cpu="8"), queue("root"), parent, one, shares("two", parent="parent")]

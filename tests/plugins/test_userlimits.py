@@ -111,6 +111,14 @@ def test_what_was_admitted_counts_until_it_runs() -> None:
     assert sorted(each.phase for each in result.session.view.jobs.values()) == ["Inqueue", "Pending"]
 
 
+def test_what_keeps_a_job_from_admission_names_what_others_claim() -> None:
+    jobs = [job(name, "ann", 1, cpu="1500m", min_resources={"cpu": "1500m"}) for name in ("a", "b")]
+    result = decide(state(node("n", cpu="32"), queue("q"), *jobs), limiting({"resources": {"cpu": "2"}}))
+    reason = result.session.view.reason(result.session.view.jobs["default/b"])
+    assert reason is not None
+    assert reason.detail == "cpu: holds 0, 1.5 more claimed by admitted jobs, may have 2, 1.5 more requested"
+
+
 def test_evicting_pods_of_the_same_user_makes_room_within_the_limit() -> None:
     low = job("low", "ann", 2, node="n", phase="Running")
     high = job("high", "ann", 1, phase="Inqueue")

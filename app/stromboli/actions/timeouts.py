@@ -190,7 +190,7 @@ def _not_ready(key: str, count: int, until: float, *, over: bool) -> Reason:
     message = f"the pods of PodGroup {key} did not get ready in time, and gave their places back"
     if over:
         return Reason(Stage.Admission, "PodsNotReady", message, Actionable.User, f"it {times}, and is tried no more")
-    detail = f"it {times}, and is tried again at {timestamp(until)}"
+    detail = f"it {times}, and is tried again at {timestamp(math.ceil(until))}"
     return Reason(Stage.Admission, "PodsNotReady", message, Actionable.Wait, detail)
 
 

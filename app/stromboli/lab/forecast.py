@@ -258,14 +258,19 @@ class Forecast:
 def with_start(answer: Answer, rehearsal: Rehearsal, past: PastRuns) -> Answer:
     """The answer about a job that waits, or a pod of one, with when it is expected to start, if it can."""
     waits = bool(answer.reason) and answer.placed < answer.min_member <= answer.pods
-    if not waits or answer.reason in _FOR_GOOD:
-        return answer
     key = f"{answer.namespace}/{answer.name if answer.kind == 'Job' else answer.group}"
+    if not waits or answer.reason in _FOR_GOOD or not _has_pods_without_nodes(rehearsal.state, key):
+        return answer
     start = Forecast(rehearsal, past).start([key])[0]
     group = rehearsal.state.pod_group(key)
     if group is not None:
         past.starts.tell(key, group.metadata.uid, start, rehearsal.now)
     return replace(answer, start=start)
+
+
+def _has_pods_without_nodes(state: ClusterState, job: str) -> bool:
+    """Whether a job has pods that wait for places, and not only such as others are to be made for."""
+    return any(record is not None and record.job == job and not record.node_name for record in state.pods.records)
 
 
 def _settle(state: ClusterState, now: float) -> None:

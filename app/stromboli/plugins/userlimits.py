@@ -227,6 +227,7 @@ class UserLimits(Plugin):
     ) -> Reason:
         """The reason, of a job that is being placed by all that it starts with."""
         dimensions, held = self._view.dimensions, account.held
+        claimed = np.zeros_like(held) if placing is not None else account.claimed
         if placing is not None:
             got = tried(self._view, placing)
             given = np.append(0.0 * more[:-1] if got is None else got.amount, placing.counts[PodState.Allocated])
@@ -236,6 +237,7 @@ class UserLimits(Plugin):
         columns = np.flatnonzero(exceeded).tolist()
         numbers = [
             f"{names[at]}: holds {_amount(names[at], held[at])}, "
+            f"{f'{_amount(names[at], claimed[at])} more claimed by admitted jobs, ' if claimed[at] else ''}"
             f"may have {_amount(names[at], account.most[at])}, {_amount(names[at], more[at])} more requested"
             for at in columns
         ]

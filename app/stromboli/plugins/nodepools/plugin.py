@@ -8,7 +8,7 @@ there, from queues that hold more than they deserve there.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple, TypeVar
@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import Mask, Rows, Vector, told
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.api.validation import nearest
 from stromboli.fairness import shares
 from stromboli.framework.cluster.job import Job, Queue
@@ -27,10 +27,10 @@ from stromboli.framework.plugin.base import Plugin, Verdict, Vote
 from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.plugin.report import PoolGauges, Report
-from stromboli.framework.reasons import column_name
 from stromboli.plugins.nodepools.accounts import Account, Accounts, Shortage
 from stromboli.plugins.nodepools.admission import Claims
 from stromboli.plugins.nodepools.arguments import NodePoolsArguments, listed, named_by
+from stromboli.plugins.nodepools.words import Words
 from stromboli.state.pods import PodRecord
 
 #: what a place in the order of pools is worth: more than all that others say of a node
@@ -73,6 +73,7 @@ class NodePools(Plugin):
     def open(self, view: View) -> None:
         self._view = view
         self._accounts = Accounts(view, self.arguments.pools, hierarchy=self.hierarchy)
+        self._words = Words(view, self._accounts)
         self._number = {name: at for at, name in enumerate(self._accounts.names)}
         #: what PodGroups say, and the number of what each job's says
         self._said, self._of_job = view.jobs.said("node pools", named_by)
@@ -159,7 +160,7 @@ class NodePools(Plugin):
         short = self._claims.shortage(self._account(job.queue), usable, job)
         if short is None:
             return Vote.Abstain
-        return self._reached(job.queue, shares.admission_request(self._view, job), [short], Stage.Admission)
+        return self._words.reached(job.queue, shares.admission_request(self._view, job), [short], Stage.Admission)
 
     def job_enqueued(self, job: Job) -> None:
         usable = self._only(job)
@@ -188,7 +189,8 @@ class NodePools(Plugin):
         request = self._view.request(pod)
         lacking = ((1 + max(0.0, copies[pool])) * request for pool in pools)
         short = [self._accounts.shortage(account, pool, more) for pool, more in zip(pools, lacking, strict=True)]
-        return int(fitting), self._reached(queue, request, [each for each in short if each is not None])
+        found = [each for each in short if each is not None]
+        return int(fitting), self._words.reached(queue, request, found, Stage.QueueShare, owner.job)
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
         owner, account, request = self._owner(pod), self._account(queue), self._view.request(pod)
@@ -198,7 +200,7 @@ class NodePools(Plugin):
         fitting = sum(max(0.0, each) for each in copies.values())
         if fitting >= count:
             return count, None
-        full = self._told([pool for pool, each in copies.items() if each < 1])
+        full = self._words.told([pool for pool, each in copies.items() if each < 1])
         message = f"queue {queue.name} may not hold more in {full} until pods of it have terminated there"
         return int(fitting), Reason(Stage.QueueShare, "NodePoolLimitReached", message, Actionable.Wait)
 
@@ -218,13 +220,13 @@ class NodePools(Plugin):
             Shortage(account, (pool,), account.held[pool], account.deserved[pool], columns, for_others=False)
             for pool in pools
         ]
-        message = f"queue {queue.name} takes back no more in {self._told(pools)} than it deserves there"
+        message = f"queue {queue.name} takes back no more in {self._words.told(pools)} than it deserves there"
         return Reason(
             Stage.QueueShare,
             "NodePoolShareExceeded",
             message,
             Actionable.Wait,
-            self._numbers(request, short, "deserves"),
+            self._words.numbers(request, short, "deserves"),
         )
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
@@ -344,49 +346,6 @@ class NodePools(Plugin):
         if found is None:
             found = self._copies_of[key] = self._accounts.copies(account, self._view.request(pod))
         return found
-
-    # -- reasons -----------------------------------------------------------------------------------------------------
-
-    def _reached(
-        self, queue: Queue, request: Vector, short: Sequence[Shortage], stage: Stage = Stage.QueueShare
-    ) -> Reason:
-        message = (
-            f"queue {queue.name} may not hold more in {self._told([pool for each in short for pool in each.pools])}"
-        )
-        never = all(not each.for_others and (request > each.bound)[each.columns].any() for each in short)
-        detail = self._numbers(request, short, "may have")
-        if never:
-            detail += "; it is more than the queue may have even when nothing runs"
-        return Reason(
-            stage,
-            "NodePoolLimitReached",
-            message,
-            Actionable.User if never else Actionable.Wait,
-            detail,
-            scalable=any(each.for_others for each in short),
-        )
-
-    def _told(self, pools: Sequence[int]) -> str:
-        names = " or ".join(self._accounts.names[pool] for pool in pools)
-        return f"node pool{'s' if len(pools) > 1 else ''} {names}"
-
-    def _numbers(self, request: Vector, short: Iterable[Shortage], verb: str) -> str:
-        """`a: cpu: queue q holds 4, may have 4, 2 more requested`, for each pool, or for several together."""
-        names = [column_name(self._view.dimensions, at) for at in range(len(self._view.dimensions))]
-        rest = " as other queues hold the rest or are guaranteed it"
-        said = []
-        for each in short:
-            of = " and ".join(self._accounts.names[pool] for pool in each.pools)
-            for at in each.columns:
-                claimed = 0.0 if each.claimed is None else float(each.claimed[at])
-                said.append(
-                    f"{of}{' together' if each.pools[1:] else ''}: {names[at]}: queue {each.account.queue.name} holds "
-                    f"{told(names[at], each.held[at])}, "
-                    f"{f'{told(names[at], claimed)} more claimed by admitted jobs, ' if claimed else ''}"
-                    f"{verb} {told(names[at], each.bound[at])}"
-                    f"{rest if each.for_others else ''}, {told(names[at], request[at])} more requested"
-                )
-        return "; ".join(said)
 
 
 def _shown(column: Column, nodes: NodeView) -> Column:
