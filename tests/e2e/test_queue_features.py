@@ -20,6 +20,14 @@ CAPACITY = f"""actions: "enqueue, allocate, reclaim"
 - plugins: [{{name: predicates}}, {{name: capacity}}]
 """
 TREE = CAPACITY.replace("{name: capacity}", "{name: capacity, enableHierarchy: true}")
+POOLED = f"""actions: "enqueue, allocate"
+{ABOVE}
+- plugins:
+  - name: nodepools
+    enableHierarchy: true
+    arguments: {{pools: [{{name: fast, nodeSelector: {{pool: fast}}}}]}}
+- plugins: [{{name: predicates}}, {{name: capacity, enableHierarchy: true}}]
+"""
 SOFT = f"""actions: "enqueue, allocate"
 topology: {{levels: [{{nodeLabel: zone}}, {{nodeLabel: rack}}]}}
 {ABOVE}
@@ -82,6 +90,23 @@ def test_a_tree_needs_no_root_queue(world: World, start: Start, tmp_path: Path) 
     eventually(lambda: world.bound() == {"see": 2, "hear": 1}, 90)
     elastic(world, "other", 2, "alone")
     eventually(lambda: world.bound() == {"see": 2, "hear": 1, "other": 1})
+
+
+def test_what_is_guaranteed_in_a_pool_is_there_within_the_limit_above(
+    world: World, start: Start, tmp_path: Path
+) -> None:
+    world.nodes(1, cpu="8")
+    label(world, "node-0", pool="fast")
+    world.queue("team", pools=[{"name": "fast", "capability": {"cpu": "5"}}])
+    world.queue("sure", parent="team", pools=[{"name": "fast", "guarantee": {"resource": {"cpu": "2"}}}])
+    world.queue("rest", parent="team")
+    serve(start, tmp_path, POOLED)
+    elastic(world, "greedy", 6, "rest")
+    eventually(lambda: world.bound() == {"greedy": 3})
+    world.gang("late", 2, queue="sure")
+    eventually(lambda: world.bound() == {"greedy": 3, "late": 2})
+    world.gang("wide", 6, queue="rest")
+    eventually(lambda: "node pool fast" in why(world, "wide"), 60)
 
 
 def test_a_level_that_is_soft_is_left_and_one_that_is_hard_is_not(world: World, start: Start, tmp_path: Path) -> None:
