@@ -19,11 +19,11 @@ from tests.controlplane.cluster import eventually
 from tests.controlplane.projects import released
 from tests.e2e.audit import Audit, right
 from tests.e2e.conftest import Start
+from tests.e2e.disks import Disks, pod_with_claims
 from tests.e2e.provisioner import PROVISIONER, VOLUMES, Provisioner, volume
 from tests.e2e.service import Service
 from tests.e2e.test_claims import Devices, disturbed
 from tests.e2e.test_definitions import without_status
-from tests.e2e.test_volumes import Disks, mounting
 from tests.e2e.watch import PodWatch
 from tests.e2e.world import CORE, Object, World, define, pod
 
@@ -469,7 +469,7 @@ def bound_amid_changes(disks: Disks, gang: str) -> None:
     of_claims = [f"{disks.claims}/{name}" for name, _ in claims]
     with disturbed(disks.world, of_claims), disturbed(disks.world, [f"{VOLUMES}/{name}" for name in names]):
         disks.world.group(gang, len(names))
-        disks.world.pods([mounting(n, f"{n}-local", f"{n}-made", group=gang, cpu="1m") for n in names])
+        disks.world.pods([pod_with_claims(n, f"{n}-local", f"{n}-made", group=gang, cpu="1m") for n in names])
         eventually(lambda: {name for name, _ in claims} <= disks.bound().keys())
 
 
