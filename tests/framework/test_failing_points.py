@@ -152,7 +152,7 @@ def test_questions_are_answered(point: str, when: str) -> None:
 @pytest.mark.parametrize(
     ("point", "when"),
     [
-        ("predicate", "subject.pod_class.spec.priority_class_name == 'bad'"),
+        ("predicate", "subject.pod_class.request.get('cpu') == 1000"),
         ("job_valid", "subject.key == 'default/bad'"),
         ("job_enqueueable", "subject.key == 'default/bad'"),
         ("job_missing", "subject.key == 'default/bad'"),

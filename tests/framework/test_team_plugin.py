@@ -34,6 +34,7 @@ metadata:
   annotations: {{scheduling.k8s.io/group-name: job, example.com/team: {team}}}
 spec:
   schedulerName: stromboli
+  runtimeClassName: {team}
   containers: [{{name: main, resources: {{requests: {{cpu: "1"}}}}}}]
 """
     for team in ("red", "blue")
@@ -73,6 +74,14 @@ class ByName(Plugin):
         yield "node(s) of other teams", nodes.label("team", pod.name.partition("-")[0])
 
 
+class ByRuntimeClass(Plugin):
+    name = "team"
+    reads = Reads(fields=("runtime_class_name",))
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        yield "node(s) of other teams", nodes.label("team", pod.pod_class.spec.runtime_class_name or "")
+
+
 class ByIdentity(Plugin):
     """Who says what the answers depend on sees pods whole."""
 
@@ -85,7 +94,7 @@ class ByIdentity(Plugin):
         yield "node(s) of other teams", nodes.label("team", pod.labels["team"])
 
 
-@pytest.mark.parametrize("plugin", [ByLabel, ByAnnotation, ByScore, ByName, ByIdentity])
+@pytest.mark.parametrize("plugin", [ByLabel, ByAnnotation, ByScore, ByName, ByRuntimeClass, ByIdentity])
 def test_each_team_gets_its_nodes(plugin: type[Plugin]) -> None:
     assert decide(plugin, OBJECTS).session.bound == SEPARATED
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from stromboli.api import objects, requests
 from stromboli.api.resources import Dimensions, Matrix, Vector, amounts
-from stromboli.state.reads import NOTHING_ELSE, ClassReads, Reads
+from stromboli.state.reads import IN_SPEC, NOTHING_ELSE, ClassReads, Reads
 from stromboli.state.rows import RowNumbers
 
 #: what the scoring of kube-scheduler assumes for a container without requests: 100 milli-CPU, 200 MB
@@ -36,7 +36,8 @@ class PodClass:
 
     #: index in `ClassTable.classes`; when no pod has the class any longer, another gets it
     id: int
-    #: the typed spec that it was read from, with the requests by which a pod that is resized counts
+    #: what all its pods have in common of their specs, with the requests by which a pod that is resized counts; fields
+    #: that may differ between them, such as the priority, are as if they were not set
     spec: objects.PodSpec
     #: what is requested of each resource, `pods: 1` included, without zeros
     request: Mapping[str, int]
@@ -83,9 +84,9 @@ class _Shape:
     amounts: _Amounts
     terms: bytes
 
-    def of(self, spec: objects.PodSpec) -> objects.PodSpec:
-        """A spec of this shape, which shares what is the same."""
-        return _shared(self.spec, spec, _OF_CLASS)
+    def of(self, spec: objects.PodSpec, fields: Sequence[str]) -> objects.PodSpec:
+        """A spec of this shape that has some fields for itself and shares the others."""
+        return _shared(self.spec, spec, fields)
 
 
 def _shared(spec: objects.PodSpec, other: objects.PodSpec, names: Sequence[str]) -> objects.PodSpec:
@@ -107,7 +108,20 @@ class _Amounts:
 _OF_CLASS = ("volumes", "resource_claims")
 #: those that say what it asks for
 _OF_AMOUNTS = ("containers", "init_containers", "overhead", "resources")
+#: those that else tell shapes apart
+_OF_SHAPE = (
+    "node_selector",
+    "affinity",
+    "tolerations",
+    "topology_spread_constraints",
+    "scheduling_gates",
+    "preemption_policy",
+)
+#: those that count only together, where they do
+_OF_USERS = ("host_users", "host_network")
 
+#: a spec without any field
+_UNSET = objects.PodSpec()
 #: stands where no class is
 _VACANT = PodClass(
     -1,
@@ -133,6 +147,7 @@ class ClassTable:
         "_encoder",
         "_keys",
         "_numbers",
+        "_own",
         "_pods",
         "_reads",
         "_requests",
@@ -145,6 +160,7 @@ class ClassTable:
         """`reads` is what else tells classes apart."""
         self._dimensions = dimensions
         self._reads = reads
+        self._own = (*_OF_CLASS, *(IN_SPEC[name] for name in sorted(reads.fields & IN_SPEC.keys())))
         self.classes: list[PodClass] = []
         self._by_key: dict[bytes, PodClass] = {}
         self._shapes: WeakValueDictionary[bytes, _Shape] = WeakValueDictionary()
@@ -172,23 +188,15 @@ class ClassTable:
         local = namespace if _depends_on_namespace(spec, mounts.claims) else ""
         amounts = self._encoder.encode([getattr(spec, name) for name in _OF_AMOUNTS])
         shape = amounts + self._encoder.encode(
-            (
-                spec.node_selector,
-                spec.affinity,
-                spec.tolerations,
-                spec.topology_spread_constraints,
-                spec.scheduling_gates,
-                spec.preemption_policy,
-                spec.isolates_users_on_host_network,
-                spec.image_volumes,
-            )
+            [*(getattr(spec, name) for name in _OF_SHAPE), spec.isolates_users_on_host_network, spec.image_volumes]
         )
         own = self._encoder.encode((spec.resource_claims, mounts, read.labels, read.annotations, read.fields, local))
         # Of a class that a single pod has, the text would be most of what it takes.
         key = blake2b(shape + own, digest_size=_DIGEST).digest()
         found = self._by_key.get(key)
         if found is None:
-            found = _make(self._numbers.take(), self._shape(shape, amounts, spec), spec, read, mounts, local)
+            of_shape = self._shape(shape, amounts, spec)
+            found = _make(self._numbers.take(), of_shape, of_shape.of(spec, self._own), read, mounts, local)
             self._add(found, key)
         self._pods[found.id] += 1
         return found
@@ -201,7 +209,9 @@ class ClassTable:
             amounts = self._amounts_of(of_amounts, spec)
             affinity = spec.affinity.node_affinity if spec.affinity else None
             terms = self._encoder.encode((spec.node_selector, affinity, spec.tolerations))
-            found = self._shapes[key] = _Shape(_shared(spec, amounts.spec, _OF_AMOUNTS), amounts, terms)
+            fields = (*_OF_SHAPE, *_OF_USERS) if spec.isolates_users_on_host_network else _OF_SHAPE
+            of_shape = _shared(_shared(_UNSET, amounts.spec, _OF_AMOUNTS), spec, fields)
+            found = self._shapes[key] = _Shape(of_shape, amounts, terms)
         return found
 
     def _amounts_of(self, text: bytes, spec: objects.PodSpec) -> _Amounts:
@@ -270,7 +280,7 @@ def _make(
     amounts = shape.amounts
     return PodClass(
         id=number,
-        spec=shape.of(spec),
+        spec=spec,
         request=amounts.request,
         scoring_request=amounts.scoring_request,
         limit=amounts.limit,

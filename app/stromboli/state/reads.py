@@ -23,7 +23,17 @@ FIELDS: Mapping[str, Callable[[objects.Pod], Hashable]] = {
     "priority_class_name": lambda pod: pod.spec.priority_class_name or "",
     "scheduler_name": lambda pod: pod.spec.scheduler_name or "",
     "host_network": lambda pod: bool(pod.spec.host_network),
+    "runtime_class_name": lambda pod: pod.spec.runtime_class_name or "",
     "terminating": lambda pod: pod.spec.active_deadline_seconds is not None,
+}
+#: fields of the spec that follow from no other part of a class: a class has them if they are declared
+IN_SPEC: Mapping[str, str] = {
+    "spec_priority": "priority",
+    "priority_class_name": "priority_class_name",
+    "scheduler_name": "scheduler_name",
+    "host_network": "host_network",
+    "runtime_class_name": "runtime_class_name",
+    "terminating": "active_deadline_seconds",
 }
 
 

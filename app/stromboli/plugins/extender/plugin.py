@@ -66,7 +66,10 @@ class Extender(Plugin):
     #: enabled: a configured extender must take part
     protects = True
     #: encoded pods by class; pods that vary are encoded individually
-    reads = Reads(kept=("volcano.sh/", "scheduling.k8s.io/", "scheduling.volcano.sh/", "nvidia.com/"))
+    reads = Reads(
+        fields=("priority_class_name", "host_network", "runtime_class_name"),
+        kept=("volcano.sh/", "scheduling.k8s.io/", "scheduling.volcano.sh/", "nvidia.com/"),
+    )
     Arguments: ClassVar[type[BaseModel]] = ExtenderArguments
 
     def open(self, view: View) -> None:
