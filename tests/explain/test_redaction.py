@@ -126,7 +126,8 @@ def leaks(tenant: int, text: str) -> list[str]:
     others = [at for at in range(len(TENANTS)) if at != tenant]
     marks = [TENANTS[at] for at in others] + [str(9_001 + at) for at in others]
     marks += [str(70_013 + 1_000 * level + at) for at in others for level in range(3)]
-    return re.findall("|".join(marks), text)
+    # A time may have the same digits among others.
+    return re.findall(rf"(?<![\d.])(?:{'|'.join(marks)})(?!\d)", text)
 
 
 def told(decisions: list[Decision]) -> Iterator[tuple[str, str]]:

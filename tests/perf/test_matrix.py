@@ -298,5 +298,5 @@ def test_features_are_chosen_by_a_part_of_their_names() -> None:
 
 @pytest.mark.perf
 def test_one_json_object_for_each_feature() -> None:
-    result = CliRunner().invoke(make_app(), ["bench", "matrix", "--feature", "host port", "--nodes", "4", "--json"])
+    result = CliRunner().invoke(make_app(), ["bench", "matrix", "--feature", "a host port of its own", "--nodes", "4", "--json"])
     assert json.loads(result.output)["feature"] == "a host port of its own"
