@@ -165,7 +165,8 @@ def soak(binaries: Binaries, directory: Path, *, seed: int, seconds: float) -> R
 def _soak(cluster: Cluster, audit: Audit, directory: Path, seed: int, seconds: float) -> Report:
     world, plan = World(cluster, "soak"), Plan(seed)
     world.begin()
-    workload = Workload(world, seed, gangs=30, size=20, nodes=62, room=_ROOM, dwell=10.0)
+    # Room for all gangs, for what the hostile queue may have, and for its pods whose PodGroup was deleted.
+    workload = Workload(world, seed, gangs=30, size=20, nodes=66, room=_ROOM, dwell=10.0)
     hostile = Hostile(World(cluster, "hostile"), seed, cpus=20, room=_ROOM)
     replicas = [Replica(cluster, plan, directory, name) for name in ("one", "two")]
     try:
