@@ -108,6 +108,13 @@ def claimed(cluster: Cluster, name: str, *classes: str, group: str = "", **spec:
     mounting(cluster, name, *made, group=group, **spec)
 
 
+def gang_of_two(cluster: Cluster) -> None:
+    """The gang `train` of `t0` and `t1`, each with a volume that is to be made."""
+    cluster.group("train", 2)
+    for number in range(2):
+        claimed(cluster, f"t{number}", "made", group="train")
+
+
 def mounting(cluster: Cluster, name: str, *claims: str, group: str = "", **spec: Any) -> None:
     mounted = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
     cluster.pod(name, group, volumes=mounted, **spec)
@@ -203,9 +210,7 @@ async def test_a_provisioner_that_refuses_sends_the_whole_gang_elsewhere(
     controllers.refusing = {"n0"}
     controllers.provisioning = False
     await start(engine)
-    cluster.group("train", 2)
-    for number in range(2):
-        claimed(cluster, f"t{number}", "made", group="train")
+    gang_of_two(cluster)
     await until(lambda: all(selected(cluster, f"t{number}-0") == "n1" for number in range(2)))
     assert cluster.pods() == {"t0": "", "t1": ""}
     controllers.provisioning = True
@@ -305,9 +310,7 @@ async def test_a_pod_that_is_deleted_while_its_volume_is_made_holds_nothing(
     """And its gang is not bound in part."""
     controllers.provisioning = False
     await start(engine)
-    cluster.group("train", 2)
-    for number in range(2):
-        claimed(cluster, f"t{number}", "made", group="train")
+    gang_of_two(cluster)
     await until(lambda: len(reserved(cluster)) == 2)
     cluster.delete(f"{_PODS}/t0")
     await until(lambda: reserved(cluster) == [])
@@ -337,9 +340,7 @@ async def test_a_provisioner_is_asked_for_no_node_that_is_gone(
 ) -> None:
     controllers.provisioning = False
     await start(engine)
-    cluster.group("train", 2)
-    for number in range(2):
-        claimed(cluster, f"t{number}", "made", group="train")
+    gang_of_two(cluster)
     await until(lambda: len(reserved(cluster)) == 2)
     node = selected(cluster, "t0-0")
     asyncio.get_running_loop().call_later(5.0, setattr, controllers, "provisioning", True)
@@ -353,9 +354,7 @@ async def test_a_claim_that_is_lost_while_others_are_waited_for_keeps_its_gang(
 ) -> None:
     controllers.binding = False
     service = await start(engine)
-    cluster.group("train", 2)
-    for number in range(2):
-        claimed(cluster, f"t{number}", "made", group="train")
+    gang_of_two(cluster)
     await until(lambda: len(names(cluster, _VOLUMES)) == 2)
     bind(cluster, "pv-t0-0", "t0-0")
     claims = service.state.objects["PersistentVolumeClaim"]
@@ -451,9 +450,7 @@ async def test_a_write_that_is_refused_binds_nothing(
     """Such as without the right to it; the gang is bound once that is granted."""
     await start(engine)
     cluster.fail("PATCH", "/persistentvolumeclaims/t1-0", 403, times=1_000)
-    cluster.group("train", 2)
-    for number in range(2):
-        claimed(cluster, f"t{number}", "made", group="train")
+    gang_of_two(cluster)
     await until(lambda: "FailedBinding" in cluster.reasons())
     assert cluster.count("POST", "/binding") == 0
     cluster.proxy.faults.clear()
