@@ -298,5 +298,6 @@ def test_features_are_chosen_by_a_part_of_their_names() -> None:
 
 @pytest.mark.perf
 def test_one_json_object_for_each_feature() -> None:
-    result = CliRunner().invoke(make_app(), ["bench", "matrix", "--feature", "a host port of its own", "--nodes", "4", "--json"])
-    assert json.loads(result.output)["feature"] == "a host port of its own"
+    name = "a host port of its own"
+    result = CliRunner().invoke(make_app(), ["bench", "matrix", "--feature", name, "--nodes", "4", "--json"])
+    assert json.loads(result.output)["feature"] == name
