@@ -108,10 +108,10 @@ def claimed(cluster: Cluster, name: str, *classes: str, group: str = "", **spec:
     mounting(cluster, name, *made, group=group, **spec)
 
 
-def gang_of_two(cluster: Cluster) -> None:
-    """The gang `train` of `t0` and `t1`, each with a volume that is to be made."""
-    cluster.group("train", 2)
-    for number in range(2):
+def claimed_gang(cluster: Cluster, size: int) -> None:
+    """The gang `train` of `t0`, `t1` and so on, each with a volume that is to be made."""
+    cluster.group("train", size)
+    for number in range(size):
         claimed(cluster, f"t{number}", "made", group="train")
 
 
@@ -177,9 +177,7 @@ async def test_no_pod_of_a_gang_is_bound_before_all_claims_are(
 ) -> None:
     controllers.binding = False
     await start(engine)
-    cluster.group("train", 3)
-    for number in range(3):
-        claimed(cluster, f"t{number}", "made", group="train")
+    claimed_gang(cluster, 3)
     await until(lambda: len(names(cluster, _VOLUMES)) == 3)
     bind(cluster, "pv-t0-0", "t0-0")
     bind(cluster, "pv-t1-0", "t1-0")
@@ -210,7 +208,7 @@ async def test_a_provisioner_that_refuses_sends_the_whole_gang_elsewhere(
     controllers.refusing = {"n0"}
     controllers.provisioning = False
     await start(engine)
-    gang_of_two(cluster)
+    claimed_gang(cluster, 2)
     await until(lambda: all(selected(cluster, f"t{number}-0") == "n1" for number in range(2)))
     assert cluster.pods() == {"t0": "", "t1": ""}
     controllers.provisioning = True
@@ -310,7 +308,7 @@ async def test_a_pod_that_is_deleted_while_its_volume_is_made_holds_nothing(
     """And its gang is not bound in part."""
     controllers.provisioning = False
     await start(engine)
-    gang_of_two(cluster)
+    claimed_gang(cluster, 2)
     await until(lambda: len(reserved(cluster)) == 2)
     cluster.delete(f"{_PODS}/t0")
     await until(lambda: reserved(cluster) == [])
@@ -340,7 +338,7 @@ async def test_a_provisioner_is_asked_for_no_node_that_is_gone(
 ) -> None:
     controllers.provisioning = False
     await start(engine)
-    gang_of_two(cluster)
+    claimed_gang(cluster, 2)
     await until(lambda: len(reserved(cluster)) == 2)
     node = selected(cluster, "t0-0")
     asyncio.get_running_loop().call_later(5.0, setattr, controllers, "provisioning", True)
@@ -354,7 +352,7 @@ async def test_a_claim_that_is_lost_while_others_are_waited_for_keeps_its_gang(
 ) -> None:
     controllers.binding = False
     service = await start(engine)
-    gang_of_two(cluster)
+    claimed_gang(cluster, 2)
     await until(lambda: len(names(cluster, _VOLUMES)) == 2)
     bind(cluster, "pv-t0-0", "t0-0")
     claims = service.state.objects["PersistentVolumeClaim"]
@@ -450,7 +448,7 @@ async def test_a_write_that_is_refused_binds_nothing(
     """Such as without the right to it; the gang is bound once that is granted."""
     await start(engine)
     cluster.fail("PATCH", "/persistentvolumeclaims/t1-0", 403, times=1_000)
-    gang_of_two(cluster)
+    claimed_gang(cluster, 2)
     await until(lambda: "FailedBinding" in cluster.reasons())
     assert cluster.count("POST", "/binding") == 0
     cluster.proxy.faults.clear()

@@ -142,9 +142,10 @@ class Claims(Reserver[ClaimUse, _Release]):
 
     async def _are_ready(self, binds: Wanted, steps: Sequence[Step[ClaimUse]]) -> None:
         """Return when the binding conditions of all claims are true. Raises NotReservedError."""
-        for step in await self._wait(binds, steps, readiness.TIMEOUT):
-            late = f"resourceclaim {step.use.key}: its devices did not become ready in time"
-            raise NotReservedError(step.bind, StaleClaimError(late))
+        late = await self._wait(binds, steps, readiness.TIMEOUT)
+        if late:
+            problem = f"resourceclaim {late[0].use.key}: its devices did not become ready in time"
+            raise NotReservedError(late[0].bind, StaleClaimError(problem))
 
     def _unready(self, steps: Sequence[Step[ClaimUse]]) -> list[Step[ClaimUse]]:
         return [step for step in steps if not self._is_ready(step)]

@@ -186,9 +186,10 @@ class Volumes(Reserver[VolumeUse, _Release]):
         late = await self._wait(binds, steps, seconds)
         for step in late:
             self._avoided.refuse(step.use.key, step.bind.node)
-        for step in late:
-            problem = f"persistentvolumeclaim {step.use.key} was not bound within {step.use.within:.0f} s"
-            raise NotReservedError(step.bind, VolumeRefusedError(problem))
+        if late:
+            use = late[0].use
+            problem = f"persistentvolumeclaim {use.key} was not bound within {use.within:.0f} s"
+            raise NotReservedError(late[0].bind, VolumeRefusedError(problem))
         for step in steps:
             self._avoided.forget(step.use.key)
 

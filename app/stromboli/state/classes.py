@@ -84,10 +84,6 @@ class _Shape:
     amounts: _Amounts
     terms: bytes
 
-    def of(self, spec: objects.PodSpec, fields: Sequence[str]) -> objects.PodSpec:
-        """A spec of this shape that has some fields for itself and shares the others."""
-        return _shared(self.spec, spec, fields)
-
 
 def _shared(spec: objects.PodSpec, other: objects.PodSpec, names: Sequence[str]) -> objects.PodSpec:
     """A spec with some fields of another."""
@@ -108,7 +104,7 @@ class _Amounts:
 _OF_CLASS = ("volumes", "resource_claims")
 #: those that say what it asks for
 _OF_AMOUNTS = ("containers", "init_containers", "overhead", "resources")
-#: those that else tell shapes apart
+#: the others that tell shapes apart
 _OF_SHAPE = (
     "node_selector",
     "affinity",
@@ -196,7 +192,7 @@ class ClassTable:
         found = self._by_key.get(key)
         if found is None:
             of_shape = self._shape(shape, amounts, spec)
-            found = _make(self._numbers.take(), of_shape, of_shape.of(spec, self._own), read, mounts, local)
+            found = _make(self._numbers.take(), of_shape, _shared(of_shape.spec, spec, self._own), read, mounts, local)
             self._add(found, key)
         self._pods[found.id] += 1
         return found
