@@ -303,9 +303,10 @@ async def test_a_volume_that_cannot_be_reached_takes_its_pod_along(
 
 
 async def test_a_pod_that_is_deleted_while_its_volume_is_made_holds_nothing(
-    cluster: Cluster, start: StartService, controllers: Controllers
+    cluster: Cluster, start: StartService, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And its gang is not bound in part."""
+    monkeypatch.setattr(volumes, "_ON_ITS_WAY", 0.5)
     controllers.provisioning = False
     await start(engine)
     claimed_gang(cluster, 2)
@@ -316,9 +317,10 @@ async def test_a_pod_that_is_deleted_while_its_volume_is_made_holds_nothing(
 
 
 async def test_a_gang_waits_for_members_without_claims_too(
-    cluster: Cluster, start: StartService, controllers: Controllers
+    cluster: Cluster, start: StartService, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When one of them goes while a volume is made, nothing stays held, and the gang is not bound in part."""
+    monkeypatch.setattr(volumes, "_ON_ITS_WAY", 0.5)
     controllers.provisioning = False
     await start(engine)
     cluster.group("train", 3)
@@ -330,6 +332,69 @@ async def test_a_gang_waits_for_members_without_claims_too(
     await until(lambda: reserved(cluster) == [])
     controllers.provisioning = True
     cluster.pod("t2", "train")
+    await until(lambda: cluster.all_bound(3))
+
+
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("later", ["t2", "t3"])
+async def test_no_later_member_of_a_gang_starts_before_its_volumes_are_bound(
+    cluster: Cluster, start: StartService, controllers: Controllers, later: str, refused: bool
+) -> None:
+    """One that comes again, or is above the minimum: it is decided alone, and needs no volume."""
+    controllers.provisioning = False
+    service = await start(engine)
+    cluster.group("train", 3)
+    for name in ("t0", "t1"):
+        claimed(cluster, name, "made", group="train", **HELD_TO_NODE)
+    with cluster.held("PATCH", "/persistentvolumeclaims/t1-0", status=403 if refused else 0):
+        cluster.pod("t2", "train")
+        await until(lambda: reserved(cluster) == ["t0-0"])
+        if later == "t2":
+            cluster.delete(f"{_PODS}/t2")
+            await until(lambda: service.state.record("default/t2") is None)
+        cluster.pod(later, "train")
+        await until(lambda: f"default/{later}" in service.state.assumed)
+        await asyncio.sleep(0.1)
+    if refused or later == "t2":
+        await until(lambda: "FailedBinding" in cluster.reasons())
+    assert cluster.count("POST", "/binding") == 0
+    controllers.provisioning = True
+    await until(lambda: cluster.all_bound(len(cluster.pods())))
+
+
+@pytest.mark.parametrize("least", [1, 2])
+async def test_a_gang_that_may_run_as_it_is_waits_for_no_volume_of_another_member(
+    cluster: Cluster, start: StartService, controllers: Controllers, least: int
+) -> None:
+    controllers.provisioning = False
+    await start(engine)
+    cluster.group("train", least)
+    for number in range(least):
+        cluster.pod(f"t{number}", "train")
+    await until(lambda: cluster.all_bound(least))
+    claimed(cluster, "slow", "made", group="train")
+    await until(lambda: reserved(cluster) == ["slow-0"])
+    cluster.pod("quick", "train")
+    await until(lambda: cluster.pods()["quick"] != "")
+    assert cluster.pods()["slow"] == ""
+
+
+async def test_no_pod_is_bound_whose_claim_is_lost_while_bindings_are_sent(
+    cluster: Cluster, start: StartService, controllers: Controllers
+) -> None:
+    service = await start(engine, bind_connections=1)
+    with cluster.held("POST", "/binding"):
+        claimed_gang(cluster, 3)
+        await until(lambda: any(path.endswith("/binding") for path, _ in cluster.proxy.requests))
+        (first,) = (path.split("/")[-2] for path, _ in cluster.proxy.requests if path.endswith("/binding"))
+        lost = next(f"t{number}" for number in range(3) if f"t{number}" != first)
+        cluster.delete(f"{_CLAIMS}/{lost}-0")
+        await until(lambda: f"default/{lost}-0" not in service.state.objects["PersistentVolumeClaim"])
+    await until(lambda: cluster.pods()[first] != "")
+    await asyncio.sleep(0.2)
+    assert cluster.pods()[lost] == ""
+    cluster.delete(f"{_VOLUMES}/pv-{lost}-0")
+    cluster.create(_CLAIMS, claim(f"{lost}-0", "made"))
     await until(lambda: cluster.all_bound(3))
 
 
@@ -390,6 +455,7 @@ async def test_what_a_former_leader_left_is_given_back(
 ) -> None:
     """But not what other schedulers' pods use, what nobody uses, and what a user wrote."""
     monkeypatch.setattr(volumes, "LATE", 0.1)
+    monkeypatch.setattr(volumes, "_ON_ITS_WAY", 0.2)
     controllers.binding = controllers.provisioning = False
     for name, changes in (("p", {"cpu": "100"}), ("theirs", {"schedulerName": "else"})):
         claimed(cluster, name, "local", "made", **changes)

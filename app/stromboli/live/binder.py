@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -39,8 +38,9 @@ from stromboli.live.logs import Logger
 from stromboli.live.loop import node_terms, still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.preparing import Preparing, Round
 from stromboli.live.recall import Recall
-from stromboli.live.reserving import LATE, NotReservedError, Reservations, check_wanted
+from stromboli.live.reserving import LATE, NotReservedError, Reservations
 from stromboli.live.settings import Settings
 from stromboli.live.workers import run_workers
 from stromboli.state.snapshot import Snapshot
@@ -51,28 +51,6 @@ _SWEEP = 1.0
 #: seconds between two reads of a pod whose binding has an unknown outcome
 _LOOK_AGAIN = 1.0
 _HOLD = (0.2, 60.0)
-
-
-@dataclass(slots=True)
-class _Round:
-    """Bindings of one job that were submitted together, reported by one Event."""
-
-    about: Reference
-    #: number of the session that decided them, `NAMESPACE/NAME` of the PodGroup, and its queue
-    session: int
-    job: str
-    queue: str
-    #: when they were submitted
-    began: float
-    #: bindings not sent yet, by pod key, with the terms of their nodes at submission
-    unsent: dict[str, tuple[Bind, object]] = field(default_factory=dict)
-    sending: int = 0
-    bound: list[Bind] = field(default_factory=list)
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Fields that identify the job in the log."""
-        return {"job": self.job, "queue": self.queue, "session": self.session}
 
 
 class Binder:
@@ -100,8 +78,8 @@ class Binder:
         self._bucket = TokenBucket(settings.binds_per_second)
         self._assume_timeout = settings.assume_timeout
         self._pod_events = settings.pod_events
-        self._queue: FairQueue[tuple[str, _Round]] = FairQueue(lambda item: namespace_of(item[0]))
-        self._preparing: asyncio.Queue[_Round] = asyncio.Queue()
+        self._queue: FairQueue[tuple[str, Round]] = FairQueue(lambda item: namespace_of(item[0]))
+        self._preparing = Preparing(self._state, reservations, self._enqueue, self._not_reserved)
         #: bindings that were accepted but not yet watched, and when to read their pods, by pod key
         self._unconfirmed: dict[str, tuple[float, Bind]] = {}
         #: pods whose binding was refused, and until when they are held back
@@ -115,7 +93,7 @@ class Binder:
         `session` is the number of the session that decided them.
         """
         valid, stale = still_valid(binds, snapshot, self._state, self._is_held)
-        rounds: dict[Reference, _Round] = {}
+        rounds: dict[Reference, Round] = {}
         for bind in valid:
             self._state.assume(bind.key, bind.node)
             if self._is_bound_elsewhere(bind):
@@ -123,13 +101,12 @@ class Binder:
                 self._recall.decided(bind)
             else:
                 of_job = self._round(bind, rounds, session)
-                of_job.unsent[bind.key] = (bind, node_terms(self._state.nodes.record(bind.node)))
+                node = node_terms(self._state.nodes.record(bind.node))
+                of_job.unsent[bind.key] = (bind, partial(self._stands, bind, node))
                 for each in self._reservations:
                     each.promise(bind)
         for of_job in rounds.values():
-            if any(bind.claims or bind.volumes for bind, _ in of_job.unsent.values()):
-                self._preparing.put_nowait(of_job)
-            else:
+            if not self._preparing.take(of_job):
                 self._enqueue(of_job)
         for _ in stale:
             self._observer.bind_result("stale", 0.0)
@@ -140,7 +117,7 @@ class Binder:
         """Send bindings until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(run_workers("binder", self._workers, self._work), name="binder")
-            tasks.create_task(self._prepare(tasks), name="binder-prepares")
+            tasks.create_task(self._preparing.run(), name="binder-prepares")
             tasks.create_task(self._sweep(), name="binder-sweep")
 
     @property
@@ -148,38 +125,22 @@ class Binder:
         """The number of unsent bindings."""
         return self._queue.qsize()
 
-    def _enqueue(self, of_job: _Round) -> None:
+    def _enqueue(self, of_job: Round) -> None:
         for key in of_job.unsent:
             self._queue.put_nowait((key, of_job))
 
-    async def _prepare(self, tasks: asyncio.TaskGroup) -> None:
-        """Reserve for one job after another, without one job waiting for another; a reservation can take minutes."""
-        while True:
-            tasks.create_task(self._reserve_for(await self._preparing.get()), name="binder-reserves")
-
-    async def _reserve_for(self, of_job: _Round) -> None:
-        """Reserve devices and volumes for the pods of one job, then have the pods bound."""
-        binds = [(bind, partial(self._stands, bind, node)) for bind, node in of_job.unsent.values()]
-        what = ""
-        try:
-            for each in self._reservations:
-                what = each.what
-                await each.reserve(binds)
-            check_wanted(binds)
-            for each in self._reservations:
-                what = each.what
-                each.check(binds)
-        except NotReservedError as error:
-            bind = error.bind
-            if not isinstance(error.cause, VolumeRefusedError):
-                # Sessions already avoid a node on which no volume was provisioned.
-                self._hold(bind.key)
-            self._drop(of_job, [each for each, _ in binds], error)
-            of_job.unsent.clear()
-            log.recurring(f"{what} not reserved", error, pod=bind.key, node=bind.node, **of_job.origin)
-            self._tell_of_failure(bind, f"its {what} could not be reserved: {error}")
-        else:
-            self._enqueue(of_job)
+    def _not_reserved(self, of_job: Round, error: NotReservedError, what: str) -> None:
+        """Devices or volumes of a job, or of the round that it waited for, could not be reserved."""
+        bind = error.bind
+        if what and not isinstance(error.cause, VolumeRefusedError):
+            # Sessions already avoid a node on which no volume was provisioned.
+            self._hold(bind.key)
+        self._drop(of_job, [each for each, _ in of_job.unsent.values()], error)
+        of_job.unsent.clear()
+        if not what:
+            return
+        log.recurring(f"{what} not reserved", error, pod=bind.key, node=bind.node, **of_job.origin)
+        self._tell_of_failure(bind, f"its {what} could not be reserved: {error}")
 
     async def _work(self) -> None:
         while True:
@@ -189,12 +150,15 @@ class Binder:
             if key in of_job.unsent:
                 await self._send(of_job, *of_job.unsent.pop(key))
 
-    async def _send(self, of_job: _Round, bind: Bind, node: object) -> None:
+    async def _send(self, of_job: Round, bind: Bind, wanted: Callable[[], bool]) -> None:
         of_job.sending += 1
         try:
-            if await self._bind(of_job, bind, partial(self._stands, bind, node)):
+            for each in self._reservations:
+                # What was reserved may be lost while the binding waits for its turn.
+                each.check([(bind, wanted)])
+            if await self._bind(of_job, bind, wanted):
                 of_job.bound.append(bind)
-        except NotSentError as error:
+        except (NotSentError, NotReservedError) as error:
             self._drop(of_job, [bind, *(unsent for unsent, _ in of_job.unsent.values())], error)
             of_job.unsent.clear()
         of_job.sending -= 1
@@ -207,7 +171,7 @@ class Binder:
         waits = record is not None and record.uid == bind.uid and self._state.assumed.get(bind.key) == bind.node
         return waits and node is not None and node_terms(self._state.nodes.record(bind.node)) == node
 
-    def _drop(self, of_job: _Round, binds: Sequence[Bind], why: NotSentError | NotReservedError) -> None:
+    def _drop(self, of_job: Round, binds: Sequence[Bind], why: NotSentError | NotReservedError) -> None:
         """Drop the unsent bindings of a job, which the next session decides anew."""
         for bind in binds:
             self._forget(bind)
@@ -217,7 +181,7 @@ class Binder:
         log.debug("bindings dropped", pods=len(binds), first=binds[0].key, why=why, **of_job.origin)
         self._mirror.changed()
 
-    def _announce(self, of_job: _Round) -> None:
+    def _announce(self, of_job: Round) -> None:
         """Emit the Events of bindings that were submitted together."""
         took = time.perf_counter() - of_job.began
         log.debug("bound", pods=len(of_job.bound), seconds=f"{took:.6f}", **of_job.origin)
@@ -231,7 +195,7 @@ class Binder:
             note = f"Successfully assigned {len(of_job.bound)} pods to {counted(nodes, 'node')}"
             self._events.emit(of_job.about, "Normal", "Scheduled", note, "Binding")
 
-    async def _bind(self, of_job: _Round, bind: Bind, wanted: Callable[[], bool]) -> bool:
+    async def _bind(self, of_job: Round, bind: Bind, wanted: Callable[[], bool]) -> bool:
         """Send a binding; returns whether the API server accepted it. Raises NotSentError."""
         key, started = bind.key, time.perf_counter()
         path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
@@ -256,7 +220,7 @@ class Binder:
         self._observer.bind_result(result, time.perf_counter() - started)
         return result == "bound"
 
-    def _round(self, bind: Bind, rounds: dict[Reference, _Round], session: int) -> _Round:
+    def _round(self, bind: Bind, rounds: dict[Reference, Round], session: int) -> Round:
         """The reference to a pod's PodGroup, which the Event is about, or to the pod itself when it has none."""
         record = self._state.record(bind.key)
         pod_group = self._state.pod_group(record.job) if record else None
@@ -264,7 +228,7 @@ class Binder:
         found = rounds.get(about)
         if found is None:
             job, queue = (pod_group.key, pod_group.queue) if pod_group else ("", "")
-            found = rounds[about] = _Round(about, session, job, queue, time.perf_counter())
+            found = rounds[about] = Round(about, session, job, queue, time.perf_counter())
         return found
 
     def _expect(self, bind: Bind, within: float | None = None) -> None:
@@ -276,7 +240,7 @@ class Binder:
         record = self._state.record(bind.key)
         return record is not None and record.scheduler_name in self._state.extender_scheduler_names
 
-    async def _take_back(self, of_job: _Round, bind: Bind, why: str, late: float) -> None:
+    async def _take_back(self, of_job: Round, bind: Bind, why: str, late: float) -> None:
         """The binding failed, or seems to have: check against the API server.
 
         A request without an answer can still arrive for `late` seconds.

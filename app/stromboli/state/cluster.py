@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
@@ -358,6 +359,11 @@ class ClusterState:
         row = self.pods.by_key.get(key)
         job = -1 if row is None else int(self.pods.job[row])
         return job >= 0 and self.jobs.may_start(job)
+
+    def bound_pods(self, job: str) -> int:
+        """The number of pods of a job that have a node; those with an assumed binding do not count."""
+        states = self.pods.state[self.pods.job == self.jobs.by_key.get(job, PodTable.FREE)]
+        return int(np.isin(states, (PodState.Bound, PodState.Running, PodState.Succeeded)).sum())
 
     def record(self, key: str) -> PodRecord | None:
         """The record of a pod, or None when it is not known."""
