@@ -39,11 +39,6 @@ class Disks:
     def claim_all(self, manifests: Sequence[Object]) -> None:
         self.world.create_all(self.claims, manifests)
 
-    def delete_claim(self, name: str) -> None:
-        path = f"{self.claims}/{name}"
-        self.world.api.delete(path)
-        eventually(lambda: self.world.api.get(path).status_code == 404)
-
     def get(self, name: str) -> Object:
         return self.world.get(f"{self.claims}/{name}")
 
@@ -103,12 +98,13 @@ class Order:
         """No pod was bound before its claims, nor before those of its gang."""
         eventually(lambda: self._pods.since.keys() >= claims_of.keys())
         eventually(lambda: all(each in self._claims.since for claims in claims_of.values() for each in claims))
-        bound: dict[str, int] = {}
+        last: dict[str, tuple[int, str]] = {}
         for name, claims in claims_of.items():
             gang = name.rpartition("-")[0]
-            bound[gang] = max([bound.get(gang, 0), *(self._claims.since[each] for each in claims)])
-        late = [name for name in claims_of if bound[name.rpartition("-")[0]] > self._pods.since[name]]
-        assert late == []
+            last[gang] = max([last.get(gang, (0, "")), *((self._claims.since[each], each) for each in claims)])
+        late = {name: (version, *last[name.rpartition("-")[0]]) for name, version in self._pods.since.items()}
+        late = {name: found for name, found in late.items() if found[0] < found[1]}
+        assert not late, f"pods, the version they were bound in, and that of the last claim of their gangs: {late}"
 
 
 def is_bound(claim: Object) -> bool:

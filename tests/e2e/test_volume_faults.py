@@ -67,23 +67,23 @@ class Havoc:
     def delete_a_pod(self) -> None:
         """It comes again, at once or a moment later."""
         for each in self._some(self._pods, lambda pod: not pod["spec"].get("nodeName")):
-            self.world.api.delete(f"{self._pods}/{each}", params={"gracePeriodSeconds": "0"})
-            time.sleep(self._random.choice((0.0, self._random.random())))
-            self.world.pods([member(each)])
+            if self._delete(self._pods, each):
+                time.sleep(self._random.choice((0.0, self._random.random())))
+                self.world.pods([member(name_of(each))])
 
     def take_a_volume(self) -> None:
         for each in self._some(VOLUMES, lambda found: found["status"].get("phase") == "Available"):
             self._taken += 1
             claim = self.disks.claim(f"theirs-{self._taken}", "local")
-            claim["spec"]["volumeName"] = each
+            claim["spec"]["volumeName"] = name_of(each)
             self.disks.claim_all([claim])
 
     def delete_a_claim(self) -> None:
-        for each in self._some(self.disks.claims, lambda claim: claim["status"].get("phase") != "Bound"):
-            if each.startswith("gang"):
-                self.disks.delete_claim(each)
-                self.again.add(each)
-                self.disks.claim_all([self.disks.claim(each, class_of(each))])
+        for each in self._some(self.disks.claims, lambda claim: not claim["spec"].get("volumeName")):
+            name = name_of(each)
+            if self._delete(self.disks.claims, each):
+                self.again.add(name)
+                self.disks.claim_all([self.disks.claim(name, class_of(name))])
 
     def delete_a_class(self) -> None:
         name, provisioner = self._random.choice((("local", "kubernetes.io/no-provisioner"), ("made", PROVISIONER)))
@@ -95,14 +95,30 @@ class Havoc:
         self.provisioner.takes = self._random.choice((0.0, 0.05, 0.3))
         self.provisioner.refusing = {node for node in _NODES if self._random.random() < 0.4}
 
-    def _some(self, path: str, holds: Callable[[Object], bool]) -> Iterator[str]:
-        """The name of one object of a list, if there is one."""
-        found = [each["metadata"]["name"] for each in self.world.items(path) if holds(each)]
+    def _delete(self, path: str, found: Object) -> bool:
+        """Delete an object and return true, unless it has changed since it was listed: it may have been bound."""
+        place = f"{path}/{name_of(found)}"
+        as_listed = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        options = {"gracePeriodSeconds": 0, "preconditions": as_listed}
+        answer = self.world.api.request("DELETE", place, json=options)
+        if answer.status_code == 409:
+            return False
+        answer.raise_for_status()
+        eventually(lambda: self.world.api.get(place).status_code == 404)
+        return True
+
+    def _some(self, path: str, holds: Callable[[Object], bool]) -> Iterator[Object]:
+        """One object of a list, if there is one."""
+        found = [each for each in self.world.items(path) if holds(each)]
         if found:
             yield self._random.choice(found)
 
     def _change(self, node: str, **spec: Any) -> None:
         self.world.api.patch(f"{CORE}/nodes/{node}", json={"spec": spec}, headers=MERGE_PATCH).raise_for_status()
+
+
+def name_of(found: Object) -> str:
+    return str(found["metadata"]["name"])
 
 
 def member(name: str) -> Object:
