@@ -73,6 +73,12 @@ def test_lint_finds_nothing(helm: Helm) -> None:
         "service.prot=80",
         "schedulerName=A_B",
         "networkPolicy.form=x",
+        "fullnameOverride=1a",
+        "nameOverride=A",
+        "image.tag=sha256:0a",
+        "image.repository=example.com/a@sha256:0a",
+        "extenderSchedulerNames={a b}",
+        "tls.clientCertificates=true",
     ],
 )
 def test_a_wrong_value_is_refused_by_name(helm: Helm, wrong: str) -> None:
@@ -92,6 +98,63 @@ def made(helm: Helm, *values: str, of: str = "") -> list[Any]:
     done = helm("template", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, *sets)
     assert done.returncode == 0, done.stderr
     return [obj for obj in yaml.safe_load_all(done.stdout) if obj]
+
+
+def test_a_section_without_values_is_missing(helm: Helm, repository: Path) -> None:
+    values = yaml.safe_load((repository / "charts/stromboli/values.yaml").read_text())
+    for name in (name for name, value in values.items() if isinstance(value, dict)):
+        done = helm("template", "stromboli", "charts/stromboli", "--set", f"{name}=null")
+        assert done.returncode == 0 or f"missing property '{name}'" in done.stderr, done.stderr
+
+
+#: values that are put where a string goes
+NAMES = (
+    *("image.repository", "image.tag", "schedulerName", "extenderSchedulerNames[0]", "shard.name"),
+    *("shard.standInFor[0].name", "shard.standInFor[0].schedulerName", "serviceAccount.name", "priorityClassName"),
+    *("podLabels.a", "podAnnotations.a", "nodeSelector.a", "image.pullSecrets[0].name", "journal.existingClaim"),
+    *("tls.secretName", "ui.hosts[0]", "kubeScheduler.kubeconfig", "kubeScheduler.tls.caFile", "extraArgs[0]"),
+)
+
+
+@pytest.mark.parametrize("other", ["schedulerName", "extenderSchedulerNames[0]"])
+@pytest.mark.parametrize("word", ["12", "1e3", "null", "true"])
+def test_a_string_stays_one_whatever_it_looks_like(helm: Helm, word: str, other: str) -> None:
+    """Where one scheduler's name is another than the other's."""
+
+    def kinds(word: str) -> list[str]:
+        sets = [part for name in NAMES if name != other for part in ("--set-string", f"{name}={word}")]
+        sets += ["--set", "journal.disk=1,ui.enabled=true,ui.ownAccount=true,kubeScheduler.enabled=true"]
+        sets += ["--set", "serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true"]
+        done = helm("template", word, "charts/stromboli", "--namespace", word, *sets)
+        assert done.returncode == 0, done.stderr
+        objects = list(yaml.safe_load_all(done.stdout))
+        objects += [yaml.safe_load(text) for each in objects if each for text in each.get("data", {}).values()]
+        return [f"{at}: {type(value).__name__}" for each in objects for at, value in leaves(each)]
+
+    assert kinds(word) == kinds("word")
+
+
+def leaves(tree: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    """What a document holds that has no parts, by its path."""
+    parts = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    if not parts:
+        yield at, tree
+    for name, part in parts:
+        yield from leaves(part, f"{at}/{name}")
+
+
+def test_an_image_is_named_by_its_tag_or_its_digest(helm: Helm) -> None:
+    def named(*values: str) -> set[str]:
+        return {
+            container["image"]
+            for obj in made(helm, *values)
+            if obj["kind"] in ("Deployment", "Job")
+            for container in obj["spec"]["template"]["spec"]["containers"]
+        }
+
+    at = "image.repository=[fd00::1]:5000/stromboli"
+    assert named(at, "image.tag=v1") == {"[fd00::1]:5000/stromboli:v1"}
+    assert named(at, "image.tag=v1", "image.digest=sha256:0a") == {"[fd00::1]:5000/stromboli@sha256:0a"}
 
 
 def test_only_those_who_are_named_may_ask(helm: Helm) -> None:
@@ -690,6 +753,8 @@ def test_kube_scheduler_asks_the_leader_of_the_release(helm: Helm, repository: P
     services = {obj["metadata"]["name"]: obj["spec"] for obj in made(helm, *values) if obj["kind"] == "Service"}
     assert services["stromboli-leader"]["clusterIP"] == "10.0.0.77"
     assert "clusterIP" not in services["stromboli"]
+    (extender,) = kube_scheduler_config(helm, "kubeScheduler.clusterIP=fd00::77")["extenders"]
+    assert extender["urlPrefix"] == "http://[fd00::77]:8080"
 
 
 def test_nobody_asks_a_release_that_serves_no_other_scheduler(helm: Helm) -> None:

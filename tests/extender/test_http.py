@@ -55,6 +55,12 @@ def test_it_listens_on(address: str) -> None:
         assert listening.getsockname()[1] > 0
 
 
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_without_a_host_it_listens_on_all_addresses_of_both_families(family: socket.AddressFamily) -> None:
+    with listen(":0") as listening, socket.socket(family) as client:
+        client.connect(("::1" if family == socket.AF_INET6 else "127.0.0.1", listening.getsockname()[1]))
+
+
 def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
     with listen("127.0.0.1:0") as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()

@@ -89,7 +89,7 @@ def _probe(problems: Sequence[str], notes: Sequence[str] = ()) -> PlainTextRespo
 
 
 def listen(address: str) -> socket.socket:
-    """A listening socket for `HOST:PORT`, `[IPv6]:PORT` or `:PORT`.
+    """A listening socket for `HOST:PORT`, `[IPv6]:PORT`, or `:PORT` for all addresses of both families.
 
     Raises ValueError for an invalid address, and OSError if it cannot be bound.
     """
@@ -97,8 +97,9 @@ def listen(address: str) -> socket.socket:
     if not colon or not port.isdecimal() or int(port) >= 1 << 16:
         raise ValueError(f"{address!r} is not an address such as 127.0.0.1:8080")
     host = host.removeprefix("[").removesuffix("]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host, int(port)), family=family, backlog=128)
+    both = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
+    listening = socket.create_server((host, int(port)), family=family, backlog=128, dualstack_ipv6=both)
     # Inherited by connections; without it the second packet of a response waits for an acknowledgement.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening

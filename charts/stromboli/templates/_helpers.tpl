@@ -13,8 +13,8 @@ most, has room in the 63 characters of a label.
 {{- end }}
 
 {{- define "stromboli.selector" -}}
-app.kubernetes.io/name: {{ include "stromboli.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "stromboli.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "stromboli.labels" -}}
@@ -65,21 +65,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* How the port is spoken to. */}}
 {{- define "stromboli.scheme" -}}
-{{ .Values.tls.secretName | empty | ternary "http" "https" }}
+{{- if and .Values.tls.clientCertificates (not .Values.tls.secretName) }}
+{{- fail "tls.clientCertificates needs tls.secretName: without it the port speaks HTTP, and asks for none" }}
+{{- end }}
+{{- .Values.tls.secretName | empty | ternary "http" "https" }}
 {{- end }}
 
 {{- define "stromboli.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $tag := printf ":%s" (.Values.image.tag | default .Chart.AppVersion) }}
+{{- .Values.image.repository }}{{ .Values.image.digest | empty | ternary $tag (printf "@%s" .Values.image.digest) }}
 {{- end }}
 
 {{/* The pod of a Job that runs the image once: `root`, and as far as they differ `args`, `account`, `scheduler`. */}}
 {{- define "stromboli.once" -}}
 {{- with .scheduler }}
-schedulerName: {{ . }}
+schedulerName: {{ . | quote }}
 {{- end }}
 restartPolicy: Never
 {{- if .account }}
-serviceAccountName: {{ .account }}
+serviceAccountName: {{ .account | quote }}
 {{- else }}
 automountServiceAccountToken: false
 {{- end }}
