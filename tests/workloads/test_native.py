@@ -188,6 +188,40 @@ def test_a_group_of_groups_is_told_to_start_by_itself() -> None:
     }
 
 
+def test_a_claim_that_is_made_for_a_group_is_told_to_be_none_of_its_pods() -> None:
+    claims = [{"name": "own", "resourceClaimName": "c"}, {"name": "gpus", "resourceClaimTemplateName": "t"}]
+    done = simulated(group(resourceClaims=claims), *pods(3))
+    (job,) = done.session.view.jobs.values()
+    assert ignored_of_job(done.session, job) == {
+        "resourceClaims": (
+            "has no effect: pods wait for a claim of their own where they name gpus, of which one is made for the group"
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "noted", "priority"),
+    [
+        ({"priorityClassName": "urgent", "priority": 5}, {}, 5),
+        ({"priorityClassName": "deleted", "priority": 5}, {}, 5),
+        ({"priority": 5}, {}, 5),
+        ({"priority": 0}, {}, 7),
+        ({"priorityClassName": "urgent"}, {"stromboli.io/priority": "9"}, 7),
+    ],
+    ids=str,
+)
+def test_the_number_that_admission_found_for_a_class_counts(spec: Object, noted: Object, priority: int) -> None:
+    """A class that was made anew since, or is gone, changes no group, as for kube-scheduler."""
+    urgent = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 7}
+    mine, members = group(**spec), pods(3)
+    mine["metadata"]["annotations"] = noted
+    members[0]["spec"]["priorityClassName"] = "urgent"
+    done = simulated(urgent, mine, *members)
+    (job,) = done.session.view.jobs.values()
+    assert job.priority == priority
+    assert ignored_of_job(done.session, job) == {}
+
+
 def test_a_group_is_in_the_queue_of_its_namespace_and_as_important_as_its_pods() -> None:
     bare = group()
     del bare["metadata"]["labels"]

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from stromboli.api import keys
-from stromboli.api.crds import PART_OF, SCHEDULING, PodGroup, PodGroupPhase, PodGroupStatus
+from stromboli.api.crds import GROUP_CLAIMS, PART_OF, PRIORITY, SCHEDULING, PodGroup, PodGroupPhase, PodGroupStatus
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.keys import NATIVE_GROUP, inner_name, outer_name
 from stromboli.api.objects import Pod
@@ -32,6 +32,7 @@ _CONDITION = "PodGroupInitiallyScheduled"
 _PREEMPTION = "stromboli.io/preemption-policy"
 #: fields of a group by the annotation that stands for each in the core
 _NOTED = {_PREEMPTION: "preemptionPolicy", PART_OF: "parentCompositePodGroupName"}
+_OURS = frozenset((*_NOTED, PRIORITY, GROUP_CLAIMS))
 #: the API server refuses longer messages
 _LONGEST = 32_768
 
@@ -73,13 +74,17 @@ def as_pod_group(native: Object) -> Object:
     Raises InvalidObjectError for a policy or number that cannot be read.
     """
     meta, name = native["metadata"], text(native, "metadata.name")
-    noted = {**(meta.get("annotations") or {}), WORKLOAD_ANNOTATION: f"PodGroup/{name}"}
+    noted = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in _OURS}
+    noted[WORKLOAD_ANNOTATION] = f"PodGroup/{name}"
     mode = at(native, "spec.disruptionMode")
     if mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode):
         noted[EVICTED_TOGETHER] = "true"
     for key, field in _NOTED.items():
         if text(native, f"spec.{field}"):
             noted[key] = text(native, f"spec.{field}")
+    claims = [text(each, "name") for _, each in items(native, "spec.resourceClaims") if _is_made_for_group(each)]
+    if claims:
+        noted[GROUP_CLAIMS] = ", ".join(claims)
     metadata: Object = {**meta, "name": inner_name(name), "annotations": noted}
     spec: Object = {"minMember": _min_count(native)}
     queue, priority = said.first([native], said.QUEUE), text(native, "spec.priorityClassName")
@@ -90,6 +95,9 @@ def as_pod_group(native: Object) -> Object:
         spec["queue"] = queue
     if priority:
         spec["priorityClassName"] = priority
+    # Admission puts 0 where there is neither a class nor a default; then that of its pods counts.
+    if isinstance(number := at(native, "spec.priority"), int) and (priority or number):
+        noted[PRIORITY] = str(number)
     topology = said.network_topology([native])
     if topology:
         spec["networkTopology"] = topology
@@ -139,6 +147,11 @@ def _seen(native: Object) -> dict[str, Any]:
     conditions = [each for _, each in items(native, "status.conditions") if each.get("type") in types]
     begun = any(each.get("status") == "True" for each in conditions)
     return {"phase": PodGroupPhase.Running} if begun else {}
+
+
+def _is_made_for_group(claim: Object) -> bool:
+    """Whether there is a claim of its own for the group, and not one that its pods name themselves."""
+    return bool(text(claim, "resourceClaimTemplateName"))
 
 
 def _min_count(native: Object) -> int:

@@ -42,8 +42,10 @@ from stromboli.api.crds.hypernodes import (
 )
 from stromboli.api.crds.podgroups import (
     FEWER,
+    GROUP_CLAIMS,
     NODE_POOLS,
     PART_OF,
+    PRIORITY,
     RUN_TIME,
     NetworkTopology,
     PodGroup,
@@ -70,9 +72,11 @@ from stromboli.api.crds.queues import (
 __all__ = [
     "CLOSED_BY_PARENT",
     "FEWER",
+    "GROUP_CLAIMS",
     "KINDS",
     "NODE_POOLS",
     "PART_OF",
+    "PRIORITY",
     "RUN_TIME",
     "SCHEDULING",
     "TOPOLOGY",

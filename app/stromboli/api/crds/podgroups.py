@@ -24,6 +24,7 @@ from stromboli.api.crds.base import (
     ResourceList,
     crd,
 )
+from stromboli.api.keys import outer_name
 
 #: an annotation: how long its pods run at most, once they do; a duration, or a number of seconds
 RUN_TIME = "stromboli.io/run-time"
@@ -31,6 +32,10 @@ RUN_TIME = "stromboli.io/run-time"
 FEWER = "stromboli.io/fewer-together"
 #: an annotation: the group of Kubernetes' groups that it is a part of
 PART_OF = "stromboli.io/part-of"
+#: an annotation of one of Kubernetes' own groups: claims that are made for all of its pods
+GROUP_CLAIMS = "stromboli.io/group-claims"
+#: an annotation of one of Kubernetes' own groups: the number that admission found for its priority class
+PRIORITY = "stromboli.io/priority"
 #: an annotation: the node pools that its pods may use, separated by commas, the best first
 NODE_POOLS = "stromboli.io/pools"
 
@@ -136,6 +141,13 @@ class PodGroup(KubeObject):
     def queue(self) -> str:
         """The name of its queue."""
         return self.spec.queue or "default"
+
+    @property
+    def priority(self) -> int | None:
+        """The priority of one of Kubernetes' own groups that says it; None where the PriorityClass does."""
+        native = outer_name(self.metadata.name) is not None
+        number = self.metadata.annotations.get(PRIORITY) if native else None
+        return None if number is None else int(number)
 
     @property
     def run_time(self) -> float | None:

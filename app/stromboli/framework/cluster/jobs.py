@@ -226,11 +226,12 @@ class Jobs(Mapping[str, Job]):
 
     @cached_property
     def priority(self) -> Rows:
-        """The value of the priority class."""
+        """The value of the priority class, or the number that stands in one of Kubernetes' own groups."""
         classes = self._snapshot.priority_classes
         otherwise = next((each.value for each in classes.values() if each.global_default), 0)
-        values, numbers = self.said("priority class", lambda group: group.spec.priority_class_name)
-        known = [classes[name].value if name in classes else otherwise for name in values]
+        values, numbers = self.said("priority", lambda group: (group.priority, group.spec.priority_class_name))
+        of_class = {name: each.value for name, each in classes.items()}
+        known = [of_class.get(name, otherwise) if number is None else number for number, name in values]
         priority: Rows = np.array(known, np.intp)[numbers]
         return priority
 

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from pydantic.alias_generators import to_snake
 
-from stromboli.api.crds import FEWER, PART_OF, Condition, PodGroupCondition
+from stromboli.api.crds import FEWER, GROUP_CLAIMS, PART_OF, Condition, PodGroupCondition
 from stromboli.api.resources import Mask
 from stromboli.api.validation import did_you_mean
 from stromboli.framework.cluster.job import Job, Queue
@@ -88,12 +88,25 @@ _ATTRIBUTES = {field.name: to_snake(field.name) for field in QUEUE_FIELDS}
 #: why `spec.networkTopology` of a PodGroup has no effect
 _NO_TOPOLOGY = {"networkTopology": "has no effect under this policy: it is read by the plugin network-topology-aware"}
 
+#: the field of a PodGroup that an annotation says to have no effect, and why, with the annotation's value
+_NOTED = {
+    FEWER: ("minMember", "{}"),
+    PART_OF: (
+        "parentCompositePodGroupName",
+        "has no effect: it starts by itself, and not together with the other parts of CompositePodGroup {}",
+    ),
+    GROUP_CLAIMS: (
+        "resourceClaims",
+        "has no effect: pods wait for a claim of their own where they name {}, of which one is made for the group",
+    ),
+}
 #: the reason of the condition by the field of a PodGroup that has no effect, the first one counts
 _REASONS = {
     "networkTopology": "NotInPolicy",
     "priorityClassName": "NoPriorityClass",
     "minMember": "FewerPodsAtFirst",
     "parentCompositePodGroupName": "GroupStartsAlone",
+    "resourceClaims": "ClaimsOfPodsOnly",
 }
 
 
@@ -102,9 +115,8 @@ def tell(session: Session) -> None:
     if not session.rules.ignored_fields:
         return
     known = session.view.jobs
-    fewer = known.holds(FEWER, lambda group: FEWER in group.metadata.annotations)
-    nested = known.holds(PART_OF, lambda group: PART_OF in group.metadata.annotations)
-    ignoring = known.of(_without_class(session) | _topology_unread(session) | fewer | nested)
+    noted = known.holds("ignored", lambda group: not group.metadata.annotations.keys().isdisjoint(_NOTED))
+    ignoring = known.of(_without_class(session) | _topology_unread(session) | noted)
     jobs = known.where(known.holds(CONDITION, lambda group: _is_told(group.status.conditions)))
     for job in [job for job in jobs if _is_told(job.conditions)]:
         session.report.condition(job, _OVER)
@@ -133,13 +145,11 @@ def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
     """
     ignored = dict(_NO_TOPOLOGY) if has_topology(job) and not _reads_topology(session) else {}
     name = job.pod_group.spec.priority_class_name
-    if _is_missing(session, name):
+    if job.pod_group.priority is None and _is_missing(session, name):
         ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}{_or(session, name)}"
-    if fewer := job.pod_group.metadata.annotations.get(FEWER):
-        ignored["minMember"] = fewer
-    if parent := job.pod_group.metadata.annotations.get(PART_OF):
-        why = "it starts by itself, and not together with the other parts"
-        ignored["parentCompositePodGroupName"] = f"has no effect: {why} of CompositePodGroup {parent}"
+    for key, (field, why) in _NOTED.items():
+        if said := job.pod_group.metadata.annotations.get(key):
+            ignored[field] = why.format(said)
     return ignored
 
 
@@ -196,8 +206,10 @@ def _topology_unread(session: Session) -> Mask:
 
 def _without_class(session: Session) -> Mask:
     """Which jobs name a priority class that does not exist, shape (jobs,)."""
-    values, numbers = session.view.jobs.said("priority class", lambda group: group.spec.priority_class_name)
-    missing: Mask = np.array([_is_missing(session, name) for name in values], np.bool_)[numbers]
+    values, numbers = session.view.jobs.said("priority", lambda group: (group.priority, group.spec.priority_class_name))
+    missing: Mask = np.array([number is None and _is_missing(session, name) for number, name in values], np.bool_)[
+        numbers
+    ]
     return missing
 
 
