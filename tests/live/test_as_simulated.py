@@ -108,6 +108,31 @@ def apps(kind: str, replicas: int, **more: Any) -> Object:
     return whole("apps/v1", kind, {"replicas": replicas, "template": template(restartPolicy="Always"), **more})
 
 
+def mpi(**more: Any) -> Object:
+    specs = {role: {"replicas": count, "template": template()} for role, count in (("Launcher", 1), ("Worker", 3))}
+    return whole("kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": specs, **more})
+
+
+def train(runtime: str, nodes: int) -> Object:
+    spec = {"runtimeRef": {"name": runtime}, "trainer": {"numNodes": nodes}}
+    return whole("trainer.kubeflow.org/v1alpha1", "TrainJob", spec)
+
+
+def runtime(name: str, **policy: Any) -> Object:
+    trainer = {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}}
+    jobs = [{"name": "node", "template": {**trainer, "spec": {"template": template()}}}]
+    spec = {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": jobs}}, **policy}
+    made = whole("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime", spec)
+    return {**made, "metadata": {"name": name}}
+
+
+def noted(made: Object, notes: Object, where: str = "annotations") -> Object:
+    return {**made, "metadata": {**made["metadata"], where: notes}}
+
+
+TIER = {"volcano": {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}}
+RUNTIMES = (runtime("torch"), runtime("near", podGroupPolicy=TIER))
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 PYTORCH = ("PyTorchJob", "pytorchReplicaSpecs")
 JOB_POLICY = {"rules": [{"succeededIndexes": "0", "succeededCount": 1}]}
 TEMPLATE_SET = [{"replicas": 2, "path": "template.spec.template"}]
@@ -125,6 +150,12 @@ VARIANTS: dict[str, Object] = {
     "job-elsewhere": batch(2, 2, managedBy="kueue.x-k8s.io/multikueue"),
     "job-with-topology": batch(2, 2, {"kueue.x-k8s.io/podset-required-topology": "rack"}),
     "job-with-deadline": batch(2, 2, activeDeadlineSeconds=600),
+    "job-with-every-policy": batch(
+        4, 8, completionMode="Indexed", backoffLimitPerIndex=2, maxFailedIndexes=3, podReplacementPolicy="Failed",
+        podFailurePolicy={"rules": [{"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [42]}}]},
+        successPolicy=JOB_POLICY,
+    ),
+    "job-of-kubernetes-gangs": batch(4, 4, scheduling={"schedulingPolicy": {"gang": {"minCount": 3}}}),
     "cronjob": whole("batch/v1", "CronJob", {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job(2, 2)}}),
     "cronjob-suspended": whole(
         "batch/v1", "CronJob", {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": job(2, 2)}}
@@ -135,6 +166,15 @@ VARIANTS: dict[str, Object] = {
     ),
     "jobset-dependent": job_set(
         replicated("init", 1), replicated("node", 2, dependsOn=[{"name": "init", "status": "Complete"}])
+    ),
+    "jobset-chained": job_set(
+        replicated("a", 1),
+        replicated("b", 2, dependsOn=[{"name": "a", "status": "Ready"}]),
+        replicated("c", 3, dependsOn=[{"name": "b", "status": "Ready"}]),
+    ),
+    "jobset-exclusive": noted(job_set(replicated("worker", 3, 2)), {EXCLUSIVE: "rack"}),
+    "jobset-exclusive-on-labelled-nodes": noted(
+        job_set(replicated("worker", 3, 2)), {EXCLUSIVE: "rack", "alpha.jobset.sigs.k8s.io/node-selector": "true"}
     ),
     "jobset-of-none": job_set(replicated("driver", 1), replicated("worker", 2, 0)),
     "jobset-suspended": job_set(replicated("worker", 2), suspend=True),
@@ -148,9 +188,22 @@ VARIANTS: dict[str, Object] = {
     "raycluster-above-its-most": ray(worker("gpu", 5, maxReplicas=2)),
     "raycluster-half-suspended": ray(worker("gpu", 2), worker("cpu", 2, suspend=True)),
     "raycluster-alone": ray(),
+    "raycluster-in-a-tier": noted(
+        ray(worker("gpu", 2)),
+        {"volcano.sh/network-topology-mode": "soft", "volcano.sh/network-topology-highest-tier-allowed": "2"},
+        "labels",
+    ),
+    "rayjob-scaling": whole("ray.io/v1", "RayJob", {
+        "entrypoint": "python train.py",
+        "rayClusterSpec": ray(worker("tpu", 2, minReplicas=1, numOfHosts=4), enableInTreeAutoscaling=True)["spec"],
+    }),
+    "rayservice-at-rest": whole("ray.io/v1", "RayService", {
+        "rayClusterConfig": ray(worker("gpu", 0, minReplicas=0), enableInTreeAutoscaling=True)["spec"],
+    }),
     "lws": lws(2, 3),
     "lws-of-one": lws(2, 1),
     "lws-recreated": lws(1, 2, inner={"restartPolicy": "RecreateGroupOnPodRestart"}),
+    "lws-of-sub-groups": lws(1, 4, inner={"subGroupPolicy": {"subGroupSize": 2}}),
     "lws-leader-first": lws(1, 3, startupPolicy="LeaderReady"),
     "lws-of-two-templates": lws(1, 2, inner={"leaderTemplate": template("3")}),
     "pytorchjob": kubeflow(*PYTORCH, Master=1, Worker=2),
@@ -159,6 +212,10 @@ VARIANTS: dict[str, Object] = {
         *PYTORCH, {"schedulingPolicy": {"minAvailable": 2, "queue": "research"}}, Master=1, Worker=3
     ),
     "pytorchjob-suspended": kubeflow(*PYTORCH, {"suspend": True}, Master=1, Worker=2),
+    "mpijob-that-works-in-its-launcher": mpi(runLauncherAsWorker=True),
+    "mpijob-that-waits": mpi(launcherCreationPolicy="WaitForWorkersReady", runLauncherAsWorker=True),
+    "trainjob": train("torch", 3),
+    "trainjob-in-a-tier": train("near", 2),
     "tfjob": kubeflow("TFJob", "tfReplicaSpecs", PS=2, Chief=1, Worker=2),
     "sparkapplication": spark(executor={"instances": 2}),
     "sparkapplication-dynamic": spark(
@@ -181,6 +238,7 @@ def simulated() -> tuple[list[tuple[str, Any]], dict[str, Object]]:
     texts = [
         yaml.safe_dump({**each, "metadata": {**each["metadata"], "name": name}}) for name, each in VARIANTS.items()
     ]
+    texts += map(yaml.safe_dump, RUNTIMES)
     loaded = load(["-"], io.BytesIO("---\n".join(texts).encode()))
     found = admit(loaded, ("stromboli",))
     assert loaded.problems == []

@@ -93,6 +93,16 @@ def test_a_pod_may_not_have_the_name_of_one_that_a_workload_makes(tmp_path: Path
     )
 
 
+def test_each_of_one_generated_name_has_its_own(tmp_path: Path) -> None:
+    drawn = {"metadata": {"generateName": "web-"}}
+    made = {**workload("apps/v1", "ReplicaSet", 1), **drawn}
+    pod = {"kind": "Pod", "spec": TEMPLATE["spec"], **drawn}
+    found = read(tmp_path, a=made, b={"kind": "List", "items": [made, pod]})
+    assert found.problems == []
+    names = [obj.metadata.name for kind, obj in found.objects if kind == "Pod"]
+    assert sorted(names) == ["web-0", "web-0-0", "web-1-0"]
+
+
 def test_two_changes_of_one_object_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("kind: Queue\nmetadata: {name: q}\n")
     change = "kind: Queue\nmetadata: {name: q}\nspec: {%s}\n"

@@ -627,12 +627,14 @@ def test_kueue_says_how_many_pods_of_a_job_start_together() -> None:
     [
         ({"volcano.sh/network-topology-mode": "soft"}, {"mode": "soft"}),
         ({"volcano.sh/network-topology-highest-tier": "2"}, {"highestTierAllowed": 2}),
+        ({"volcano.sh/network-topology-highest-tier-allowed": "2"}, {"highestTierAllowed": 2}),
         ({"kueue.x-k8s.io/podset-required-topology": "rack"}, {"mode": "hard", "highestTierName": "rack"}),
         ({"kai.scheduler/topology-preferred-placement": "zone"}, {"mode": "soft", "highestTierName": "zone"}),
     ],
 )
 def test_the_topology_is_said_by_the_workload_or_its_pods(annotations: Object, topology: Object) -> None:
     assert group_of(owner(BATCH, "Job", annotations=annotations))["spec"]["networkTopology"] == topology
+    assert group_of(owner(BATCH, "Job", labels=annotations))["spec"]["networkTopology"] == topology
     assert group_of(owner(BATCH, "Job"), annotations=annotations)["spec"]["networkTopology"] == topology
 
 

@@ -106,6 +106,14 @@ def test_what_a_runtime_says_of_its_queue_gives_way_to_the_train_job() -> None:
         assert [group.spec.queue for group in groups if group is not None] == [queue]
 
 
+def test_a_policy_of_volcano_in_a_runtime_says_how_close_together_pods_are() -> None:
+    tier = {"networkTopology": {"mode": "soft", "highestTierAllowed": 2}}
+    groups = simulated(train_job(), runtime(TORCH, podGroupPolicy={"volcano": tier})).session.view.snapshot.pod_groups
+    (topology,) = (group.spec.network_topology for group in groups if group is not None)
+    assert topology is not None
+    assert (topology.mode, topology.highest_tier_allowed) == ("soft", 2)
+
+
 def test_a_train_job_that_is_suspended_or_runs_elsewhere_has_no_pods() -> None:
     for change in ({"suspend": True}, {"managedBy": "kueue.x-k8s.io/multikueue"}):
         assert not simulated(train_job(**change), runtime(TORCH)).bindings

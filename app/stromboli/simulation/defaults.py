@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
 from stromboli.api import objects
 from stromboli.workloads.amounts import with_requests
+from stromboli.workloads.paths import mapping, text
 
 #: the priority classes that every cluster has, and their values
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+def generated_names() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What gives each manifest that has a `generateName` instead of a name one that no other has, by a number."""
+    used: Counter[tuple[Any, ...]] = Counter()
+
+    def named(manifest: dict[str, Any]) -> dict[str, Any]:
+        metadata, base = mapping(manifest, "metadata"), text(manifest, "metadata.generateName")
+        if metadata.get("name") or not base:
+            return manifest
+        like = (manifest["kind"], str(metadata.get("namespace")), base)
+        used[like] += 1
+        return {**manifest, "metadata": {**metadata, "name": f"{base}{used[like] - 1}"}}
+
+    return named
 
 
 def with_defaults(pod: objects.Pod) -> objects.Pod:

@@ -21,6 +21,7 @@ from stromboli.api.errors import DocumentError, InvalidObjectError
 from stromboli.api.validation import describe, did_you_mean, readable, shown
 from stromboli.framework.runtime.node_questions import CALL, Watch
 from stromboli.simulation import refusals, schema, workloads
+from stromboli.simulation.defaults import generated_names
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
 from stromboli.simulation.lists import RawList, is_list, of_list, read_json
 from stromboli.state.cluster import object_key
@@ -214,6 +215,7 @@ class _Reader:
         #: objects of kinds that a file may tell of that is still to be read, and workloads that may refer to one in it
         self._later: list[tuple[str, Any]] = []
         self._finished = False
+        self._named = generated_names()
 
     def read_file(self, path: Path, largest: int) -> None:
         try:
@@ -267,6 +269,7 @@ class _Reader:
             raise InvalidObjectError(where, "", "is a policy, which --policy takes")
         if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
             raise InvalidObjectError(where, "kind", f"an object with a kind is needed, not {shown(manifest)}")
+        manifest = self._named(manifest)
         kind = manifest["kind"]
         if is_native(manifest):
             self._native(manifest, where)

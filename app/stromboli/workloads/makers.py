@@ -11,6 +11,7 @@ from stromboli.state.nodes import NodeFacts
 from stromboli.workloads.daemons import daemon_pods
 from stromboli.workloads.paths import Object, at, described, items, labels, mapping, notes, text
 from stromboli.workloads.ray import made_of_ray_job
+from stromboli.workloads.said import TOPOLOGY_MODE, TOPOLOGY_TIER
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,15 @@ def train_job(owner: Object, there: Surroundings) -> Iterator[Object]:
         key: {**mapping(template, f"metadata.{key}"), **mapping(owner, f"spec.{key}")}
         for key in ("labels", "annotations")
     }
+    said["annotations"] |= _volcano_topology(mapping(found, "spec.podGroupPolicy.volcano.networkTopology"))
     made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": said}
     yield {**made, "spec": {**spec, "replicatedJobs": jobs}}
+
+
+def _volcano_topology(said: Object) -> dict[str, str]:
+    """How close together the trainer has pods placed, where it makes a PodGroup of Volcano's for them."""
+    keys = {TOPOLOGY_MODE: "mode", TOPOLOGY_TIER: "highestTierAllowed"}
+    return {key: str(said[field]) for key, field in keys.items() if said.get(field) is not None}
 
 
 def _trained(job: Object, owner: Object, runtime: Object) -> Object:

@@ -23,7 +23,7 @@ _READ = tuple(
             *said.POD_ANNOTATIONS,
             *said.POD_BUDGETS,
         ),
-        *(said.PREEMPTIBILITY, said.TOPOLOGY_MODE, said.TOPOLOGY_TIER, *said.TIER_NAMES, MIN_PARALLELISM),
+        *(said.PREEMPTIBILITY, said.TOPOLOGY_MODE, *said.TIERS, *said.TIER_NAMES, MIN_PARALLELISM),
         *(*labelled.KEYS, *labelled.ONE_BY_ONE, labelled.KUEUE_COUNT, labelled.LIGHT_COUNT),
         *(GROUP_ANNOTATION, ROLE_ANNOTATION, EVICTED_TOGETHER, crds.NODE_POOLS, "volcano.sh/sla-waiting-time"),
     )

@@ -22,6 +22,8 @@ PREEMPTABLE = "volcano.sh/preemptable"
 PREEMPTIBILITY = "kai.scheduler/preemptibility"
 TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
+#: the keys of the highest tier, of Volcano and of KubeRay
+TIERS = (TOPOLOGY_TIER, f"{TOPOLOGY_TIER}-allowed")
 #: the topology mode of each annotation whose value is the name of a tier
 TIER_NAMES = {
     "kueue.x-k8s.io/podset-required-topology": "hard",
@@ -90,12 +92,12 @@ def network_topology(objects: Iterable[Object]) -> Object:
             key = next((text(each, "key") for _, each in items(obj, path)), "")
             if key:
                 return {"mode": "hard", "highestTierName": key}
-        noted = notes(obj)
+        noted = {**labels(obj), **notes(obj)}
         topology: Object = {}
         if TOPOLOGY_MODE in noted:
             topology["mode"] = "soft" if noted[TOPOLOGY_MODE].lower() == "soft" else "hard"
-        if TOPOLOGY_TIER in noted:
-            topology["highestTierAllowed"] = noted_count(obj, TOPOLOGY_TIER)
+        if tier := next((key for key in TIERS if key in noted), ""):
+            topology["highestTierAllowed"] = noted_count(obj, tier)
         if topology:
             return topology
         for key, mode in TIER_NAMES.items():
@@ -127,13 +129,13 @@ def _of_pod(noted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def noted_count(obj: Object, key: str) -> int:
-    """The number in an annotation.
+    """The number in an annotation, or in a label where there is no such annotation.
 
     Raises InvalidObjectError: a gang that begins with another number than was meant would be worse than none.
     """
-    value = notes(obj)[key]
-    found = readers.count(value)
+    where, given = ("annotations", notes(obj)) if key in notes(obj) else ("labels", labels(obj))
+    found = readers.count(given[key])
     if found is None:
-        problem = f"should be a number from 0 to {readers.INT32}, not {shown(value)}"
-        raise InvalidObjectError(described(obj), field_path(("metadata", "annotations", key)), problem)
+        problem = f"should be a number from 0 to {readers.INT32}, not {shown(given[key])}"
+        raise InvalidObjectError(described(obj), field_path(("metadata", where, key)), problem)
     return found

@@ -44,7 +44,7 @@ def _keys() -> str:
         ("the priority class", said.PRIORITY_CLASS),
         ("how long it runs at most: a duration, or seconds", said.RUN_TIME),
         ("whether it may be evicted: `true` or `false`, or KAI's words", (said.PREEMPTABLE, said.PREEMPTIBILITY)),
-        ("how close together pods are", (said.TOPOLOGY_MODE, said.TOPOLOGY_TIER, *said.TIER_NAMES)),
+        ("how close together pods are", (said.TOPOLOGY_MODE, *said.TIERS, *said.TIER_NAMES)),
     )
     return table(
         ("what", "annotations and labels, the first one counts"), ((what, _listed(keys)) for what, keys in rows)
