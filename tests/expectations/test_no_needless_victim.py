@@ -12,9 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stromboli.api.decisions import Bind, Evict, Nominate
+from stromboli.api.pod_state import PodState
 from stromboli.engine import DEFAULT_POLICY, Engine
 from tests.builders import NOON, node, pod, pod_group, queue, state
 from tests.expectations.world import CLASSES
+from tests.fuzz import tried
 
 CPUS = 6
 ACTIONS = ("preempt", "gangpreempt", "reclaim", "gangreclaim")
@@ -73,6 +75,109 @@ def test_all_are_needed_wherever_the_pods_go(action: str, jobs: list[tuple[int, 
             rest.subtract(at[name] for name in back)
             fits = any(all(rest[node_of] >= cpu for node_of, cpu in together(nodes, cpus)) for nodes in ways(cpus))
             assert min(rest.values()) < 0 or not fits, f"{back} could have stayed"
+
+
+# -- with unlike pods, ports and anti-affinity -------------------------------------------------------------------------
+
+SHARES = DEFAULT_POLICY.replace("name: proportion", "name: capacity")
+EVICTING = {action: Engine(SHARES.replace("allocate, backfill", f"allocate, {action}")) for action in ACTIONS}
+ALLOCATE = Engine(SHARES.replace("allocate, backfill", "allocate"))
+
+#: CPUs and Gi of a pod
+sizes = st.tuples(st.integers(1, 4), st.integers(1, 4))
+#: whether pods take a port of their nodes, and whether they keep away from each other
+rules = st.sampled_from([(False, False)] * 4 + [(True, False), (False, True)])
+priorities = st.sampled_from(["low", "low", "middle"])
+#: jobs that run: the size of their pods, rules, priority, least and nodes
+kinds_of_jobs = st.lists(
+    st.tuples(sizes, rules, priorities, st.integers(0, 4), st.lists(st.integers(0, 2), min_size=1, max_size=4)),
+    min_size=1,
+    max_size=5,
+)
+#: the sizes of the pods of a gang, its rules, and how many of them it does without
+unlike_gangs = st.tuples(st.lists(sizes, min_size=1, max_size=4), rules, st.integers(0, 2))
+Running = tuple[tuple[int, int], tuple[bool, bool], str, int, list[int]]
+Unlike = tuple[list[tuple[int, int]], tuple[bool, bool], int]
+
+
+def _pod(name: str, job: str, size: tuple[int, int], rules: tuple[bool, bool], node: str = "", **more: Any) -> Any:
+    port, apart = rules
+    if port:
+        more["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    if apart:
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job": job}}}
+        more["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod(name, job, cpu=str(size[0]), memory=f"{size[1]}Gi", node=node, labels={"job": job}, **more)
+
+
+def filled(theirs: str, jobs: Sequence[Running], gang: Unlike) -> tuple[list[Any], dict[str, int]]:
+    """Three nodes that are filled in order beside a gang that waits, and the least of each job that runs."""
+    objs: list[Any] = [*CLASSES, *(node(f"n{number}", cpu="8", memory="8Gi") for number in range(3))]
+    objs += [queue("mine", deserved={"cpu": "24", "memory": "24Gi"}), queue("theirs", deserved={"cpu": "0"})]
+    free, ports = {number: [8, 8] for number in range(3)}, set[int]()
+    least_of = {}
+    for number, (size, (port, apart), priority, least, wanted) in enumerate(jobs):
+        name, placed = f"j{number}", list[int]()
+        for at in wanted:
+            taken = (port and at in ports) or ((apart or port) and at in placed)
+            if not taken and all(have >= want for have, want in zip(free[at], size, strict=True)):
+                free[at] = [have - want for have, want in zip(free[at], size, strict=True)]
+                placed.append(at)
+        ports |= {*placed} if port else set()
+        least_of[name] = max(1, min(least, len(placed)))
+        objs.append(pod_group(name, least_of[name], theirs, "Running", created=number, priorityClassName=priority))
+        values = {"low": 10, "middle": 50}
+        objs += [
+            _pod(f"{name}-{each}", name, size, (port, apart), f"n{at}", priority=values[priority])
+            for each, at in enumerate(placed)
+        ]
+    sizes_of, rules_of, spare = gang
+    objs.append(pod_group("g", max(1, len(sizes_of) - spare), "mine", created=99, priorityClassName="high"))
+    objs += [_pod(f"g-{each}", "g", size, rules_of, priority=100) for each, size in enumerate(sizes_of)]
+    return objs, least_of
+
+
+def started(objs: Sequence[Any], gone: set[str]) -> int:
+    """How many pods of the gang get places once some pods are gone, without any eviction."""
+    left = [each for each in objs if each.metadata.name not in gone]
+    decisions = ALLOCATE.decide(state(left).snapshot(), now=NOON).decisions
+    return sum(isinstance(each, Bind) for each in decisions)
+
+
+def check_each_is_needed(action: str, jobs: Sequence[Running], gang: Unlike) -> None:
+    objs, least_of = filled("theirs" if "reclaim" in action else "mine", jobs, gang)
+    result = EVICTING[action].decide(state(objs).snapshot(), now=NOON)
+    gone = {each.name for each in result.decisions if isinstance(each, Evict)}
+    if not gone:
+        return
+    job = result.session.view.jobs["default/g"]
+    places = job.size - job.counts[PodState.Pending]
+    assert started(objs, gone) >= places, "what fits does not start"
+    for name, least in least_of.items():
+        lost = sorted(each for each in gone if each.startswith(f"{name}-"))
+        held = sum(each.metadata.name.startswith(f"{name}-") for each in objs)
+        back = max(1, least - (held - len(lost)))
+        for stay in combinations(lost, back) if lost else ():
+            assert started(objs, gone - {*stay}) < places, f"{stay} of {gone} could have stayed"
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("action", ACTIONS)
+@tried(8)
+@given(jobs=kinds_of_jobs, gang=unlike_gangs)
+def test_each_victim_is_needed_whatever_keeps_pods_apart(action: str, jobs: list[Running], gang: Unlike) -> None:
+    check_each_is_needed(action, jobs, gang)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("action", ACTIONS)
+@tried(100)
+@given(jobs=kinds_of_jobs, gang=unlike_gangs)
+def test_each_victim_is_needed_in_many_scenes(action: str, jobs: list[Running], gang: Unlike) -> None:
+    check_each_is_needed(action, jobs, gang)
+
+
+# -- what is left ------------------------------------------------------------------------------------------------------
 
 
 def left_free(decisions: Any, at: dict[str, int], gang: Sequence[int]) -> tuple[Counter[int], list[tuple[int, int]]]:

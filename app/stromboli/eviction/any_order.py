@@ -42,24 +42,22 @@ def plan_in_any_order(
     `candidates` may be evicted for each of the pods; `whole` says whether gangs may be that then cannot run.
     """
     session = context.session
-    if not (_lacks_all(session, job) and len(pods) > 1 and context.search_left):
+    if not (lacks_all(session, job) and len(pods) > 1 and context.search_left):
         return None
     kinds, equivalence = kinds_of(session, job, pods), context.equivalence(job, pods)
-    alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(pods[0])
-    if alike or (equivalence is not None and context.is_hopeless(equivalence, 1)):
+    if alike(session, job, kinds) or (equivalence is not None and context.is_hopeless(equivalence, 1)):
         return None
     trial = Trial(context, job)
     if _may_fit(context, job, kinds, candidates):
-        _search(context, trial, job, kinds, _units(context, job, pods, candidates, whole=whole))
+        units = _units(context, job, pods, candidates, whole=whole)
+        trial.evicted = [each for each in map(trial.evict, units) if each[1]]
+        promise_in_any_order(context, trial, job, kinds)
     if not trial.placed:
+        trial.take_back()
         if equivalence is not None:
             context.in_vain(equivalence, 0)
         return None
-    nodes: dict[str, list[int]] = {}
-    for place in trial.placed:
-        nodes.setdefault(session.view.sub_job_of(job, place.pod).uid, []).append(place.node)
-    tree = session.view.topology
-    return settle(session, trial, {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()})
+    return settle(session, trial, groups_of(session, job, trial.placed))
 
 
 def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None = None) -> bool:
@@ -68,7 +66,7 @@ def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], c
     It is seen from sums, before places are looked for pod by pod.
     """
     session = context.session
-    if len(pods) < 2 or not (session.rules.what_fits and _lacks_all(session, job)):
+    if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
         return True
     kinds = kinds_of(session, job, pods)
     if len(kinds) == 1:
@@ -78,7 +76,12 @@ def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], c
     return _may_fit(context, job, kinds, candidates)
 
 
-def _lacks_all(session: Session, job: Job) -> bool:
+def alike(session: Session, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> bool:
+    """Whether it makes no difference in which order a job's pods, by kind, are placed."""
+    return len(kinds) == 1 and not job.divided and not session.kernel.varies(kinds[0][0])
+
+
+def lacks_all(session: Session, job: Job) -> bool:
     """Whether a job lacks pods to start, and none of them was given a place in this session."""
     return session.ask.job_missing(job) > 0 and not (job.waiting_count or job.counts[PodState.Allocated])
 
@@ -114,15 +117,14 @@ def _units(
     return [unit for unit, _ in takewhile(lambda each: each[1] <= _MOST_PODS, zip(units, sums, strict=True))]
 
 
-def _search(
-    context: PreemptionContext, trial: Trial, job: Job, kinds: list[list[PodRecord]], units: Sequence[Unit]
-) -> None:
-    """Evict all units, and promise the pods of a job, by kind, places on a trial; nothing is done if there are none."""
+def promise_in_any_order(
+    context: PreemptionContext, trial: Trial, job: Job, kinds: list[list[PodRecord]], least: int = 1
+) -> bool:
+    """Promise so many pods of a job at least, by kind, places beside what a trial evicted; False, and none, without."""
     session = context.session
-    trial.evicted = [each for each in map(trial.evict, units) if each[1]]
     budget = min(context.search_left, budget_of(session))
     solver = Solver(session, job, kinds, budget, most_refused=_MOST_REFUSED)
-    solver.took(_EVICTION * sum(len(unit.pods) for unit in units))
+    solver.took(_EVICTION * sum(len(unit.pods) for unit, _ in trial.evicted))
     reading = read(session, job, kinds, evicting=True)
 
     def accept(problem: Problem, places: Places) -> bool:
@@ -131,7 +133,7 @@ def _search(
             if not trial.fits(pod, node):
                 break
             trial.keep([], Place(pod, node, Demand(session, pod)))
-        if len(trial.placed) == len(places) and session.ask.job_pipelined(job):
+        if least <= len(trial.placed) == len(places) and session.ask.job_pipelined(job):
             return True
         trial.withdraw()
         trial.placed = []
@@ -139,5 +141,13 @@ def _search(
 
     solver.solve(reading, accept)
     context.search_left -= budget - solver.left
-    if not trial.placed:
-        trial.take_back()
+    return bool(trial.placed)
+
+
+def groups_of(session: Session, job: Job, placed: Sequence[Place]) -> dict[str, int]:
+    """The HyperNode around the places of each group of a job, by uid."""
+    nodes: dict[str, list[int]] = {}
+    for place in placed:
+        nodes.setdefault(session.view.sub_job_of(job, place.pod).uid, []).append(place.node)
+    tree = session.view.topology
+    return {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()}

@@ -13,6 +13,7 @@ from stromboli.eviction.any_order import may_start, plan_in_any_order
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
+from stromboli.eviction.other_places import with_fewer_victims
 from stromboli.eviction.plan import FirstPlaces, Plan, cheapest, plans
 from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical
@@ -77,7 +78,8 @@ class GangSearch:
             if equivalence is not None:
                 context.in_vain(equivalence, 0)
             return False
-        # 3. Decide for the cheapest.
+        # 3. Decide for the cheapest, without victims that it does not need.
+        plan = with_fewer_victims(context, job, self._all, plan)
         if has_topology(job):
             domains.locate(session, plan.statement, job)
         # Without victims the pods have no nominated nodes either.

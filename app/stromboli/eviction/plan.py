@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from stromboli.api.resources import Mask
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.trial import Place
+from stromboli.eviction.units import Unit
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
@@ -23,9 +24,13 @@ _MOST = 8
 class Plan:
     """Evictions, and the places that pods are promised; in effect on a statement until they are set aside."""
 
-    def __init__(self, statement: Statement, cost: Cost, of_groups: Mapping[str, int]) -> None:
+    def __init__(self, statement: Statement, units: Sequence[Unit], places: int, of_groups: Mapping[str, int]) -> None:
         self.statement = statement
-        self.cost = cost
+        #: what is evicted together
+        self.units = units
+        self.cost = Cost.of(units)
+        #: how many pods are promised places
+        self.places = places
         #: the HyperNode of each group that got places in one, by uid
         self.of_groups = of_groups
         self._operations = statement.save()

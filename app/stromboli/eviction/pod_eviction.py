@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from stromboli.eviction.any_order import plan_in_any_order
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.min_cost import MinCostSearch
+from stromboli.eviction.other_places import with_fewer_victims
 from stromboli.eviction.plan import FirstPlaces, Plan, cheapest, plans
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
@@ -34,7 +35,7 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
     if plan is None and pods and _may_take(context, job, pods):
         plan = plan_in_any_order(context, job, pods, context.candidates(job, pods[0]))
     if plan is not None:
-        context.promise(job, [plan.statement])
+        context.promise(job, [with_fewer_victims(context, job, pods, plan).statement])
 
 
 def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> Trial:

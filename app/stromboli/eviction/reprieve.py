@@ -9,10 +9,11 @@ objects to that, it is asked unit by unit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from stromboli.api.resources import Vector, fits
-from stromboli.eviction.ordering import Cost, unit_cost
+from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.plan import Plan
 from stromboli.eviction.trial import Place, Trial
 from stromboli.eviction.units import Unit, may_go_in_part
@@ -31,7 +32,9 @@ def settle(session: Session, trial: Trial, of_groups: Mapping[str, int] = Mappin
     trial.join_gangs()
     if len(trial.evicted) > 1 or any(unit.whole for unit, _ in trial.evicted):
         Reprieve(session, trial).run()
-    return Plan(trial.hand_over(), Cost.of(unit for unit, _ in trial.evicted), of_groups)
+    # What a gang gave up alone before the rest of it went is of its unit, too.
+    units = [replace(unit, pods=[each.pods[0] for each in statement.operations]) for unit, statement in trial.evicted]
+    return Plan(trial.hand_over(), units, len(trial.placed), of_groups)
 
 
 class Reprieve:
@@ -159,8 +162,9 @@ class _Packing:
             return False
         self._looks -= 1
         mark = len(self._moved)
+        room = fits(request, self._free[:, nodes], self._always)
+        nowhere, room = not room.any(), room & (nodes != before)
         self._move(pod, _NO_NODE)
-        room = fits(request, self._free[:, nodes], self._always) & (nodes != before)
         if room.any():
             self._move(pod, int(nodes[room.argmax()]))
             return True
@@ -169,7 +173,7 @@ class _Packing:
                 self._move(pod, node)
                 return True
         self.undo(mark)
-        if self._depth == 1:
+        if self._depth == 1 and nowhere and not self._moved:
             # No other victim finds more room, where all pods are alike.
             self._looks = 0
         return False
