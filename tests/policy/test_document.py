@@ -12,10 +12,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stromboli.api.errors import PolicyError
+from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.framework.plugin.base import POINTS
 from stromboli.framework.runtime.participants import WITHOUT_SWITCH, switched
-from stromboli.policy.document import DEFAULT_POLICY, KEYS, ArgumentModels, load_policy
+from stromboli.policy.arguments import ArgumentModels, names_of
+from stromboli.policy.document import DEFAULT_POLICY, KEYS, load_policy
 from stromboli.policy.model import Policy
 from stromboli.policy.switches import SWITCH_OF_KEY, SWITCHES, WITHOUT_EFFECT
 
@@ -217,7 +219,14 @@ MISTAKES = {
     "empty actions": ("actions: ''", [f"actions: names no actions (allowed: {ALL_ACTIONS})"]),
     "actions in a list": (
         "actions: [allocate]",
-        [f"actions: should be names separated by commas, not ['allocate'] (allowed: {ALL_ACTIONS})"],
+        ["actions: should be names separated by commas, not ['allocate'], did you mean 'allocate'?"],
+    ),
+    "actions without commas": (
+        "actions: enqueue alocate",
+        [
+            "actions: should be names separated by commas, not 'enqueue alocate', did you mean 'enqueue, alocate'?",
+            f"actions: unknown action 'alocate', did you mean 'allocate'? (allowed: {ALL_ACTIONS})",
+        ],
     ),
     "unknown actions": (
         "actions: alocate, elect, Backfill",
@@ -227,7 +236,10 @@ MISTAKES = {
             f"actions: unknown action 'Backfill', did you mean 'backfill'? (allowed: {ALL_ACTIONS})",
         ],
     ),
-    "trailing comma": ("actions: allocate,", [f"actions: unknown action '' (allowed: {ALL_ACTIONS})"]),
+    "trailing comma": (
+        "actions: allocate,",
+        ["actions: should be names separated by commas, not 'allocate,', did you mean 'allocate'?"],
+    ),
     "not a mapping": (
         "- actions",
         [
@@ -242,15 +254,22 @@ MISTAKES = {
     "tiers not a list": ("actions: allocate\ntiers: {}", ["tiers: should be a list, not {}"]),
     "tier without plugins": (
         "actions: allocate\ntiers: [{name: gang}]",
-        ["tiers[0]: unknown key 'name' (allowed: plugins)"],
+        ["tiers[0]: should not be {'name': 'gang'}, did you mean 'plugins: [name: gang]'?"],
     ),
     "tier not a mapping": (
         "actions: allocate\ntiers: [gang]",
-        ["tiers[0]: should be a mapping, not 'gang' (allowed: plugins)"],
+        ["tiers[0]: should not be 'gang', did you mean 'plugins: [name: gang]'?"],
     ),
     "plugin not a mapping": (
-        one_plugin("gang"),
-        [f"{PLUGIN}: should be a mapping, not 'gang' (allowed: {PLUGIN_KEYS})"],
+        one_plugin("gnag"),
+        [
+            f"{PLUGIN}: should not be 'gnag', did you mean 'name: gnag'?",
+            f"{PLUGIN}.name: unknown plugin 'gnag', did you mean 'gang'? (allowed: {ALL_PLUGINS})",
+        ],
+    ),
+    "plugins not a list": (
+        "actions: allocate\ntiers: [{plugins: 'drf, gang'}]",
+        ["tiers[0].plugins: should be a list, not 'drf, gang', did you mean '- name: drf', '- name: gang'?"],
     ),
     "plugin without a name": (one_plugin("{}"), [f"{PLUGIN}.name: is required (allowed: {ALL_PLUGINS})"]),
     "unknown plugin": (
@@ -286,7 +305,7 @@ MISTAKES = {
         [
             "topology.levels[0].nodeLabel: 'a b' is not the key of a label, such as 'topology.kubernetes.io/zone'",
             "topology.levels[1].nodeLabel: is required",
-            "topology.levels[1].nodeLable: unknown key, with the value 'zone'",
+            "topology.levels[1].nodeLable: unknown key, did you mean 'nodeLabel'?",
             "topology.levels[2]: input should be a mapping, not 'rack'",
         ],
     ),
@@ -470,6 +489,26 @@ def test_what_is_wrong_everywhere_is_told_a_hundred_times() -> None:
     found = problems("actions: allocate\nconfigurations: [" + "1, " * 50_000 + "]")
     assert len(found) == 101
     assert found[-1] == "further errors are not shown"
+
+
+@pytest.mark.parametrize("name", [name for name, model in discover().argument_models()[1].items() if model])
+def test_no_mistake_in_the_arguments_of_a_plugin_hides_another(name: str) -> None:
+    model = discover().argument_models()[1][name]
+    assert model is not None
+
+    def named(arguments: dict[str, object]) -> set[str]:
+        tiers = [{"plugins": [{"name": name, "arguments": arguments}]}]
+        try:
+            Engine(yaml.safe_dump({"actions": "allocate", "tiers": tiers}))
+        except PolicyError as error:
+            lines = [line.partition(" (allowed")[0] for line in error.problems]
+            return {key for key in arguments if any(key in line for line in lines)}
+        return set()
+
+    wrong: dict[str, object] = {key: [{}] for key in [*names_of(model), f"{name}.typo", "typo"]}
+    alone = {key for key, value in wrong.items() if named({key: value})}
+    assert alone >= {"typo", f"{name}.typo"}
+    assert named(wrong) >= alone
 
 
 def test_what_an_action_must_be_told_is_asked_for_where_it_is_used() -> None:

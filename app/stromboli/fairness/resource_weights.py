@@ -33,7 +33,11 @@ class ResourceWeights(Arguments):
             if not key.startswith(self._key("")):
                 raise PydanticCustomError("extra_forbidden", "unknown argument '{argument}'", {"argument": key})
             if key not in map(self._key, self.named):
-                raise ValueError(f"{key!r} has no effect: the resource is not in {self.prefix}.resources")
+                raise PydanticCustomError(
+                    "value_error",
+                    "has no effect: the resource is not in {prefix}.resources",
+                    {"argument": key, "prefix": self.prefix},
+                )
         return self
 
     def _key(self, resource: str) -> str:

@@ -12,20 +12,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from stromboli.api.documents import read_either
 from stromboli.api.errors import DocumentError, PolicyError
-from stromboli.api.validation import did_you_mean, field_path, listed, nearest, problem, readable, shown
+from stromboli.api.validation import did_you_mean, field_path, listed, problem, readable, shown
+from stromboli.policy import shorthand
 from stromboli.policy.action_order import remarks
+from stromboli.policy.arguments import ArgumentModels, argument_of, checked, names_at, names_of, of_another_plugin
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.model import PluginOption, Policy, Tier
 from stromboli.policy.provisioning import ProvisioningSettings
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.policy.rules import Compatibility
-from stromboli.policy.scalars import boolean, validated
+from stromboli.policy.scalars import boolean
 from stromboli.policy.sessions import SessionSettings
+from stromboli.policy.shorthand import Shorthand
 from stromboli.policy.switches import (
     HIERARCHY,
     OFF_BY_DEFAULT,
@@ -59,9 +62,6 @@ _TOPOLOGY = TopologySettings()
 
 _NO_RULE = QueueRule(queue="default")
 _Settings = TypeVar("_Settings", bound=BaseModel)
-
-#: name of a plugin or action -> the model of its arguments, None if it takes none
-ArgumentModels = Mapping[str, type[BaseModel] | None]
 
 _COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
 _MOST_PROBLEMS = 100
@@ -116,10 +116,6 @@ def load_policy(
     return policy
 
 
-#: how similar the names of two plugins' arguments are, of 1, to be taken for each other
-_SAME = 0.85
-
-
 class _Reader:
     """Reads one policy and collects its errors; each method returns the part that is valid."""
 
@@ -170,10 +166,13 @@ class _Reader:
         if value is None or value == "":
             self._wrong("actions", "names no actions", self.known_actions)
             return ()
-        if not isinstance(value, str):
+        names = shorthand.action_names(value)
+        if names is None:
             self._wrong("actions", f"should be names separated by commas, not {shown(value)}", self.known_actions)
             return ()
-        names = tuple(name.strip() for name in value.split(","))
+        if not (isinstance(value, str) and names == tuple(name.strip() for name in value.split(","))):
+            meant = shown(", ".join(names))
+            self._wrong("actions", f"should be names separated by commas, not {shown(value)}, did you mean {meant}?")
         if len(names) > _MOST:
             self._wrong("actions", f"names {len(names):,} actions, more than {_MOST}")
             return ()
@@ -186,7 +185,9 @@ class _Reader:
         if isinstance(value, list) and len(value) > _MOST:
             self._wrong("tiers", f"has {len(value):,} entries, more than {_MOST}")
             return ()
-        tiers = tuple(self._tier(path, tier) for path, tier in self._entries("tiers", value, ("plugins",)))
+        tiers = tuple(
+            self._tier(path, tier) for path, tier in self._entries("tiers", value, ("plugins",), shorthand.tier)
+        )
         names = {option.name for tier in tiers for option in tier.plugins}
         if "fairshare" in names:
             for other in sorted(names & _OTHER_SHARES):
@@ -194,7 +195,7 @@ class _Reader:
         return tiers
 
     def _tier(self, path: str, tier: Mapping[str, Any]) -> Tier:
-        plugins = self._entries(f"{path}.plugins", tier.get("plugins"), _PLUGIN_KEYS)
+        plugins = self._entries(f"{path}.plugins", tier.get("plugins"), _PLUGIN_KEYS, shorthand.named)
         options = [self._plugin(where, item) for where, item in plugins]
         names = [option.name for option in options if option.name]
         for name in sorted(name for name, count in Counter(names).items() if count > 1):
@@ -235,7 +236,7 @@ class _Reader:
     def _configurations(self, value: object, actions: Iterable[str]) -> dict[str, BaseModel]:
         arguments: dict[str, BaseModel] = {}
         given = set()
-        for path, item in self._entries("configurations", value, ("name", "arguments")):
+        for path, item in self._entries("configurations", value, ("name", "arguments"), shorthand.named):
             name = self._name(path, "action", item, self.known_actions)
             if name and name in given:
                 self._wrong(path, f"action {name!r} is listed twice")
@@ -259,38 +260,26 @@ class _Reader:
             if name in known and arguments:
                 self._wrong(path, f"{name!r} takes no arguments, but has {listed(arguments)}")
             return None
-        try:
-            return validated(model, arguments)
-        except ValidationError as err:
-            for error in err.errors(include_url=False):
-                self._argument(path, error, model)
-            return None
+        checked_arguments, errors = checked(model, arguments)
+        for error in errors:
+            self._argument(path, error, model)
+        return checked_arguments
 
     def _argument(self, path: str, error: ErrorDetails, model: type[BaseModel]) -> None:
-        first, *rest = error["loc"] or (error.get("ctx", {}).get("argument", ""),)
+        first, rest = argument_of(error), error["loc"][1:]
         where = field_path(rest, f"{path}.{first}") if first else path
         if error["type"] != "extra_forbidden":
             self._wrong(where, problem(error))
         elif rest:
-            self._wrong(where, f"unknown key, with the value {shown(error['input'])}")
+            hint = did_you_mean(rest[-1], names_at(model, error["loc"][:-1]))
+            self._wrong(where, "unknown key" + (hint or f", with the value {shown(error['input'])}"))
         else:
-            allowed = _names(model)
-            of_plugin = self._plugin_with(str(first), allowed)
+            allowed = names_of(model)
+            of_plugin = of_another_plugin(first, allowed, self.known_plugins)
             if of_plugin:
                 self._wrong(path, f"unknown argument {shown(first)}, did you mean {of_plugin}?", allowed)
             else:
-                self._known(path, "argument", str(first), allowed)
-
-    def _plugin_with(self, found: str, allowed: Collection[str]) -> str:
-        """`'P.Name' of the plugin 'P'`, where another plugin has an argument like this one, and these are unlike it."""
-        if nearest(_last(found), [_last(each) for each in allowed], _SAME):
-            return ""
-        for plugin, model in self.known_plugins.items():
-            names = {_last(each): each for each in _names(model)} if model else {}
-            near = nearest(_last(found), names, _SAME)
-            if near:
-                return f"{names[near]!r} of the plugin {plugin!r}"
-        return ""
+                self._known(path, "argument", first, allowed)
 
     def _metrics(self, value: object) -> dict[str, str]:
         metrics = {}
@@ -309,15 +298,13 @@ class _Reader:
 
     def _settings(self, key: str, value: object, default: _Settings) -> _Settings:
         """The settings under a key; the defaults if they are invalid."""
-        try:
-            return validated(type(default), self._mapping(key, value))
-        except ValidationError as err:
-            for error in err.errors(include_url=False):
-                self._argument(key, error, type(default))
-            return default
+        settings, errors = checked(type(default), self._mapping(key, value))
+        for error in errors:
+            self._argument(key, error, type(default))
+        return settings or default
 
     def _queue_rules(self, value: object) -> tuple[QueueRule, ...]:
-        entries = self._entries("queueRules", value, _names(QueueRule))
+        entries = self._entries("queueRules", value, names_of(QueueRule))
         return tuple(self._settings(path, entry, _NO_RULE) for path, entry in entries)
 
     def _rules(self, value: object) -> dict[str, Compatibility]:
@@ -348,13 +335,21 @@ class _Reader:
             self._known(path, "key", key, keys)
         return {key: item for key, item in value.items() if key in keys}
 
-    def _entries(self, path: str, value: object, keys: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The mappings in a list, with their paths."""
+    def _entries(
+        self, path: str, value: object, keys: Collection[str], meaning: Shorthand = shorthand.nothing
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The mappings in a list, with their paths; `meaning` reads shorter forms, which are errors."""
         if not isinstance(value, list | None):
-            self._wrong(path, f"should be a list, not {shown(value)}")
-            return
+            written, meant = shorthand.entries(value, meaning)
+            hint = f", did you mean {written}?" if written else ""
+            self._wrong(path, f"should be a list, not {shown(value)}{hint}")
+            value = meant
         for index, item in enumerate(value or []):
             where = f"{path}[{index}]"
+            longer = meaning(item)
+            if longer:
+                self._wrong(where, f"should not be {shown(item)}, did you mean '{longer[0]}'?")
+                item = longer[1]
             if isinstance(item, dict):
                 yield where, self._mapping(where, item, keys)
             else:
@@ -388,13 +383,3 @@ def _kind(document: object) -> str:
     known = isinstance(document, dict) and not document.keys() & KEYS.keys()
     kind = document.get("kind") if known and isinstance(document, dict) else None
     return kind if isinstance(kind, str) else ""
-
-
-def _names(model: type[BaseModel]) -> list[str]:
-    """The arguments of a model, as policies name them."""
-    return [info.alias or key for key, info in model.model_fields.items()]
-
-
-def _last(argument: str) -> str:
-    """The part of an argument's name that tells it from others of its plugin."""
-    return argument.rpartition(".")[2]

@@ -1,0 +1,51 @@
+"""Shorter forms in which people write a part of a policy, and what they mean by them.
+
+A form is an error that says how it is to be written. What it means is read on, so that mistakes in it are named, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+#: what stands in place of an entry of a list -> how that is to be written, and the entry; None for what has no meaning
+Shorthand: TypeAlias = Callable[[object], tuple[str, dict[str, Any]] | None]
+
+_SEPARATORS = re.compile(r"[\s,;|]+")
+
+
+def action_names(value: object) -> tuple[str, ...] | None:
+    """The names of actions that a value means; None for one that names none."""
+    if isinstance(value, str):
+        return tuple(filter(None, _SEPARATORS.split(value))) or None
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return tuple(name.strip() for name in value) or None
+    return None
+
+
+def nothing(_: object) -> None:
+    """A list that has no shorter form of entries."""
+
+
+def named(value: object) -> tuple[str, dict[str, Any]] | None:
+    """A plugin or an action by nothing but its name."""
+    return (f"name: {value}", {"name": value}) if isinstance(value, str) else None
+
+
+def tier(value: object) -> tuple[str, dict[str, Any]] | None:
+    """A tier that is its plugins: the name of one, one as it is configured, or a list of them."""
+    if isinstance(value, str):
+        return f"plugins: [name: {value}]", {"plugins": [{"name": value}]}
+    if isinstance(value, Mapping) and "name" in value and "plugins" not in value:
+        return f"plugins: [name: {value['name']}]", {"plugins": [value]}
+    return ("plugins: [...]", {"plugins": value}) if isinstance(value, list) else None
+
+
+def entries(value: object, meaning: Shorthand) -> tuple[str, list[dict[str, Any]]]:
+    """How a list is to be written in place of which there are names or one entry, and its entries; none for others."""
+    if isinstance(value, dict):
+        return "", [value]
+    names = _SEPARATORS.split(value.strip()) if isinstance(value, str) else ()
+    meant = [found for found in map(meaning, names) if found]
+    return ", ".join(f"'- {written}'" for written, _ in meant), [entry for _, entry in meant]
