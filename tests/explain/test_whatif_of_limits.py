@@ -84,3 +84,16 @@ def test_a_time_out_gives_places_to_others() -> None:
     cluster = [node("n", cpu="1"), queue("default"), stuck, pod_group("next"), gang("next", 1)]
     found = changed(by, *cluster, policy=timed)
     assert (names(found.evicted), names(found.bound)) == ({"stuck-0"}, {"next-0"})
+
+
+def test_what_is_wrong_anyway_is_no_finding_of_a_change() -> None:
+    by = policy("gang", "predicates capacity")
+    queues = [queue(name, deserved={"cpu": "4"}) for name in "abc"]
+    cards = [pod_group("cards", 1), pod("cards-0", "cards", resources={"nvidia.com/gpus": "1"})]
+    cluster = [node("n", cpu="4", resources={"nvidia.com/gpu": "4"}), queues, queue("default"), cards]
+    assert changed(by, *cluster, to=queue("c", deserved={"cpu": "1"})).findings == []
+    assert changed(by, *cluster, to=pod("cards-0", "cards")).findings == []
+    (found,) = changed(by, *cluster, to=queue("d", deserved={"memory": "1Ti"})).findings
+    assert found.cause == "queues are promised more memory by spec.deserved than the cluster has"
+    found, _ = changed(by, *cluster, to=pod("more", "cards", resources={"nvidia.com/gpus": "1"})).findings
+    assert set(found.objects) == {"default/cards-0", "default/more"}

@@ -27,6 +27,8 @@ from stromboli.state.pods import GROUP_ANNOTATION
 
 #: objects of a kind that are named
 _MOST = 5
+#: stands in a cause for the objects
+_THEM = "\N{HORIZONTAL ELLIPSIS}"
 _SHARING = ("proportion", "capacity", "fairshare")
 #: actions that ask conformance which pods to spare
 _EVICTING = (*RECLAIMING, *PREEMPTING, "consolidation", "shuffle")
@@ -43,6 +45,10 @@ class Finding(Struct, frozen=True):
     problem: str
     #: what to do about it
     advice: str
+    #: what is wrong, without the objects and amounts in `problem`; empty if it has none
+    cause: str = ""
+    #: the objects in which that is found
+    objects: tuple[str, ...] = ()
 
 
 class Findings(Struct, frozen=True):
@@ -55,7 +61,7 @@ class Findings(Struct, frozen=True):
 
 def findings(engine: Engine, session: Session) -> list[Finding]:
     """What is likely to be wrong with a policy, and with the cluster that a session of it saw."""
-    return [*policy_findings(engine), *(each for check in OF_SESSIONS for each in check(session))]
+    return [*policy_findings(engine), *_in(session)]
 
 
 def policy_findings(engine: Engine) -> Iterator[Finding]:
@@ -116,8 +122,8 @@ def queue_findings(session: Session) -> Iterator[Finding]:
             missing[group.queue].append(group.key)
     for name, groups in missing.items():
         near = did_you_mean(name, queues)
-        yield Finding(
-            "queues", f"there is no queue {name}{near}, for {some_of(groups, 'PodGroup')}", "create it, or name another"
+        yield in_objects(
+            "queues", "PodGroup", groups, f"there is no queue {name}{near}, for {_THEM}", "create it, or name another"
         )
 
 
@@ -134,10 +140,10 @@ def amount_findings(session: Session) -> Iterator[Finding]:
         for name, promised in total.items():
             has = float(view.total[view.dimensions.index(name)]) if name in view.dimensions else 0.0
             if name in offered and name in view.dimensions and promised > has + TOLERANCE:
-                problem = (
-                    f"queues are promised {measured(told(name, promised), name)} by spec.{word}, and the cluster has"
-                )
-                yield Finding("queues", f"{problem} {told(name, has)}", "lower them, or add nodes")
+                asked = measured(told(name, promised), name)
+                problem = f"queues are promised {asked} by spec.{word}, and the cluster has {told(name, has)}"
+                cause = f"queues are promised more {name} by spec.{word} than the cluster has"
+                yield Finding("queues", problem, "lower them, or add nodes", cause)
     for queue in view.queues.values():
         named = {name for of in _AMOUNTS.values() for name in amounts(of(queue))}
         for field, amounts_of in _AMOUNTS.items():
@@ -188,13 +194,16 @@ def topology_findings(session: Session) -> Iterator[Finding]:
     ]
     if not asking:
         return
-    jobs = f"{some_of(asking, 'PodGroup')} must stay in one HyperNode"
+
+    def found(why: str, advice: str) -> Finding:
+        return in_objects("topology", "PodGroup", asking, f"{_THEM} must stay in one HyperNode, and {why}", advice)
+
     if not any(plugin.name == _TOPOLOGY for plugin in session.points.plugins):
-        yield Finding("topology", f"{jobs}, and the policy has no {_TOPOLOGY}", f"add the plugin {_TOPOLOGY}")
+        yield found(f"the policy has no {_TOPOLOGY}", f"add the plugin {_TOPOLOGY}")
     if not session.view.snapshot.hyper_nodes:
         labels = session.policy.topology.labels
         how = f"label nodes with {labels[0]}" if labels else "create HyperNodes, or name topology.levels in the policy"
-        yield Finding("topology", f"{jobs}, and there are none", f"{how}, or drop networkTopology")
+        yield found("there are none", f"{how}, or drop networkTopology")
 
 
 def pool_findings(session: Session) -> Iterator[Finding]:
@@ -210,10 +219,9 @@ def pool_findings(session: Session) -> Iterator[Finding]:
     for (first, ours), (second, theirs) in combinations(selected.items(), 2):
         both = [view.nodes.name(row) for row in np.flatnonzero(ours & theirs).tolist()]
         if both:
-            problem = (
-                f"node pools {first} and {second} both select {some_of(both, 'node')}, which count in {first} only"
-            )
-            yield Finding("pools", problem, "have their selectors exclude each other, or order them as meant")
+            cause = f"node pools {first} and {second} both select {_THEM}, which count in {first} only"
+            advice = "have their selectors exclude each other, or order them as meant"
+            yield in_objects("pools", "node", both, cause, advice)
     for queue in view.queues.values():
         for pool in queue.spec.pools:
             if pool.name not in selected:
@@ -225,8 +233,8 @@ def pool_findings(session: Session) -> Iterator[Finding]:
             if group is not None and name not in selected:
                 asking[name].append(group.key)
     for name, groups in asking.items():
-        problem = f"{some_of(groups, 'PodGroup')} may use node pool {name}, which the policy does not name"
-        yield Finding("pools", problem + did_you_mean(name, selected), "correct the annotation, or name it there")
+        cause = f"{_THEM} may use node pool {name}, which the policy does not name{did_you_mean(name, selected)}"
+        yield in_objects("pools", "PodGroup", groups, cause, "correct the annotation, or name it there")
 
 
 def pod_findings(session: Session) -> Iterator[Finding]:
@@ -246,8 +254,8 @@ def pod_findings(session: Session) -> Iterator[Finding]:
             if "/" in name and name not in offered:
                 unknown[name].append(pod.key)
     for name, pods in unknown.items():
-        problem = f"{some_of(pods, 'pod')}: no node offers {name}{did_you_mean(name, offered)}"
-        yield Finding("pods", problem, "correct the name, or add nodes that have it")
+        cause = f"{_THEM}: no node offers {name}{did_you_mean(name, offered)}"
+        yield in_objects("pods", "pod", pods, cause, "correct the name, or add nodes that have it")
     for group, pods in lost.items():
         what = f"PodGroup {group} does not exist" if group else "no PodGroup"
         advice = f"create it, or correct the annotation {GROUP_ANNOTATION}"
@@ -257,7 +265,8 @@ def pod_findings(session: Session) -> Iterator[Finding]:
                 f"PodGroup {own} of {NATIVE_GROUP} does not exist",
                 "create it: their spec.schedulingGroup names it",
             )
-        yield Finding("pods", f"{some_of(pods, 'pod')}: {what}", advice if group else "the service makes one for each")
+        advice = advice if group else "the service makes one for each"
+        yield in_objects("pods", "pod", pods, f"{_THEM}: {what}", advice)
 
 
 def request_findings(session: Session) -> Iterator[Finding]:
@@ -273,7 +282,7 @@ def request_findings(session: Session) -> Iterator[Finding]:
         for doubt in known[each.id]:
             asking[doubt].append(pod.key)
     for (problem, advice), pods in asking.items():
-        yield Finding("pods", f"{some_of(pods, 'pod')}: {problem}", advice)
+        yield in_objects("pods", "pod", pods, f"{_THEM}: {problem}", advice)
     for group in view.snapshot.pod_groups:
         # What a controller adds up is wrong in its pods.
         if group is None or group.metadata.owner_references:
@@ -313,8 +322,28 @@ def scheduler_findings(pods: Collection[tuple[str, str, bool]], served: Collecti
     for name, keys in waiting.items():
         if name not in running:
             advice = f"name one of {', '.join(sorted(served))}, or serve it with --scheduler-name {name}"
-            problem = f"{some_of(keys, 'pod')} wait for scheduler {name}, of which no pod was ever placed"
-            yield Finding("schedulers", problem, advice)
+            cause = f"{_THEM} wait for scheduler {name}, of which no pod was ever placed"
+            yield in_objects("schedulers", "pod", keys, cause, advice)
+
+
+def in_objects(area: str, noun: str, keys: list[str], cause: str, advice: str) -> Finding:
+    """A finding in objects of a kind, which stand where the cause has an ellipsis."""
+    return Finding(area, cause.replace(_THEM, some_of(keys, noun)), advice, cause, tuple(keys))
+
+
+def news(before: Session, after: Session) -> Iterator[Finding]:
+    """What is found in a session and was not in one before it, or was in other objects only."""
+    known: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for finding in _in(before):
+        known[finding.area, finding.cause or finding.problem].update(finding.objects)
+    for finding in _in(after):
+        what = finding.area, finding.cause or finding.problem
+        if what not in known or not known[what].issuperset(finding.objects):
+            yield finding
+
+
+def _in(session: Session) -> Iterator[Finding]:
+    return (finding for check in OF_SESSIONS for finding in check(session))
 
 
 def some_of(keys: list[str], noun: str) -> str:

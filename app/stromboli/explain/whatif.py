@@ -14,7 +14,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import MEMORY, UNKNOWN, Vector, exact, told_quantity
 from stromboli.api.words import counted
 from stromboli.engine import Engine
-from stromboli.explain.checkup import OF_SESSIONS, Finding
+from stromboli.explain.checkup import Finding, news
 from stromboli.explain.rehearsal import Change, Future, Rehearsal, pod_of
 from stromboli.framework.diagnosis.explain import pending_reasons
 from stromboli.framework.runtime.failures import summaries
@@ -139,7 +139,7 @@ def what_if(
             for pod, reason in sorted(waits.items())
             if pod in mine or pod not in waited
         ],
-        findings=list(_findings(before.session, after.session)),
+        findings=list(news(before.session, after.session)),
         pending=dict(Counter(reason.reason for reason in waits.values()).most_common()),
         unsettled=after.unsettled,
         problems=problems,
@@ -209,12 +209,6 @@ def _shifts(before: Session, after: Session) -> Iterator[Shift]:
             for resource in dict.fromkeys([*was, *now]):
                 if was.get(resource, "0") != now.get(resource, "0"):
                     yield Shift(queue, resource, amount, was.get(resource, "0"), now.get(resource, "0"))
-
-
-def _findings(before: Session, after: Session) -> Iterator[Finding]:
-    """What is likely to be wrong after the change only."""
-    known = {finding for check in OF_SESSIONS for finding in check(before)}
-    return (finding for check in OF_SESSIONS for finding in check(after) if finding not in known)
 
 
 def _amounts(session: Session) -> dict[str, dict[str, dict[str, str]]]:
