@@ -9,14 +9,15 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 import msgspec
 import pytest
 
-from stromboli.api.crds import Queue
+from stromboli.api.crds import KubeModel, PodGroup, Queue
 from stromboli.api.decisions import Decision, EmitEvent, SetPodGroupStatus, SetPodUnscheduled, SetQueueStatus
-from stromboli.api.objects import Metadata, PriorityClass
+from stromboli.api.objects import Metadata, Pod, PriorityClass
 from stromboli.api.reasons import Actionable, next_step
 from stromboli.dashboard.history import History
 from stromboli.engine import Engine
@@ -26,8 +27,10 @@ from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation import summary
 from stromboli.simulation.outcome import explanation
 from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.state.refusals import Refusal
 from tests.builders import NOON, gang, node, pod, pod_group, policy, queue, racks, state
+from tests.explain import asking
 from tests.ui.cluster import Ran, page
 
 TAINT = {"key": "gpu", "value": "only", "effect": "NoSchedule"}
@@ -429,3 +432,53 @@ def test_all_surfaces_tell_the_same(name: str, service: Asked, pages: httpx.Clie
 
     everywhere = [texts(job, one_pod), web, json.dumps(explained), paragraphs]
     assert [text for text in everywhere if situation.number not in text] == []
+
+
+def of_workload(obj: Any) -> Any:
+    """An object as it is where a PodGroup was made for a Job, and has a name that tells people nothing."""
+    if isinstance(obj, list):
+        return [of_workload(each) for each in obj]
+    if isinstance(obj, PodGroup):
+        name = obj.metadata.name
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid_of(name), "controller": True}
+        meta = obj.metadata.model_copy(update={"name": f"podgroup-{uid_of(name)}", "owner_references": [owner]})
+        return obj.model_copy(update={"metadata": meta})
+    if isinstance(obj, Pod) and (group := (obj.metadata.annotations or {}).get(GROUP_ANNOTATION)):
+        annotations = {**(obj.metadata.annotations or {}), GROUP_ANNOTATION: f"podgroup-{uid_of(group)}"}
+        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
+    return obj
+
+
+def uid_of(name: str) -> str:
+    return str(uuid5(NAMESPACE_URL, name))
+
+
+def values(told: Any) -> Iterator[str]:
+    """The texts in an answer, without the keys under which they are."""
+    if isinstance(told, dict | list | tuple):
+        for each in told.values() if isinstance(told, dict) else told:
+            yield from values(each)
+    elif isinstance(told, str):
+        yield told
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_jobs_are_called_by_their_workloads_everywhere(
+    name: str, service: Asked, pages: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = state
+    monkeypatch.setitem(globals(), "state", lambda *objs: build(*map(of_workload, objs)))
+    decisions = service.show(SITUATIONS[name])
+    session = service.session
+    assert session is not None
+    told = [text for each in decisions for text in values(msgspec.to_builtins(each, enc_hook=KubeModel.model_dump))]
+    told += [*summary.told_warnings(session), *values(explanation(session))]
+    key = f"default/podgroup-{uid_of('job')}"
+    # Its title has the name of the PodGroup, too, by which kubectl finds it.
+    title, *said = asking.said(service.known, f"job {key}", SITUATIONS[name].policy).splitlines()
+    assert title.startswith("Job default/job (PodGroup podgroup-")
+    told += [*said, *asking.said(service.known, "pod default/job-0", SITUATIONS[name].policy).splitlines()]
+    web = shown(pages.get(f"/jobs/{key}").raise_for_status().text).replace(f"PodGroup {key}", "")
+    told += [web, shown(pages.get("/jobs").raise_for_status().text)]
+    assert [found for text in told for found in re.findall(r".{0,40}/podgroup-[0-9a-f]{8}.{0,60}", text)] == []

@@ -88,7 +88,7 @@ class Timeouts(Action):
         for (key, _), (count, until) in tries.items():
             over = arguments.limit is not None and count > arguments.limit
             if over or now < until:
-                self._hold_back(session, jobs[key], _not_ready(key, count, until, over=over))
+                self._hold_back(session, jobs[key], _not_ready(jobs[key], count, until, over=over))
         return tries
 
     # -- jobs that run for too long --------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Timeouts(Action):
             # The condition is written a while after it was reported, and a restart of the service has nothing else.
             session.actions_left[_EXCEEDED] = {(job.key, job.pod_group.metadata.uid): True for job in found}
         for job in found:
-            words = f"PodGroup {job.key} ran for longer than {most[job.index]:g} s, which is the most that it may"
+            words = f"{job.title} ran for longer than {most[job.index]:g} s, which is the most that it may"
             session.attempt(job, partial(self._evict, session, job), otherwise=False)
             said = PodGroupCondition(type=_CONDITION, status="True", reason=_EXCEEDED, message=words)
             session.report.condition(job, said)
@@ -185,9 +185,9 @@ def _not_ready_since(pod: PodRecord) -> float:
     return math.inf if said.status == "True" else max(seconds(said.last_transition_time), scheduled(pod))
 
 
-def _not_ready(key: str, count: int, until: float, *, over: bool) -> Reason:
+def _not_ready(job: Job, count: int, until: float, *, over: bool) -> Reason:
     times = f"timed out {counted(count, 'time')}"
-    message = f"the pods of PodGroup {key} did not get ready in time, and gave their places back"
+    message = f"the pods of {job.title} did not get ready in time, and gave their places back"
     if over:
         return Reason(Stage.Admission, "PodsNotReady", message, Actionable.User, f"it {times}, and is tried no more")
     detail = f"it {times}, and is tried again at {timestamp(math.ceil(until))}"

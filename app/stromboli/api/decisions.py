@@ -76,15 +76,16 @@ class Evict(About, frozen=True):
     #: the rule that permits the eviction, with the numbers that were compared
     why: str = ""
 
-    def told(self, reader: str) -> str:
+    def told(self, reader: str, whom: str) -> str:
         """`Pod is evicted, because of preempt for PodGroup default/train: ...`, which begins as Volcano's does.
 
-        It is told to readers of namespace `reader`, who do not learn the names of other namespaces' objects.
+        `whom` is what people call the beneficiary. It is told to readers of namespace `reader`, who do not learn the
+        names of other namespaces' objects.
         """
         told = f"Pod is evicted, because of {self.action}"
         if self.beneficiary:
             known = namespace_of(self.beneficiary) == reader
-            told += f" for {f'PodGroup {self.beneficiary}' if known else FOREIGN_POD_GROUP}"
+            told += f" for {whom if known else FOREIGN_POD_GROUP}"
         return f"{told}: {self.why}" if self.why else told
 
 

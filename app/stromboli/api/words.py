@@ -8,6 +8,11 @@ def counted(number: float, noun: str) -> str:
     return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
+def by_number(number: float, singular: str, plural: str) -> str:
+    """The verb for a number of things: `is` or `are`."""
+    return singular if number == 1 else plural
+
+
 def measured(amount: str, resource: str) -> str:
     """An amount, as it is written, of a resource by its name: `4 cpu`, `2 pods`, `1 pod`."""
     return "1 pod" if (amount, resource) == ("1", "pods") else f"{amount} {resource}"

@@ -21,7 +21,7 @@ from stromboli.cli.which import Which, about_a_cluster
 from stromboli.explain.whatif import lines
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import WorkloadKind, known_kinds
-from stromboli.workloads.names import names_of, workload_of
+from stromboli.workloads.names import workload_of
 
 if TYPE_CHECKING:
     from stromboli.live.client import Kube
@@ -150,7 +150,7 @@ async def _group(kube: Kube, namespace: str, name: str) -> Object | None:
         for item in page.items or ():
             group: Object = json.loads(bytes(item))
             parsed = PodGroup.parse(group)
-            if name in (each for _, each in names_of(parsed)):
+            if name in (each for _, each in parsed.owners):
                 found.setdefault(workload_of(parsed), group)
     if len(found) > 1:
         raise StromboliError(f"{' and '.join(sorted(found))} are called {name}: name the PodGroup of one")

@@ -82,7 +82,7 @@ class _Watcher(Metrics):
                 of = {"plugin": failure.plugin, "point": failure.point, "where": failure.where}
                 log.exception("plugin failed", failure.error, **of)  # noqa: LOG004
         self._failures = {(*failure.key, error_told(failure.error)) for failure in found}
-        self.service.report_plugins(summaries(found))
+        self.service.report_plugins(summaries(found, result.session.view.jobs))
         self.history.session(result.session, now, seconds)
         if log.tells_all:
             for event, fields in log_lines(result.session):

@@ -120,7 +120,7 @@ def _run_plain(engine: Engine, loaded: Loaded, cycles: int, names: list[str] | N
 
 def _failures(result: Run) -> list[str]:
     """A line for each way in which a plugin failed."""
-    return list(summaries(result.failures).values())
+    return list(summaries(result.failures, result.session.view.jobs).values())
 
 
 def _print(name: str, result: Run, format_: Format, explain: bool, more: Iterable[str] = ()) -> None:

@@ -13,6 +13,7 @@ from stromboli.api.keys import namespace_of
 from stromboli.api.pod_state import PodState
 from stromboli.api.words import counted
 from stromboli.explain.overview import Moment
+from stromboli.framework.cluster.job import title_of
 from stromboli.framework.session.session import Session
 
 #: decisions that are kept: of a gang of eight about twenty
@@ -30,6 +31,8 @@ class _Decided:
     decisions: Sequence[Decision]
     #: the jobs of pods that were bound, evicted or promised a node, by key
     jobs: Mapping[str, str]
+    #: what people call the jobs that pods were evicted for, by key
+    called: Mapping[str, str]
     #: keys of the jobs whose phase changed
     moved: Collection[str]
 
@@ -53,7 +56,9 @@ class DecidedSessions:
             jobs |= {pod.key: pod.job for pod in binding if pod.key in session.bound}
         statuses = [each for each in session.decisions if isinstance(each, SetPodGroupStatus) and each.key in view.jobs]
         moved = {each.key for each in statuses if each.status.phase != view.jobs[each.key].pod_group.status.phase}
-        self._kept.append(_Decided(number, at, session.decisions[:_MOST], jobs, moved))
+        served = {each.beneficiary for each in session.decisions if isinstance(each, Evict)}
+        called = {key: title_of(view.jobs, key) for key in served}
+        self._kept.append(_Decided(number, at, session.decisions[:_MOST], jobs, called, moved))
         self._count += len(self._kept[-1].decisions)
         while self._count > _MOST and len(self._kept) > 1:
             self._count -= len(self._kept.popleft().decisions)
@@ -89,7 +94,7 @@ def _moments(decided: _Decided, only: str = "") -> Iterator[Moment]:
     for each in decided.decisions:
         match each:
             case Bind() | Evict():
-                why = each.told(each.namespace) if isinstance(each, Evict) else ""
+                why = each.told(each.namespace, decided.called[each.beneficiary]) if isinstance(each, Evict) else ""
                 job = decided.jobs.get(each.key) or each.key
                 pods[job, "evicted" if isinstance(each, Evict) else "bound", why].append(each)
             case Nominate():

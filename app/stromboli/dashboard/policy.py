@@ -45,7 +45,7 @@ def policy_in_force(session: Session, problem: str) -> PolicyInForce:
         rules={name: "strict" if strict else "volcano" for name, strict in asdict(session.rules).items()},
         metrics={key: _plain(key, value) if key in _METRICS else _HIDDEN for key, value in policy.metrics.items()},
         problem=problem,
-        failing=list(summaries(list(session.failures)).values()),
+        failing=list(summaries(list(session.failures), session.view.jobs).values()),
     )
 
 

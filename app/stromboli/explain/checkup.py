@@ -119,7 +119,7 @@ def queue_findings(session: Session) -> Iterator[Finding]:
     missing: defaultdict[str, list[str]] = defaultdict(list)
     for group in session.view.snapshot.pod_groups:
         if group is not None and group.queue not in queues:
-            missing[group.queue].append(group.key)
+            missing[group.queue].append(group.called)
     for name, groups in missing.items():
         near = did_you_mean(name, queues)
         yield in_objects(
@@ -188,7 +188,7 @@ def _too_few_bytes(listed: ResourceAmounts | None) -> Iterator[str]:
 def topology_findings(session: Session) -> Iterator[Finding]:
     """Jobs that must stay close where there are no HyperNodes, or no plugin that reads them."""
     asking = [
-        job.key
+        job.called
         for job in session.view.jobs.values()
         if (topology := job.pod_group.spec.network_topology) is not None and topology.mode == "hard"
     ]
@@ -196,7 +196,7 @@ def topology_findings(session: Session) -> Iterator[Finding]:
         return
 
     def found(why: str, advice: str) -> Finding:
-        return in_objects("topology", "PodGroup", asking, f"{_THEM} must stay in one HyperNode, and {why}", advice)
+        return in_objects("topology", "job", asking, f"{_THEM} must stay in one HyperNode, and {why}", advice)
 
     if not any(plugin.name == _TOPOLOGY for plugin in session.points.plugins):
         yield found(f"the policy has no {_TOPOLOGY}", f"add the plugin {_TOPOLOGY}")
@@ -231,10 +231,10 @@ def pool_findings(session: Session) -> Iterator[Finding]:
     for group in view.snapshot.pod_groups:
         for name in listed(named_by(group)) if group is not None else ():
             if group is not None and name not in selected:
-                asking[name].append(group.key)
+                asking[name].append(group.called)
     for name, groups in asking.items():
         cause = f"{_THEM} may use node pool {name}, which the policy does not name{did_you_mean(name, selected)}"
-        yield in_objects("pools", "PodGroup", groups, cause, "correct the annotation, or name it there")
+        yield in_objects("pools", "job", groups, cause, "correct the annotation, or name it there")
 
 
 def pod_findings(session: Session) -> Iterator[Finding]:

@@ -11,9 +11,9 @@ from stromboli.api.keys import namespace_of
 from stromboli.api.pod_state import HELD, PodState
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, copies_that_fit, told
-from stromboli.api.words import counted
+from stromboli.api.words import by_number, counted
 from stromboli.eviction.eligibility import agrees
-from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.job import Job, Queue, called
 from stromboli.framework.diagnosis.explain import why_job
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.session import Session
@@ -58,14 +58,14 @@ def point_of(action: str) -> str:
 
 def _not_admitted(session: Session, job: Job) -> Iterator[tuple[str, Reason]]:
     """For each action that evicts that a job which is not admitted reaches none of them, whatever its priority."""
-    message = f"PodGroup {job.key} is not admitted, and only admitted jobs evict, whatever their priority"
+    message = f"{job.title} is not admitted, and only admitted jobs evict, whatever their priority"
     for action in session.policy.actions:
         if action in PREEMPTING or action in RECLAIMING:
             below = ""
             if action in PREEMPTING:
                 running = candidates(session, job, "preemptable")
                 lower = sum(session.view.jobs[each.job].priority < job.priority for each in running)
-                verb = "has" if lower == 1 else "have"
+                verb = by_number(lower, "has", "have")
                 below = f"of {counted(len(running), 'pod')} running in queue {job.queue.name}, "
                 below += f"{lower} {verb} a lower priority"
             yield action, _reason("NotAdmitted", message, below)
@@ -84,24 +84,24 @@ def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
     running = candidates(session, job, point)
     nodes = session.view.pods.node
     there = [each for each in running if possible[nodes[each.row]]]
-    agreeing = [each for each in there if may_be_asked(session, each, point)]
-    if not agreeing:
+    by_number = [each for each in there if may_be_asked(session, each, point)]
+    if not by_number:
         return _no_victims(session, job, pod, point, f"no pod {where} can be evicted", _unasked(running, there), there)
     refused = session.view.snapshot.refused
-    alone = Counter((each.job, refused[each.uid].why) for each in agreeing if each.uid in refused)
-    if alone.total() == len(agreeing):
+    alone = Counter((each.job, refused[each.uid].why) for each in by_number if each.uid in refused)
+    if alone.total() == len(by_number):
         said = (
             Passage((namespace_of(of),), f"{count} of {of or '(none)'}: {why.rstrip('.')}", "some of other namespaces")
             for (of, why), count in sorted(alone.items())
         )
         message = f"evictions {where} were refused a moment ago, and those pods are not tried again yet"
         return _reason("EvictionRefused", message).saying(job.namespace, said)
-    victims = session.ask.victims(point, pod, agreeing)
+    victims = session.ask.victims(point, pod, by_number)
     if not victims:
-        detail = f"of {len(agreeing)} that run: {_verdicts(session, point, pod, agreeing)}"
+        detail = f"of {len(by_number)} that run: {_verdicts(session, point, pod, by_number)}"
         return _no_victims(session, job, pod, point, f"plugins allow no pod {where} to be evicted", detail, there)
     kept = {victim.key for victim in victims}
-    young = _young(session, job, point, [each for each in agreeing if each.key not in kept])
+    young = _young(session, job, point, [each for each in by_number if each.key not in kept])
     return _not_enough(session, job, pod, victims, where, list(young))
 
 
@@ -111,7 +111,7 @@ def _may_not_evict(session: Session, job: Job, pod: PodRecord, point: str) -> Re
         return _reason("NeverPreempts", "the pod's preemptionPolicy is Never", actionable=Actionable.User)
     by_share = point == "reclaimable" and session.ask.takes_back_by_share
     if not (by_share or session.ask.job_starving(job)):
-        return _reason("NotStarving", f"PodGroup {job.key} has its minimum, and nothing is evicted for pods beyond it")
+        return _reason("NotStarving", f"{job.title} has its minimum, and nothing is evicted for pods beyond it")
     if point == "reclaimable":
         why = session.ask.overused(job.queue) or session.ask.preemptive(job.queue, [pod])
         if why is not None:
@@ -170,7 +170,8 @@ def _naming(session: Session, words: str, pods: Sequence[PodRecord]) -> Passage:
     """Words with the jobs of some pods and their priorities, the lowest first."""
     jobs = sorted(((session.view.jobs[key], n) for key, n in Counter(pod.job for pod in pods).items()), key=_by_rank)
     named = ", ".join(
-        f"{job.key} in queue {job.queue.name} has {job.priority} ({counted(n, 'pod')})" for job, n in jobs[:_MOST_JOBS]
+        f"{job.called} in queue {job.queue.name} has {job.priority} ({counted(n, 'pod')})"
+        for job, n in jobs[:_MOST_JOBS]
     )
     more = f" and {len(jobs) - _MOST_JOBS} more" if len(jobs) > _MOST_JOBS else ""
     namespaces = tuple(sorted({job.namespace for job, _ in jobs[:_MOST_JOBS]}))
@@ -213,7 +214,7 @@ def _young(session: Session, job: Job, point: str, pods: Sequence[PodRecord]) ->
     """The jobs of some pods that have not run for their minimum, and when they will have."""
     found = young_jobs(session, job, point, pods)
     if found:
-        named = ", ".join(f"{of.key} until {timestamp(until)}" for until, of in found[:_MOST_JOBS])
+        named = ", ".join(f"{of.called} until {timestamp(until)}" for until, of in found[:_MOST_JOBS])
         more = f" and {len(found) - _MOST_JOBS} more" if len(found) > _MOST_JOBS else ""
         words = "their minimum run time protects"
         namespaces = tuple(sorted({of.namespace for _, of in found[:_MOST_JOBS]}))
@@ -249,8 +250,8 @@ def _not_enough(
     copies[~session.kernel.feasible(pod, hopeful=True)] = 0
     places, needed = float(copies.sum()), max(1, session.ask.job_missing(job))
     by_job = sorted(Counter(victim.job for victim in victims).items())
-    who = ", ".join(f"{count} of {key}" for key, count in by_job[:3])
-    who += f" and of {counted(len(by_job) - 3, 'more PodGroup')}" if len(by_job) > 3 else ""
+    who = ", ".join(f"{count} of {called(view.jobs, key)}" for key, count in by_job[:3])
+    who += f" and of {counted(len(by_job) - 3, 'more job')}" if len(by_job) > 3 else ""
     named = tuple(sorted({namespace_of(key) for key, _ in by_job}))
 
     def saying(word: str, message: str, rest: str) -> Reason:
@@ -271,7 +272,9 @@ def _needed(session: Session, victims: Sequence[PodRecord]) -> Iterator[Passage]
         of = session.view.jobs[key]
         left = of.ready_count - count
         if 0 < left < of.min_available:
-            words = f"{key} would be left with {left} of the {counted(of.min_available, 'pod')} that it starts with"
+            words = (
+                f"{of.called} would be left with {left} of the {counted(of.min_available, 'pod')} that it starts with"
+            )
             yield Passage((of.namespace,), words, "gangs of other namespaces would be left with too few pods")
 
 

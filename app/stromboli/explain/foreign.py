@@ -8,19 +8,19 @@ from collections.abc import Collection, Iterable
 from msgspec.structs import replace
 
 from stromboli.api.validation import did_you_mean
-from stromboli.api.words import counted
+from stromboli.api.words import by_number, counted
 from stromboli.explain.answers import Answer
 
 
 def served_here(schedulers: Collection[str]) -> str:
     """Which schedulers are served, in words."""
-    return f"{', '.join(sorted(schedulers))} {'is' if len(schedulers) == 1 else 'are'} served here"
+    return f"{', '.join(sorted(schedulers))} {by_number(len(schedulers), 'is', 'are')} served here"
 
 
 def elsewhere(schedulers: Iterable[str], served: Collection[str]) -> str:
     """How many pods of a gang wait for which schedulers, one name for each pod; empty for none."""
     return "; ".join(
-        f"{counted(number, 'pod')} of it {'wait' if number > 1 else 'waits'} for another scheduler: "
+        f"{counted(number, 'pod')} of it {by_number(number, 'waits', 'wait')} for another scheduler: "
         f"spec.schedulerName is {name}; {served_here(served)}{did_you_mean(name, served)}"
         for name, number in sorted(Counter(schedulers).items())
     )

@@ -11,7 +11,7 @@ from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import fits
-from stromboli.api.words import counted
+from stromboli.api.words import by_number, counted
 from stromboli.explain.absent import without_quota
 from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
@@ -19,7 +19,7 @@ from stromboli.explain.evictions import PREEMPTING, RECLAIMING, why_no_evictions
 from stromboli.explain.places import Places, amounts, places, would_fit
 from stromboli.explain.shares import claims, queue_share, shares_of_others
 from stromboli.framework import reasons
-from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.job import Job, title_of
 from stromboli.framework.diagnosis.explain import why, why_job, why_moved, without_place
 from stromboli.framework.diagnosis.ignored import ignored_of_job
 from stromboli.framework.session.session import Session
@@ -107,7 +107,9 @@ def _outlined(session: Session, said: Answer, job: Job, reason: Reason | None) -
 def _evicted(session: Session, pod: PodRecord) -> str:
     """What the Event about an eviction says."""
     decided = (each for each in session.decisions if isinstance(each, Evict) and each.key == pod.key)
-    return next((each.told(pod.namespace) for each in decided), "Pod is evicted")
+    return next(
+        (each.told(pod.namespace, title_of(session.view.jobs, each.beneficiary)) for each in decided), "Pod is evicted"
+    )
 
 
 def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
@@ -285,7 +287,7 @@ def _finished(job: Job) -> str:
 
 
 def _have_places(placed: int, pods: int) -> str:
-    return f"{placed} of {counted(pods, 'pod')} {'has' if pods == 1 else 'have'} a place"
+    return f"{placed} of {counted(pods, 'pod')} {by_number(pods, 'has', 'have')} a place"
 
 
 def sample_of(session: Session, waiting: Sequence[PodRecord], reason: Reason | None) -> PodRecord | None:
@@ -358,9 +360,9 @@ def _steps(
 def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
     gated = sum(pod.pod_class.gated for pod in waiting)
     free = len(waiting) - gated
-    rest = f", and {fitting} of the {free} that {'waits' if free == 1 else 'wait'} would fit now" if free else ""
-    rest += f", {gated} {'are' if gated > 1 else 'is'} held back by scheduling gates" if gated else ""
-    exist, have = ("exists" if job.size == 1 else "exist"), ("has" if job.ready_count == 1 else "have")
+    rest = f", and {fitting} of the {free} that {by_number(free, 'waits', 'wait')} would fit now" if free else ""
+    rest += f", {gated} {by_number(gated, 'is', 'are')} held back by scheduling gates" if gated else ""
+    exist, have = by_number(job.size, "exists", "exist"), by_number(job.ready_count, "has", "have")
     return (
         f"starts with {counted(job.min_available, 'pod')}; {job.size} {exist}, {job.ready_count} {have} a place{rest}"
     )
@@ -380,5 +382,5 @@ def _binding(session: Session, job: Job) -> str:
     binding = session.view.records(rows[session.view.pods.state[rows] == PodState.Binding])
     lacking = list(filter(None, (_volumes_that_lack(session, pod) for pod in binding)))
     waits = f"; {counted(len(lacking), 'pod')} of them lack volumes, the first {lacking[0]}" if lacking else ""
-    verb = "is" if under_way == 1 else "are"
+    verb = by_number(under_way, "is", "are")
     return f"{counted(under_way, 'pod')} {verb} decided and not running yet{waits}{f'; {held}' if held else ''}"

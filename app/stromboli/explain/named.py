@@ -6,7 +6,6 @@ from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
 from stromboli.framework.cluster.view import View
 from stromboli.framework.session.session import Session
-from stromboli.workloads.names import names_of
 
 
 def job_called(view: View, key: str) -> str:
@@ -17,7 +16,7 @@ def job_called(view: View, key: str) -> str:
     if key in view.jobs:
         return key
     namespace, _, name = key.partition("/")
-    mine = [group.key for group in _groups_in(view, namespace) if name in (each for _, each in names_of(group))]
+    mine = [group.key for group in _groups_in(view, namespace) if name in (each for _, each in group.owners)]
     waiting = [each for each in mine if each in view.jobs and view.jobs[each].counts[PodState.Pending]]
     return min(waiting or mine, default=key)
 
@@ -28,7 +27,7 @@ def names_in(session: Session, kind: str, namespace: str) -> set[str]:
     if kind == "pod":
         return {pod.name for pod in view.pods.records if pod is not None and pod.namespace == namespace}
     groups = _groups_in(view, namespace)
-    return {group.metadata.name for group in groups} | {name for group in groups for _, name in names_of(group)}
+    return {group.metadata.name for group in groups} | {name for group in groups for _, name in group.owners}
 
 
 def _groups_in(view: View, namespace: str) -> list[PodGroup]:

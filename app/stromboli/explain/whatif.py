@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from stromboli.api.objects import PodStatus
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import MEMORY, UNKNOWN, Vector, exact, told_quantity
-from stromboli.api.words import counted
+from stromboli.api.words import by_number, counted
 from stromboli.engine import Engine
 from stromboli.explain.checkup import Finding, news
 from stromboli.explain.rehearsal import Change, Future, Rehearsal, pod_of
+from stromboli.framework.cluster.job import title_of
 from stromboli.framework.diagnosis.explain import pending_reasons
 from stromboli.framework.runtime.failures import summaries
 from stromboli.framework.session.session import Session
@@ -36,6 +37,8 @@ class Moved(Struct, frozen=True, rename="camel", omit_defaults=True):
     action: str = ""
     #: of evictions, the PodGroup on whose behalf
     beneficiary: str = ""
+    #: what people call that
+    whom: str = ""
 
 
 class Waiting(Struct, frozen=True, rename="camel"):
@@ -63,6 +66,8 @@ class JobShift(Struct, frozen=True, rename="camel"):
 
     #: `NAMESPACE/NAME`
     job: str
+    #: what people call it
+    title: str
     queue: str = ""
     bound: int = 0
     evicted: int = 0
@@ -122,7 +127,7 @@ def what_if(
     assert before.session is not None
     assert after.session is not None
     problems = [_EXTENDER] if rehearsal.misses_extender else []
-    problems += summaries([*before.session.failures, *after.session.failures]).values()
+    problems += summaries([*before.session.failures, *after.session.failures], after.session.view.jobs).values()
     waited, waits = pending_reasons(before.session), pending_reasons(after.session)
     mine = set(about)
     moved = [pod for pod in after.bound if pod in before.bound and before.bound[pod] != after.bound[pod]]
@@ -181,6 +186,7 @@ def _jobs(found: WhatIf, job_of: Mapping[str, str], before: Session, after: Sess
         left = after.view.jobs.get(key)
         yield JobShift(
             job=key,
+            title=job.title if job else f"PodGroup {key}",
             queue=job.queue.name if job else "",
             **count,
             waiting=left.counts[PodState.Pending] if left else 0,
@@ -196,7 +202,8 @@ def _moves(future: Future, pods: Collection[str]) -> Iterator[Moved]:
         queue = job.queue.name if job else ""
         if pod in future.causes:
             action, beneficiary = future.causes[pod]
-            yield Moved(pod, future.evicted[pod], queue, action, beneficiary)
+            whom = title_of(session.view.jobs, beneficiary) if beneficiary else ""
+            yield Moved(pod, future.evicted[pod], queue, action, beneficiary, whom)
         else:
             yield Moved(pod, future.bound[pod], queue)
 
@@ -259,7 +266,7 @@ def lines(answer: WhatIf) -> Iterator[str]:
         yield from some[:_MOST_LINES]
         if len(some) > _MOST_LINES:
             yield f"  and {len(some) - _MOST_LINES} more"
-    yield from (f"  job {each.job}: {_shifted(each)}" for each in answer.jobs[:_MOST_LINES])
+    yield from (f"  {each.title}: {_shifted(each)}" for each in answer.jobs[:_MOST_LINES])
     if len(answer.jobs) > _MOST_LINES:
         yield f"  and {counted(len(answer.jobs) - _MOST_LINES, 'more job')}"
     for shift in answer.queues:
@@ -271,9 +278,9 @@ def lines(answer: WhatIf) -> Iterator[str]:
     total = sum(answer.pending.values())
     made = f"{counted(len(answer.bound), 'pod')} bound, {len(answer.evicted)} evicted by the change"
     if answer.lost:
-        verb = "loses its node" if len(answer.lost) == 1 else "lose their nodes"
+        verb = by_number(len(answer.lost), "loses its node", "lose their nodes")
         made = f"{counted(len(answer.lost), 'pod')} {verb}, {made}"
-    yield f"{made}; {total} {'waits' if total == 1 else 'wait'} after it"
+    yield f"{made}; {total} {by_number(total, 'waits', 'wait')} after it"
     if answer.unsettled:
         yield "later sessions would decide more, which is not shown"
     yield from answer.without_pods
@@ -296,4 +303,4 @@ def _in(each: Moved) -> str:
 
 
 def _for(each: Moved) -> str:
-    return f" by {each.action}" + (f" for {each.beneficiary}" if each.beneficiary else "") if each.action else ""
+    return f" by {each.action}" + (f" for {each.whom}" if each.whom else "") if each.action else ""

@@ -59,7 +59,7 @@ def same_role_failed(pod: PodRecord) -> Reason:
 
 def evictions_paused(job: str, queue: str, times: int) -> Reason:
     """A job that got places back and lost them again to the same queue, too often."""
-    words = f"PodGroup {job} was evicted for queue {queue} {counted(times, 'time')} and got its places back"
+    words = f"{job} was evicted for queue {queue} {counted(times, 'time')} and got its places back"
     return Reason(Stage.Preemption, "EvictionsPaused", f"{words}: evictions are paused", Actionable.Admin)
 
 
@@ -69,17 +69,18 @@ def behind(queue: Queue) -> Reason:
     return Reason(Stage.QueueShare, "BehindInQueue", words, Actionable.Wait)
 
 
-def with_refusals(reason: Reason, namespace: str, refused: Sequence[tuple[str, str]]) -> Reason:
-    """The reason of a job of `namespace` whose victims stayed; `refused` has their PodGroups and the API's answers."""
+def with_refusals(reason: Reason, namespace: str, refused: Sequence[tuple[str, str, str]]) -> Reason:
+    """The reason of a job of `namespace` whose victims stayed; `refused` has their jobs' keys and titles, and the API's
+    answers."""
     return reason.saying(
         namespace,
         (
             Passage(
-                (namespace_of(job),),
-                f"pods of PodGroup {job or '(none)'} were not evicted for it: {why.rstrip('.')}",
+                (namespace_of(key),),
+                f"pods of {job} were not evicted for it: {why.rstrip('.')}",
                 "pods of another namespace were not evicted for it",
             )
-            for job, why in refused
+            for key, job, why in refused
         ),
     )
 
@@ -122,7 +123,7 @@ def of_failure(words: str) -> Reason:
 
 def not_admitted(job: Job) -> Reason:
     """A job that has not been asked for yet."""
-    return Reason(Stage.Admission, "NotAdmitted", f"PodGroup {job.key} is not admitted yet", Actionable.Wait)
+    return Reason(Stage.Admission, "NotAdmitted", f"{job.title} is not admitted yet", Actionable.Wait)
 
 
 def gang_blocked(job: Job, other: Reason | None = None) -> Reason:
@@ -134,7 +135,7 @@ def gang_blocked(job: Job, other: Reason | None = None) -> Reason:
     return Reason(
         Stage.Gang,
         "GangNotReady",
-        f"PodGroup {job.key} starts with {pods} together, and not all of them find a place",
+        f"{job.title} starts with {pods} together, and not all of them find a place",
         other.actionable if other else Actionable.Wait,
         f"{held}; {other.reason}: {other.numbered}" if other else held,
         passages=others,
@@ -153,7 +154,7 @@ def not_tried(job: Job) -> Reason:
     return Reason(
         Stage.Placement,
         "NotTried",
-        f"PodGroup {job.key} has the {start} that it starts with, and this one's turn has not come",
+        f"{job.title} has the {start} that it starts with, and this one's turn has not come",
         Actionable.Wait,
         f"{job.ready_count} hold a place",
     )
@@ -211,9 +212,9 @@ def no_nodes() -> Reason:
     )
 
 
-def moved(node: str, beneficiary: str, namespace: str) -> Reason:
+def moved(node: str, beneficiary: Job | None, namespace: str) -> Reason:
     """A pod of `namespace` that was evicted while another place is kept for its replacement."""
-    who = beneficiary if namespace_of(beneficiary) == namespace else FOREIGN_POD_GROUP
+    who = beneficiary.called if beneficiary is not None and beneficiary.namespace == namespace else FOREIGN_POD_GROUP
     message = f"moved so that {who} fits; its replacement gets a place on {node}"
     return Reason(Stage.Placement, "Moved", message, Actionable.Wait)
 

@@ -193,9 +193,9 @@ class Forecast:
         starts = sorted(outcome.after[place] for outcome in outcomes)
         reached = [each for each in starts if math.isfinite(each)]
         unknown = sorted({key for outcome in outcomes for key in outcome.unknown})
-        said = Start(
-            started=len(reached), simulated=len(outcomes), unknown=unknown[:_MOST_NAMED], unknown_count=len(unknown)
-        )
+        groups = ((key, self._rehearsal.state.pod_group(key)) for key in unknown[:_MOST_NAMED])
+        named = [group.called if group is not None else key for key, group in groups]
+        said = Start(started=len(reached), simulated=len(outcomes), unknown=named, unknown_count=len(unknown))
         if not outcomes:
             return replace(said, why="running the queue forward takes too long")
         if not reached:

@@ -18,9 +18,11 @@ from typing import Any
 from msgspec.json import encode
 
 from stromboli.api import objects
+from stromboli.api.crds import PodGroup
 from stromboli.api.decisions import FOREIGN_POD_GROUP, Evict, Nominate
 from stromboli.api.errors import in_words
 from stromboli.api.keys import namespace_of
+from stromboli.api.words import counted
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, timestamp
 from stromboli.live.events import Events, about_pod, about_pod_group
 from stromboli.live.fair_queue import FairQueue
@@ -73,6 +75,11 @@ class _Round:
 def _beneficiary(item: tuple[Evict, _Round] | Nominate) -> str:
     """The namespace on whose behalf pods are evicted or a node is nominated."""
     return item.namespace if isinstance(item, Nominate) else namespace_of(item[0].beneficiary)
+
+
+def _called(pod_group: PodGroup | None, key: str) -> str:
+    """What people call the job of a PodGroup, which may be gone."""
+    return pod_group.title if pod_group is not None else f"PodGroup {key or '(none)'}"
 
 
 class Evictor:
@@ -173,9 +180,8 @@ class Evictor:
         why = error.message if isinstance(error, ApiError) else repr(error)
         together.refused = why
         log.recurring("eviction refused", why, **together.told(victim))
-        self._events.emit(
-            about_pod(victim), "Warning", "EvictionRefused", f"{victim.told(victim.namespace)}: {why}", "Evicting"
-        )
+        told = f"{self._told(victim, victim.namespace)}: {why}"
+        self._events.emit(about_pod(victim), "Warning", "EvictionRefused", told, "Evicting")
         backoff = self._backoffs.setdefault(victim.uid, Backoff(*_HOLD))
         pause = backoff.delay(error.retry_after if isinstance(error, ApiError) else None)
         self._mirror.state.refused[victim.uid] = Refusal(together.job, victim.beneficiary, why)
@@ -208,7 +214,7 @@ class Evictor:
         else:
             await self._ask(victim, path, options)
             await self._explain(victim, path, condition)
-        self._events.emit(about_pod(victim), "Warning", "Evict", victim.told(victim.namespace), "Evicting")
+        self._events.emit(about_pod(victim), "Warning", "Evict", self._told(victim, victim.namespace), "Evicting")
         self._observer.evict_result("evicted", time.perf_counter() - started)
 
     async def _ask(self, victim: Evict, path: str, options: dict[str, dict[str, str]]) -> None:
@@ -232,20 +238,23 @@ class Evictor:
         """Emit Events on the victims' PodGroup and on the beneficiary; across namespaces neither names the other."""
         first, state = together.first, self._mirror.state
         victims, beneficiary = state.pod_group(together.job), state.pod_group(first.beneficiary)
-        count, reader = f"{together.evicted} pod(s)", namespace_of(first.beneficiary)
+        count, reader = counted(together.evicted, "pod"), namespace_of(first.beneficiary)
         known = not together.job or first.namespace == reader
-        whose = f"PodGroup {together.job or '(none)'}" if known else FOREIGN_POD_GROUP
+        whose = _called(victims, together.job) if known else FOREIGN_POD_GROUP
         if together.evicted and victims is not None:
-            note = f"{count} evicted: {first.told(first.namespace)}"
+            note = f"{count} evicted: {self._told(first, first.namespace)}"
             self._events.emit(about_pod_group(victims), "Warning", "Evict", note, "Evicting")
         if together.evicted and beneficiary is not None:
-            note = f"{count} of {whose} evicted: {first.told(reader)}"
+            note = f"{count} of {whose} evicted: {self._told(first, reader)}"
             self._events.emit(about_pod_group(beneficiary), "Normal", "Preempting", note, "Evicting")
         if together.refused and beneficiary is not None:
             # The API server's message names disruption budgets of the victims' namespace.
             why = f": {together.refused}" if first.namespace == reader else ""
             note = f"pods of {whose} were not evicted{why}"
             self._events.emit(about_pod_group(beneficiary), "Warning", "EvictionRefused", note, "Evicting")
+
+    def _told(self, victim: Evict, reader: str) -> str:
+        return victim.told(reader, _called(self._mirror.state.pod_group(victim.beneficiary), victim.beneficiary))
 
     async def _nominate(self, nomination: Nominate) -> None:
         path = f"/api/v1/namespaces/{nomination.namespace}/pods/{nomination.name}/status"

@@ -16,6 +16,7 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.errors import StromboliError
+from stromboli.api.keys import key
 from stromboli.live.client import ApiError, Kube, Object, is_name
 from stromboli.live.logs import Logger
 from stromboli.live.versions import is_older, version_of
@@ -86,6 +87,17 @@ class Owners:
     def latest(self, uid: str) -> Object | None:
         """The latest version of an owner, as far as it was watched or read lately."""
         return self._known.get(uid, (0.0, None))[1]
+
+    def workloads(self, pod: objects.Pod) -> set[str]:
+        """The keys of a pod's owners, as far as they are known, and of what a label of it names."""
+        names, label = {each.name for each in pod.metadata.owner_references or ()}, label_of(pod, self.kinds)
+        names |= {label.name} if label is not None else set()
+        reference = controller(pod)
+        for _ in range(MOST_OWNERS):
+            owner = self.latest(reference.uid) if reference is not None else None
+            reference = manager_of(owner) if owner is not None else None
+            names |= {reference.name} if reference is not None else set()
+        return {key(pod.metadata.namespace or "default", name) for name in names}
 
     def forbidden(self, kind: Kind) -> None:
         """A kind may not be read, or not be watched: tell it once, with the rule to add and what happens without."""

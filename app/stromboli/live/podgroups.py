@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
-from stromboli.api.crds import FEWER, SCHEDULING, PodGroup
+from stromboli.api.crds import FEWER, SCHEDULING, WORKLOAD, PodGroup, group_uid
 from stromboli.api.errors import StromboliError, in_words
 from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
@@ -30,7 +30,7 @@ from stromboli.live.unmade import Unmade
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Family, is_bare, label_of
-from stromboli.workloads.groups import WORKLOAD_ANNOTATION, controller, group_uid
+from stromboli.workloads.groups import controller
 from stromboli.workloads.labelled import id_of
 from stromboli.workloads.native import in_native_group
 from stromboli.workloads.paths import at, text
@@ -243,7 +243,7 @@ class PodGroupMaker:
         asyncio.get_running_loop().call_later(delay, self._enqueue, uid)
         if pod is None:
             return
-        self._unmade.put(uid, pod, why)
+        self._unmade.put(uid, why, self._owners.workloads(pod))
         about = Reference("v1", "Pod", pod.metadata.namespace or "default", pod.metadata.name, pod.metadata.uid or "")
         self._events.emit(about, "Warning", "PodGroupNotMade", why)
 
@@ -279,7 +279,7 @@ class PodGroupMaker:
         if not self._inherit:
             own = pod.metadata.annotations or {}
             annotations: Object = manifest["metadata"].pop("annotations", {})
-            known = {*own, WORKLOAD_ANNOTATION, FEWER}
+            known = {*own, WORKLOAD, FEWER}
             kept = {key: value for key, value in annotations.items() if key in known}
             manifest["metadata"] |= {"annotations": kept} if kept else {}
         return manifest

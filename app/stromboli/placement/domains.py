@@ -111,14 +111,14 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
         return Reason(Stage.Placement, "NoHyperNode", f"there is no HyperNode{which}", Actionable.Admin)
     never = _too_small(session, job, tier)
     if never:
-        message = f"no HyperNode up to tier {tier} is large enough for PodGroup {job.key}"
+        message = f"no HyperNode up to tier {tier} is large enough for {job.title}"
         return Reason(Stage.Placement, "NoHyperNodeFits", message, Actionable.User, never, scalable=True)
     held = tree.name(job.allocated_hyper_node)
     near = f" that holds {held}, where others of its pods are," if held else ""
     return Reason(
         Stage.Placement,
         "NoHyperNodeFits",
-        f"no HyperNode up to tier {tier}{near} fits PodGroup {job.key}",
+        f"no HyperNode up to tier {tier}{near} fits {job.title}",
         Actionable.Wait,
         f"of {counted(number, 'HyperNode')}",
         scalable=True,

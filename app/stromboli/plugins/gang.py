@@ -46,7 +46,7 @@ class Gang(Plugin):
             return Reason(
                 Stage.Gang,
                 "NotEnoughPodsOfTask",
-                f"PodGroup {job.key} has fewer pods of some role than minTaskMember",
+                f"{job.title} has fewer pods of some role than minTaskMember",
                 Actionable.User,
                 lacking,
             )
@@ -56,7 +56,7 @@ class Gang(Plugin):
                 return Reason(
                     Stage.Gang,
                     "NotEnoughPodsOfTask",
-                    f"PodGroup {job.key} needs {policy.min_sub_groups} sub groups of {policy.name}",
+                    f"{job.title} needs {policy.min_sub_groups} sub groups of {policy.name}",
                     Actionable.User,
                     f"it has {found}",
                 )
@@ -64,7 +64,7 @@ class Gang(Plugin):
             return Reason(
                 Stage.Gang,
                 "NotEnoughPods",
-                f"PodGroup {job.key} lacks pods: minMember is {job.min_available}",
+                f"{job.title} lacks pods: minMember is {job.min_available}",
                 Actionable.User,
                 f"it has {job.valid_count}",
             )

@@ -176,7 +176,7 @@ class Reservation(Plugin):
         said = [
             Passage(
                 (each.namespace,),
-                f"places are kept for it that PodGroup {each.key} has, which runs for longer than it said",
+                f"places are kept for it that {each.title} has, which runs for longer than it said",
                 "places are kept for it that a job of another namespace has, which runs for longer than it said",
             )
             for each in late[:_MOST_NAMED]

@@ -19,7 +19,6 @@ from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 from stromboli.workloads import known_kinds
 from stromboli.workloads.daemons import node_of_daemon
 from stromboli.workloads.groups import ROLE_ANNOTATION
-from stromboli.workloads.names import names_of
 from stromboli.workloads.paths import Object, text
 
 
@@ -40,7 +39,7 @@ class Standing:
 
     def continued(self, made: list[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[tuple[str, str]]]:
         """What it would be made of, with what stays in its place; and kind and key of what goes."""
-        anew = [obj for kind, obj in made if kind == "PodGroup" and self._name in names_of(obj)]
+        anew = [obj for kind, obj in made if kind == "PodGroup" and self._name in obj.owners]
         stands = dict(self._pairs(anew))
         kept = {("PodGroup", group.key) for group in stands.values()}
         found: list[tuple[str, Any]] = []
@@ -96,7 +95,7 @@ class Workloads:
     def _groups(self) -> Mapping[tuple[str, str, str], list[PodGroup]]:
         found: defaultdict[tuple[str, str, str], list[PodGroup]] = defaultdict(list)
         for group in filter(None, self.state.jobs.pod_groups):
-            for name in set(names_of(group)):
+            for name in set(group.owners):
                 found[(group.metadata.namespace, *name)].append(group)
         return found
 

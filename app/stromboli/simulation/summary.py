@@ -20,6 +20,7 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.remedies.case import MOST_STEPS, taken
 from stromboli.explain.warnings import warnings
+from stromboli.framework.cluster.job import title_of
 from stromboli.framework.diagnosis.explain import all_reasons
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.session import Session
@@ -139,7 +140,9 @@ def _helps(session: Session, key: str, rehearsal: Rehearsal) -> list[str]:
 def told_warnings(session: Session) -> Iterator[str]:
     """A paragraph for each queue and PodGroup of which something does not work as its spec says."""
     for name, said in warnings(session).items():
-        yield "\n".join([f"{name}:", *(f"  {word}: {message}" for word, message in said.items())])
+        kind, _, key = name.partition(" ")
+        who = title_of(session.view.jobs, key) if kind == "PodGroup" else name
+        yield "\n".join([f"{who}:", *(f"  {word}: {message}" for word, message in said.items())])
 
 
 def _table(*columns: str, title: str = "") -> Table:

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from stromboli.api.resources import listed, told_quantity
-from stromboli.api.words import counted
+from stromboli.api.words import by_number, counted
 from stromboli.explain.answers import Answer
 from stromboli.explain.overview import Freshness, Overview
 from stromboli.explain.words import amount, expected, title, who
@@ -87,6 +87,7 @@ class Pages:
         )
         self._templates.globals.update(
             age=words.age,
+            by_number=by_number,
             counted=counted,
             path=words.path,
             query=words.query,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from stromboli.api import objects
-from stromboli.api.crds import FEWER, RUN_TIME, SCHEDULING, PodGroup, PodGroupPhase
+from stromboli.api.crds import FEWER, RUN_TIME, SCHEDULING, WORKLOAD, PodGroup, PodGroupPhase
 from stromboli.api.crds.base import dumped
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.pods import GROUP_ANNOTATION, USER_ANNOTATION, USER_GROUPS_ANNOTATION
@@ -27,13 +27,10 @@ from stromboli.workloads.paths import Object, at, described, labels, mapping, te
 from stromboli.workloads.table import Kind, Kinds, known_kinds
 
 ROLE_ANNOTATION = "volcano.sh/task-spec"
-#: names, in an annotation of the PodGroup, what owns the workload: what people call it
-WORKLOAD_ANNOTATION = "stromboli.io/workload"
 #: the owners of a pod are followed so far up
 MOST_OWNERS = 8
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]+")
 _FINISHED = ("Succeeded", "Failed")
-_MADE = re.compile(r"podgroup-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-.*)?")
 
 
 def is_bare(pod: objects.Pod) -> bool:
@@ -386,13 +383,7 @@ class Family:
         """What owns the workload, so that it is found by the name that people gave it."""
         names = [f"{each.get('kind', '')}/{text(each, 'metadata.name')}" for each in self.above]
         names += [f"{KIND}/{self.label.name}"] if self.label is not None else []
-        return {WORKLOAD_ANNOTATION: ",".join(names)} if names else {}
-
-
-def group_uid(name: str) -> str:
-    """The uid of the owner for which a PodGroup with this name was made; empty for others."""
-    found = _MADE.fullmatch(name)
-    return found[1] if found else ""
+        return {WORKLOAD: ",".join(names)} if names else {}
 
 
 def _in_name(part: str) -> str:

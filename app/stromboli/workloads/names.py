@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stromboli.api.crds import PodGroup
+from stromboli.api.crds import PodGroup, group_uid
 from stromboli.api.keys import NATIVE_GROUP, outer_name
-from stromboli.workloads.groups import WORKLOAD_ANNOTATION, group_uid
 from stromboli.workloads.labelled import KIND
 from stromboli.workloads.said import MIN_MEMBER, QUEUE, TIER_NAMES, TOPOLOGY_MODE, TOPOLOGY_TIER
 from stromboli.workloads.table import Kind, known_kinds
 
 
-def names_of(group: PodGroup) -> Iterator[tuple[str, str]]:
-    """Kind and name of what owns a PodGroup, and of what owns that."""
-    for owner in group.metadata.owner_references:
-        yield str(owner.get("kind", "")), str(owner.get("name", ""))
-    for listed in group.metadata.annotations.get(WORKLOAD_ANNOTATION, "").split(","):
-        kind, slash, name = listed.partition("/")
-        if slash:
-            yield kind, name
-
-
 def workload_of(group: PodGroup) -> str:
     """The workload of a PodGroup as people call it, `RayJob/train`; empty where it has none but a pod."""
-    found = [f"{kind}/{name}" for kind, name in names_of(group) if kind != "Pod"]
+    found = [f"{kind}/{name}" for kind, name in group.owners if kind != "Pod"]
     return found[-1] if found else ""
 
 
 def called(group: PodGroup) -> str:
     """What people call the job of a PodGroup whose name was made from a uid: its workload or its pod; else empty."""
-    names = [name for _, name in names_of(group)] if group_uid(group.metadata.name) else []
+    names = [name for _, name in group.owners] if group_uid(group.metadata.name) else []
     return names[-1] if names else ""
 
 
@@ -50,6 +38,12 @@ def in_queue(group: PodGroup, queue: str) -> str:
     if owner is not None:
         return f"set the annotation {QUEUE[0]}: {queue} on {owner.name}"
     return f"set queue: {queue} in PodGroup {group.key}"
+
+
+def said_by(group: PodGroup) -> str:
+    """Where people change what a PodGroup says: in what owns it, which would undo a change of it."""
+    owner = _owner(group)
+    return owner.name if owner is not None else f"PodGroup {group.key}"
 
 
 def smaller_gang(group: PodGroup, number: int) -> str:

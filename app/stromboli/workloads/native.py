@@ -12,7 +12,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from stromboli.api import keys
-from stromboli.api.crds import GROUP_CLAIMS, PART_OF, PRIORITY, SCHEDULING, PodGroup, PodGroupPhase, PodGroupStatus
+from stromboli.api.crds import (
+    GROUP_CLAIMS,
+    PART_OF,
+    PRIORITY,
+    SCHEDULING,
+    WORKLOAD,
+    PodGroup,
+    PodGroupPhase,
+    PodGroupStatus,
+)
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.keys import NATIVE_GROUP, inner_name, outer_name
 from stromboli.api.objects import Pod
@@ -21,7 +30,6 @@ from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.pods import EVICTED_TOGETHER, GROUP_ANNOTATION
 from stromboli.workloads import said
 from stromboli.workloads.assignment import assigned, made_by
-from stromboli.workloads.groups import WORKLOAD_ANNOTATION
 from stromboli.workloads.paths import Object, at, count, described, items, mapping, text
 
 #: versions, the newest first
@@ -75,7 +83,7 @@ def as_pod_group(native: Object) -> Object:
     """
     meta, name = native["metadata"], text(native, "metadata.name")
     noted = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in _OURS}
-    noted[WORKLOAD_ANNOTATION] = f"PodGroup/{name}"
+    noted[WORKLOAD] = f"PodGroup/{name}"
     mode = at(native, "spec.disruptionMode")
     if mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode):
         noted[EVICTED_TOGETHER] = "true"

@@ -47,6 +47,7 @@ from stromboli.api.crds.podgroups import (
     PART_OF,
     PRIORITY,
     RUN_TIME,
+    WORKLOAD,
     NetworkTopology,
     PodGroup,
     PodGroupCondition,
@@ -54,6 +55,7 @@ from stromboli.api.crds.podgroups import (
     PodGroupSpec,
     PodGroupStatus,
     SubGroupPolicy,
+    group_uid,
     run_time,
 )
 from stromboli.api.crds.queues import (
@@ -80,6 +82,7 @@ __all__ = [
     "RUN_TIME",
     "SCHEDULING",
     "TOPOLOGY",
+    "WORKLOAD",
     "ClusterShare",
     "Condition",
     "Count",
@@ -119,6 +122,7 @@ __all__ = [
     "SubGroupPolicy",
     "crd",
     "dumped",
+    "group_uid",
     "run_time",
 ]
 

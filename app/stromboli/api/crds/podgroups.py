@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from math import inf
 from typing import Annotated, ClassVar, Literal
@@ -24,7 +25,7 @@ from stromboli.api.crds.base import (
     ResourceList,
     crd,
 )
-from stromboli.api.keys import outer_name
+from stromboli.api.keys import NATIVE_GROUP, outer_name
 
 #: an annotation: how long its pods run at most, once they do; a duration, or a number of seconds
 RUN_TIME = "stromboli.io/run-time"
@@ -38,6 +39,17 @@ GROUP_CLAIMS = "stromboli.io/group-claims"
 PRIORITY = "stromboli.io/priority"
 #: an annotation: the node pools that its pods may use, separated by commas, the best first
 NODE_POOLS = "stromboli.io/pools"
+
+#: an annotation: what owns the workload, `KIND/NAME` from the lowest to the highest
+WORKLOAD = "stromboli.io/workload"
+#: names of PodGroups that are made for an owner: its uid, and which of its gangs it is, if it has several
+_MADE = re.compile(r"podgroup-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-(.*))?")
+
+
+def group_uid(name: str) -> str:
+    """The uid of the owner for which a PodGroup with this name was made; empty for others."""
+    found = _MADE.fullmatch(name)
+    return found[1] if found else ""
 
 
 def run_time(text: str) -> float:
@@ -148,6 +160,34 @@ class PodGroup(KubeObject):
         native = outer_name(self.metadata.name) is not None
         number = self.metadata.annotations.get(PRIORITY) if native else None
         return None if number is None else int(number)
+
+    @property
+    def owners(self) -> list[tuple[str, str]]:
+        """Kind and name of what owns it, and of what owns that."""
+        found = [(str(owner.get("kind", "")), str(owner.get("name", ""))) for owner in self.metadata.owner_references]
+        listed = self.metadata.annotations.get(WORKLOAD, "").split(",")
+        return found + [(kind, name) for kind, slash, name in (each.partition("/") for each in listed) if slash]
+
+    @property
+    def title(self) -> str:
+        """What people call it: its workload, such as `RayJob default/train`, if its own name is made of a uid."""
+        return " ".join(self._called)
+
+    @property
+    def called(self) -> str:
+        """Its title without the kind, `default/train`."""
+        return self._called[1]
+
+    @property
+    def _called(self) -> tuple[str, str]:
+        namespace, native = self.metadata.namespace, outer_name(self.metadata.name)
+        if native is not None:
+            return "PodGroup", f"{namespace}/{native} of {NATIVE_GROUP}"
+        made = _MADE.fullmatch(self.metadata.name)
+        if made is None or not self.owners:
+            return "PodGroup", self.key
+        kind, name = self.owners[-1]
+        return kind, f"{namespace}/{name}" + (f" (part {made[2]})" if made[2] else "")
 
     @property
     def run_time(self) -> float | None:

@@ -8,6 +8,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from stromboli.api import crds, objects
+from stromboli.api.crds import group_uid
 from stromboli.api.keys import NATIVE_GROUP, outer_name
 from stromboli.api.validation import nearest
 from stromboli.explain.rehearsal import pod_of
@@ -17,7 +18,6 @@ from stromboli.framework.cluster.job import Job, Queue, lineage
 from stromboli.framework.cluster.tenants import NAMESPACES
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
-from stromboli.workloads.groups import group_uid
 from stromboli.workloads.names import in_queue
 
 

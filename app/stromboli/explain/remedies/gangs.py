@@ -20,7 +20,7 @@ from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import set_group
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import ROLE_ANNOTATION
-from stromboli.workloads.names import further_apart, smaller_gang
+from stromboli.workloads.names import further_apart, said_by, smaller_gang
 
 #: the part of a gang that it may start with instead
 _LEAST = 0.5
@@ -70,7 +70,7 @@ def gangs(case: Case) -> Iterator[Candidate]:
         yield Candidate(words, "user", change, needed=start)
     if case.reason == "NotEnoughPods" and case.pods:
         missing = job.min_available - job.valid_count
-        yield Candidate(f"create {counted(missing, 'more pod')} of PodGroup {job.key}", "user", _more(case, missing))
+        yield Candidate(f"create {counted(missing, 'more pod')} of {job.title}", "user", _more(case, missing))
 
 
 def _part(amount: str | int | float, number: int, of: int) -> str:
@@ -102,7 +102,7 @@ def sub_groups(case: Case) -> Iterator[Candidate]:
         ]
         words = " and ".join(f"minSubGroups: {there[policy.name]} of {policy.name}" for policy in lacking)
         change = set_group(case.job.key, sub_group_policy=fewer)
-        yield Candidate(f"set {words} in PodGroup {case.job.key}", "user", change)
+        yield Candidate(f"set {words} in {said_by(case.job.pod_group)}", "user", change)
 
 
 def roles(case: Case) -> Iterator[Candidate]:
@@ -120,7 +120,7 @@ def roles(case: Case) -> Iterator[Candidate]:
             words = f"set the annotation {ROLE_ANNOTATION}: {role} on the pods of role {near}"
             yield Candidate(words, "user", _of_role(case, near, role))
     words = " and ".join(f"{counted(number, 'more pod')} of role {role}" for role, number in lacking.items())
-    yield Candidate(f"create {words} in PodGroup {job.key}", "user", _more_of(case, lacking))
+    yield Candidate(f"create {words} in {job.title}", "user", _more_of(case, lacking))
 
 
 def _of_role(case: Case, wrong: str, role: str) -> Change:
@@ -160,7 +160,7 @@ def resources(case: Case) -> Iterator[Candidate]:
     above[PODS] = False
     if above.any():
         least = amounts(case.session, asked)
-        words = f"set minResources to {listed(least)} in PodGroup {job.key}, which is what its pods ask for"
+        words = f"set minResources to {listed(least)} in {said_by(job.pod_group)}, which is what its pods ask for"
         yield Candidate(words, "user", set_group(job.key, min_resources=least))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import PODS
 from stromboli.api.validation import nearest
+from stromboli.api.words import by_number
 from stromboli.explain.answers import Holding
 from stromboli.explain.competitors import in_jobs
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, candidates
@@ -16,7 +17,9 @@ from stromboli.explain.places import holders
 from stromboli.explain.rehearsal import Change
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.explain.remedies.changes import respec, set_group, set_queue
+from stromboli.framework.cluster.job import called
 from stromboli.state.cluster import ClusterState
+from stromboli.workloads.names import said_by
 
 
 def actions(case: Case) -> Iterator[Candidate]:
@@ -59,7 +62,7 @@ def priorities(case: Case) -> Iterator[Candidate]:
     key, name = case.job.key, case.job.pod_group.spec.priority_class_name
     classes = case.session.view.snapshot.priority_classes
     if name and name not in classes and (near := nearest(name, sorted(classes))):
-        words = f"set priorityClassName: {near} in PodGroup {key}"
+        words = f"set priorityClassName: {near} in {said_by(case.job.pod_group)}"
         yield Candidate(words, "user", set_group(key, priority_class_name=near))
     if case.pods and case.pods[0].pod_class.spec.preemption_policy == "Never":
         words = "give the pods a priority class whose preemptionPolicy is not Never"
@@ -89,7 +92,8 @@ def ends(case: Case) -> Iterator[Candidate]:
     groups: list[Sequence[str]] = [[key] for key in reversed(named)]
     groups += [named[:count] for count in range(2, len(named) + 1)]
     for group in groups:
-        words = f"{' and '.join(group)} {'ends' if len(group) == 1 else 'end'}"
+        jobs = case.session.view.jobs
+        words = f"{' and '.join(called(jobs, key) for key in group)} {by_number(len(group), 'ends', 'end')}"
         yield Candidate(f"wait until {words}", "wait", _without(set(group).__contains__), jobs=group)
 
 

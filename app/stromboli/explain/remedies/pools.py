@@ -22,6 +22,7 @@ from stromboli.plugins.nodepools import NodePools
 from stromboli.plugins.nodepools.arguments import listed as names_in
 from stromboli.plugins.nodepools.arguments import named_by
 from stromboli.state.cluster import ClusterState
+from stromboli.workloads.names import said_by
 
 
 def others(case: Case) -> Iterator[Candidate]:
@@ -30,14 +31,15 @@ def others(case: Case) -> Iterator[Candidate]:
     named = [] if case.job is None else names_in(named_by(case.job.pod_group))
     if plugin is None or not named or case.reason in ("QueueNotOpen", "NamespaceNotAllowed"):
         return
+    where = said_by(case.job.pod_group) if case.job is not None else f"PodGroup {case.key}"
     pools = [pool.name for pool in plugin.arguments.pools]
     known = [name for name in named if name in pools]
     meant = list(dict.fromkeys(name if name in pools else nearest(name, pools) or "" for name in named))
     tried = [list(filter(None, meant)), known] if len(known) < len(named) else []
     for names in filter(None, [*tried, *([*known, name] for name in pools if name not in known)][:MOST_ALIKE]):
-        words = f"set the annotation {NODE_POOLS}: {','.join(names)} on PodGroup {case.key}"
+        words = f"set the annotation {NODE_POOLS}: {','.join(names)} on {where}"
         yield Candidate(words, "user", partial(_use, key=case.key, pools=",".join(names)))
-    words = f"drop the annotation {NODE_POOLS} of PodGroup {case.key}, so that all nodes may be used"
+    words = f"drop the annotation {NODE_POOLS} of {where}, so that all nodes may be used"
     yield Candidate(words, "user", partial(_use, key=case.key, pools=""))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from stromboli.api import objects
+from stromboli.api.words import by_number
 from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.kube.taints import OF_KUBERNETES, UNSCHEDULABLE
@@ -40,7 +41,7 @@ def _each_and_all(
     for some in [*([record] for record in records[:MOST_ALIKE]), *([records] if len(records) > 1 else [])]:
         named = ", ".join(f"{record.name}{_how(record)}" for record in some[:MOST_ALIKE])
         more = f" and {len(some) - MOST_ALIKE} more" if len(some) > MOST_ALIKE else ""
-        words = f"{verb} {'node' if len(some) == 1 else 'nodes'} {named}{more}"
+        words = f"{verb} {by_number(len(some), 'node', 'nodes')} {named}{more}"
         yield Candidate(words, "admin", _putting([mended(record) for record in some]))
 
 

@@ -30,6 +30,7 @@ from stromboli.explain.remedies import (
     users,
 )
 from stromboli.explain.remedies.case import Candidate, Case, taken
+from stromboli.framework.cluster.job import title_of
 from stromboli.framework.session.session import Session
 
 #: reasons of pods that wait for others of their gang
@@ -147,7 +148,7 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
 def _effect(case: Case, future: Future) -> str:
     """What a change would bring about beside."""
     mine = len(case.keys & future.bound.keys())
-    admitted = "" if case.pods else f"PodGroup {case.key} admitted"
+    admitted = "" if case.pods else f"{title_of(case.session.view.jobs, case.key)} admitted"
     known = case.before if future is not case.before else Future()
     others = len(future.bound.keys() - known.bound.keys() - case.keys)
     gone = len(future.evicted.keys() - known.evicted.keys())

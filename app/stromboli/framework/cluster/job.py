@@ -160,6 +160,18 @@ class Groups:
     allocated_hyper_node: int = NOWHERE
 
 
+def called(jobs: Mapping[str, Job], key: str) -> str:
+    """The title of the job with a key without its kind, whether it is in the session or not."""
+    job = jobs.get(key)
+    return job.called if job is not None else key
+
+
+def title_of(jobs: Mapping[str, Job], key: str) -> str:
+    """What people call the job with a key, whether it is in the session or not."""
+    job = jobs.get(key)
+    return job.title if job is not None else f"PodGroup {key or '(none)'}"
+
+
 class RoleCounts:
     """The pods of a job by role."""
 
@@ -290,6 +302,16 @@ class Job:
     @property
     def name(self) -> str:
         return self.pod_group.metadata.name
+
+    @property
+    def title(self) -> str:
+        """What people call it: its workload, such as `RayJob default/train`, or else its PodGroup."""
+        return self.pod_group.title
+
+    @property
+    def called(self) -> str:
+        """Its title without the kind, `default/train`."""
+        return self.pod_group.called
 
     @property
     def pending_phase(self) -> bool:

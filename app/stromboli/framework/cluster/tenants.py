@@ -11,6 +11,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask
 from stromboli.api.validation import shown
+from stromboli.api.words import by_number
 from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.framework.cluster.jobs import Jobs
 from stromboli.state.selectors import NOTHING, Selector, parsed
@@ -81,7 +82,7 @@ def strangers(jobs: Jobs, queues: Iterable[Queue]) -> Mask:
 def _read(listed: str, written: str) -> tuple[frozenset[str], Selector, str]:
     names = [*filter(None, map(str.strip, listed.split(",")))]
     selector = parsed(written) if written else NOTHING
-    told = [f"namespace{'s' if len(names) > 1 else ''} {', '.join(names)}"] if names else []
+    told = [f"{by_number(len(names), 'namespace', 'namespaces')} {', '.join(names)}"] if names else []
     if written:
         unread = f"{shown(written)}, which cannot be read and selects none"
         told.append(f"namespaces with {written if selector else unread}")

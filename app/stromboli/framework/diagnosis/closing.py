@@ -24,7 +24,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import OncePerReason
 from stromboli.api.resources import Dimensions, Vector
 from stromboli.framework import reasons
-from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.job import Job, Queue, title_of
 from stromboli.framework.diagnosis.explain import Evictions, waiting
 from stromboli.framework.diagnosis.telling import to_tell
 from stromboli.framework.plugin.report import with_condition
@@ -80,7 +80,7 @@ def close(session: Session, *, tells: bool = True) -> None:
 def _paused(session: Session) -> Iterator[EmitEvent]:
     """An Event for each job that is not evicted for a queue any more, for a while."""
     for key, queue in session.churn.tripped():
-        found = reasons.evictions_paused(key, queue, session.policy.evictions.most)
+        found = reasons.evictions_paused(title_of(session.view.jobs, key), queue, session.policy.evictions.most)
         yield _event(session.view.jobs[key].pod_group, "Warning", found.reason, found.message)
 
 

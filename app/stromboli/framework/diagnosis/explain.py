@@ -191,7 +191,7 @@ def why_moved(session: Session, pod: PodRecord) -> Reason | None:
     move = session.outcome.moved.get(pod.row)
     if move is None:
         return None
-    return reasons.moved(session.view.nodes.name(move.nodes[0]), move.beneficiary, pod.namespace)
+    return reasons.moved(session.view.nodes.name(move.nodes[0]), session.view.jobs.get(move.beneficiary), pod.namespace)
 
 
 def all_reasons(session: Session) -> dict[str, Reason]:
@@ -304,7 +304,7 @@ class Evictions:
         if job is None or other is None:
             return ""
         if job is other:
-            return f"pods of PodGroup {job.key} that are served before it need its place"
+            return f"pods of {job.title} that are served before it need its place"
         if job.queue is other.queue and job.namespace != other.namespace:
             # It is told on both, and neither may know what the other has.
             return f"a higher priority goes first in queue {job.queue.name}"

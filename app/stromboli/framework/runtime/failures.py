@@ -8,12 +8,13 @@ actions run, an exception tells what has to begin anew; after them questions are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stromboli.api.words import by_number
 from stromboli.framework import reasons
-from stromboli.framework.cluster.job import Job, SubJob
+from stromboli.framework.cluster.job import Job, SubJob, title_of
 from stromboli.state.pods import PodRecord
 
 #: failures that are kept of one point of one plugin
@@ -103,17 +104,17 @@ def _job_of(subject: Any) -> str:
     return ""
 
 
-def summaries(failures: Sequence[PluginFailure]) -> dict[tuple[str, str], str]:
-    """A line for each point of each plugin that failed, with the first error and the jobs that are held for it."""
+def summaries(failures: Sequence[PluginFailure], jobs: Mapping[str, Job]) -> dict[tuple[str, str], str]:
+    """A line for each point of each plugin that failed, with the first error and which of `jobs` are held for it."""
     by_point: dict[tuple[str, str], list[PluginFailure]] = {}
     for failure in failures:
         by_point.setdefault((failure.plugin, failure.point or failure.where), []).append(failure)
-    return {each: _summary(each[1], found) for each, found in by_point.items()}
+    return {each: _summary(each[1], found, jobs) for each, found in by_point.items()}
 
 
-def _summary(point: str, failures: Sequence[PluginFailure]) -> str:
+def _summary(point: str, failures: Sequence[PluginFailure], known: Mapping[str, Job]) -> str:
     first = failures[0]
     jobs = sorted(failure.where for failure in failures if "/" in failure.where)
     more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
-    held = f"; PodGroup {jobs[0]}{more} waits for it" if jobs else ""
+    held = f"; {title_of(known, jobs[0])}{more} {by_number(len(jobs), 'waits', 'wait')} for it" if jobs else ""
     return f"plugin {first.plugin} failed in {point}: {reasons.error_told(first.error)}{held}"

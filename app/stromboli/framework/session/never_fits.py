@@ -281,7 +281,7 @@ class _Judge:
         if amount is None or not self._has_nodes or not (amount > total + TOLERANCE).any():
             return None
         columns = np.flatnonzero(amount > total + TOLERANCE).tolist()
-        message = f"PodGroup {job.key} starts with more than the whole cluster has in {self._names(columns)}"
+        message = f"{job.title} starts with more than the whole cluster has in {self._names(columns)}"
         detail = self._compared(columns, amount, "the cluster has", total)
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
@@ -296,7 +296,7 @@ class _Judge:
                 above[PODS] = False
             if above.any():
                 columns = np.flatnonzero(above).tolist()
-                message = f"PodGroup {job.key} {words} in {self._names(columns)}"
+                message = f"{job.title} {words} in {self._names(columns)}"
                 detail = self._compared(columns, amount, f"{who} may have", most)
                 return Reason(Stage.QueueShare, "NeverFits", message, Actionable.User, detail)
         return None
@@ -343,4 +343,4 @@ class _Judge:
 
 
 def _starts_with(job: Job, pods: int) -> str:
-    return f"PodGroup {job.key} starts with {counted(pods, 'pod')} together"
+    return f"{job.title} starts with {counted(pods, 'pod')} together"

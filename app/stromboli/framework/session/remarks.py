@@ -8,7 +8,7 @@ from functools import partial
 
 from stromboli.api.reasons import Reason
 from stromboli.framework import reasons
-from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.job import Job, title_of
 from stromboli.framework.cluster.view import View
 from stromboli.framework.runtime.failures import PluginFailure
 
@@ -25,9 +25,9 @@ def amend(view: View, job: Job, amended: Callable[[Reason], Reason]) -> None:
 
 def add_refusals(view: View) -> None:
     """Add to the reasons of jobs that wait whose eviction for them was refused."""
-    refused: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+    refused: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
     for each in view.snapshot.refused.values():
-        refused[each.beneficiary].add((each.job, each.why))
+        refused[each.beneficiary].add((each.job, title_of(view.jobs, each.job), each.why))
     for key in filter(view.jobs.__contains__, refused):
         job, known = view.jobs[key], sorted(refused[key])
         amend(view, job, partial(reasons.with_refusals, namespace=job.namespace, refused=known))

@@ -8,7 +8,7 @@ import numpy as np
 
 from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask
-from stromboli.api.words import counted
+from stromboli.api.words import by_number, counted
 from stromboli.kube.dra.allocator import Demand
 from stromboli.kube.dra.inventory import Inventory
 from stromboli.kube.dra.objects import ResourceClaim
@@ -66,7 +66,7 @@ def _of_choice(
     most = int(inventory.totals(free.astype(np.int64))[lacking].max(initial=0))
     without = f"{counted(int(lacking.sum()), 'node')} without enough"
     where = f"at most {most} on each of {without}" if most else f"but on none of {without}"
-    yield f"{int(free.sum())} {'is' if free.sum() == 1 else 'are'} free, {where}" if free.any() else "none is free"
+    yield f"{int(free.sum())} {by_number(free.sum(), 'is', 'are')} free, {where}" if free.any() else "none is free"
     for each in request.constraints:
         if each.match_attribute:
             yield f"they must agree in {each.match_attribute}"

@@ -8,7 +8,7 @@ from math import isfinite
 from operator import or_
 
 from stromboli.api.resources import TOLERANCE, told
-from stromboli.api.words import counted
+from stromboli.api.words import by_number, counted
 from stromboli.placement.exact.problem import Problem, bits
 from stromboli.placement.exact.search import search
 
@@ -61,7 +61,7 @@ def _amount(problem: Problem, at: int) -> str:
     name, asking = problem.dimensions[at], [kind for kind in problem.kinds if kind.request[at] > 0]
     pods, requests = sum(kind.count for kind in asking), {kind.request[at] for kind in asking}
     free = [problem.free[node][at] for node in bits(reduce(or_, (kind.nodes for kind in asking), 0))]
-    asked = f"{counted(pods, 'pod')} {'requests' if pods == 1 else 'request'}"
+    asked = f"{counted(pods, 'pod')} {by_number(pods, 'requests', 'request')}"
     if len(requests) > 1 or not all(map(isfinite, free)):
         return f"{name}: {asked} it"
     (each,) = requests

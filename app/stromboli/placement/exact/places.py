@@ -199,7 +199,7 @@ class _Attempt:
         sets, steps = conflicts(problem, self._solver.left)
         self._solver.took(steps)
         without = ", or ".join(f"without {' and '.join(names)}" for names in sets)
-        message = f"PodGroup {self._job.key} starts with pods that cannot be placed together, even if all others finish"
+        message = f"{self._job.title} starts with pods that cannot be placed together, even if all others finish"
         numbers = (numbered(problem, name) for name in dict.fromkeys(name for names in sets for name in names))
         return Reason(
             Stage.Gang,
@@ -217,11 +217,11 @@ class _Attempt:
 
     def _taken(self) -> Reason:
         """The reason of a gang whose pods only lack for good what they would not in another order."""
-        words = f"PodGroup {self._job.key} starts with pods that would have places together if pods of others were gone"
+        words = f"{self._job.title} starts with pods that would have places together if pods of others were gone"
         return Reason(Stage.Gang, "PlacesTaken", words, Actionable.Wait, scalable=True)
 
     def _not_found(self) -> Reason:
-        words = f"PodGroup {self._job.key} starts with pods for which no placement was found within the budget"
+        words = f"{self._job.title} starts with pods for which no placement was found within the budget"
         detail = f"the search ended after {self._budget} steps; there may be a placement all the same"
         return Reason(Stage.Gang, _NOT_FOUND, words, Actionable.Admin, detail, scalable=True)
 

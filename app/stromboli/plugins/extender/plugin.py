@@ -116,7 +116,7 @@ class Extender(Plugin):
             return Vote.Abstain if self._strict else Vote.Permit
         if answer.status >= 0:
             return Vote.Permit if answer.status else Vote.Abstain
-        message = f"an extender does not admit PodGroup {job.key}"
+        message = f"an extender does not admit {job.title}"
         return Reason(Stage.Admission, "RefusedByExtender", message, Actionable.Wait)
 
     def job_enqueued(self, job: Job) -> None:

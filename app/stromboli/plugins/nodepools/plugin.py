@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.api.validation import nearest
+from stromboli.api.words import by_number
 from stromboli.fairness import shares
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.nodes import NodeView, read_only
@@ -95,9 +96,8 @@ class NodePools(Plugin):
             return None
         near = {name: nearest(name, self._number) for name in unknown}
         names = ", ".join(f"{name} (did you mean {meant}?)" if meant else name for name, meant in near.items())
-        message = (
-            f"PodGroup {job.key} may use node pool{'s' if unknown[1:] else ''} {names}, which the policy does not name"
-        )
+        pools = by_number(len(unknown), "pool", "pools")
+        message = f"{job.title} may use node {pools} {names}, which the policy does not name"
         return Reason(Stage.Admission, "NodePoolNotFound", message, Actionable.User)
 
     def identity(self, pod: PodRecord) -> Hashable:

@@ -9,6 +9,7 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Matrix, Vector, told
+from stromboli.api.words import by_number
 from stromboli.fairness.limits import tried
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.view import View
@@ -50,7 +51,7 @@ class Words:
     def told(self, pools: Sequence[int]) -> str:
         """Pools by their names, any of which would do."""
         names = " or ".join(self._accounts.names[pool] for pool in pools)
-        return f"node pool{'s' if len(pools) > 1 else ''} {names}"
+        return f"node {by_number(len(pools), 'pool', 'pools')} {names}"
 
     def numbers(self, request: Vector, short: Iterable[Shortage], verb: str, given: Matrix | None = None) -> str:
         """`a: cpu: queue q holds 4, may have 4, 2 more requested`, for each pool, or for several together.
