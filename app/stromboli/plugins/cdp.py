@@ -5,6 +5,7 @@ The pod's label or annotation `volcano.sh/cooldown-time` gives the duration (`10
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,7 +29,7 @@ class Cdp(Plugin):
     reads = Reads(kept=(_COOLDOWN,))
 
     def open(self, view: View) -> None:
-        self._now = view.time()
+        self._view, self._now = view, view.time(math.inf)
         self._states = view.pods.state
         self._facts = view.snapshot.pod_facts
 
@@ -37,7 +38,9 @@ class Cdp(Plugin):
 
     def evictable_pods(self, rows: Rows) -> Mask:
         column = self._facts.column("in cooldown until", _until)
-        over = np.array([*column.values[:], -np.inf]) <= self._now
+        until = np.array([*column.values[:], -np.inf])
+        over = until <= self._now
+        self._view.time(float(until[~over].min(initial=math.inf)))
         spared: Mask = over[column.numbers[rows]] | (self._states[rows] != PodState.Running)
         return spared
 
@@ -50,7 +53,10 @@ class Cdp(Plugin):
         if self._states[pod.row] != PodState.Running:
             return False
         until = _until(pod)
-        return until is not None and until > self._now
+        if until is None or until <= self._now:
+            return False
+        self._view.time(until)
+        return True
 
 
 def _until(pod: PodRecord) -> float | None:

@@ -6,6 +6,7 @@ nodes above the target thresholds, least important first, while nodes below all 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -85,9 +86,11 @@ class Rescheduling(Plugin):
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
         last = self.left
-        if last is not None and since(last, self._view.time()) <= self.arguments.interval:
+        now = self._view.time(math.inf)
+        if last is not None and since(last, now) <= self.arguments.interval:
+            self._view.time(last + self.arguments.interval)
             return []
-        self._looked = self._view.time()
+        self._looked = now
         view, victims = self._view, dict[int, PodRecord]()
         # No pod can be placed in a closed queue again.
         running = [pod for pod in running if not view.shut[view.jobs[pod.job].index]]

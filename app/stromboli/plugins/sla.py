@@ -37,10 +37,12 @@ class Sla(Plugin):
     Arguments: ClassVar[type[BaseModel]] = SlaArguments
 
     def open(self, view: View) -> None:
-        self._view, self._now = view, view.time()
+        self._view, self._now = view, view.time(math.inf)
         self.insists = view.rules.overdue
         #: waiting time of jobs without an annotation, 0 for none
         self._usual: float = max(0.0, self.arguments.waiting_time)
+        deadlines = self.job_orders()
+        view.time(float(deadlines[deadlines > self._now].min(initial=math.inf)))
 
     def job_order(self, job: Job) -> float:
         return self._deadline(job)

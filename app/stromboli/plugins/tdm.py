@@ -15,6 +15,7 @@ zero.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime, time, timedelta
@@ -59,6 +60,12 @@ class Hours(NamedTuple):
             end += timedelta(days=1)
         return start <= now < end + timedelta(seconds=1)
 
+    def changes(self, now: datetime) -> float:
+        """When it opens or closes next, or midnight before that, in seconds since the epoch."""
+        day, second = timedelta(days=1), timedelta(seconds=1)
+        midnight, start, end = (datetime.combine(now.date(), each, now.tzinfo) for each in (time(), *self))
+        return min(each for each in (start, end + second, midnight + day) if each > now).timestamp()
+
 
 def _hours(written: object) -> Hours:
     try:
@@ -99,11 +106,12 @@ class Tdm(Plugin):
     left: float | None
 
     def open(self, view: View) -> None:
-        now = datetime.fromtimestamp(view.time(), UTC)
+        now = datetime.fromtimestamp(view.time(math.inf), UTC)
         facts = view.nodes.facts
         numbers = facts.label_values(_ZONE)
         zones = {numbers[name]: hours for name, hours in self.arguments.zones.items() if name in numbers}
         open_zones = [number for number, hours in zones.items() if hours.contain(now)]
+        view.time(min((hours.changes(now) for hours in zones.values()), default=math.inf))
         zone = facts.label(_ZONE)
         self._view = view
         self._zone = zone
@@ -154,13 +162,15 @@ class Tdm(Plugin):
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
         view = self._view
         last = self.left
-        if last is not None and since(last, view.time()) < self.arguments.evict_period:
+        now = view.time(math.inf)
+        if last is not None and since(last, now) < self.arguments.evict_period:
+            view.time(last + self.arguments.evict_period)
             return []
         leaving = [pod for pod in running if preemptable(pod) and self._is_on(pod, self._closed)]
         leaving.sort(key=view.task_key, reverse=True)
         victims = self._within_limits((self._account(pod), pod) for pod in leaving)
         if victims:
-            self.left = view.time()
+            self.left = now
         return victims
 
     def _yields(self, pod: PodRecord) -> bool:

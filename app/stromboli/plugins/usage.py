@@ -6,6 +6,7 @@ nodes the estimates are raised by a risk factor. Nodes without a recent measurem
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
@@ -128,7 +129,9 @@ class Usage(Plugin):
         self._estimates: Matrix = np.zeros((2, len(view.pods.node)))
         self._expected_on: Rows = np.full(len(view.pods.node), -1)
         measured = [of.measured for of in usage]
-        fresh = {then: since(then, view.time()) <= _FRESH for then in set(measured)}
+        now = view.time(math.inf)
+        fresh = {then: since(then, now) <= _FRESH for then in set(measured)}
+        view.time(min((then + _FRESH for then, is_fresh in fresh.items() if is_fresh), default=math.inf))
         self._fresh: Mask = np.array([fresh[then] for then in measured], np.bool_)
         self._weights = np.array([[self.arguments.cpu_weight], [self.arguments.memory_weight]], np.float64)
         self._all_weights = float(self._weights.sum())
@@ -215,7 +218,9 @@ class Usage(Plugin):
             started = np.array([*column.values, np.inf])[column.numbers]
             # time until a running pod shows in a measurement
             interval = view.policy.metrics_interval
-            running &= (started == 0) | (view.time() - started < interval)
+            shown = started + interval
+            running &= (started == 0) | (shown > view.time(math.inf))
+            view.time(float(shown[running & (started > 0)].min(initial=math.inf)))
         rows = np.flatnonzero(running | ((pods.node >= 0) & _COMING[pods.state]))
         nodes = pods.node[rows].astype(np.intp)
         while len(rows):

@@ -119,12 +119,14 @@ class RunTimes:
         if not least.any():
             return Young(np.zeros(len(least), np.bool_), np.full(len(least), -np.inf))
         until = self._began + least
-        return Young((least > 0) & (until > self._now), until)
+        young = (least > 0) & (until > self._now)
+        self._view.time(float(until[young].min(initial=np.inf)))
+        return Young(young, until)
 
     @cached_property
     def _now(self) -> float:
         # Sessions that ask for no eviction do not ask for the time, either.
-        return self._view.time()
+        return self._view.time(np.inf)
 
     @cached_property
     def _began(self) -> Vector:
