@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from stromboli.api.crds import PodGroup
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
 from stromboli.live import owners, podgroups
 from stromboli.live.limits import Backoff
 from stromboli.live.podgroups import PodGroupMaker
+from stromboli.workloads import Family
 from tests.cli.conftest import stromboli
 from tests.live.cluster import SCHEDULING, Cluster
 from tests.live.conftest import StartService, until
@@ -115,12 +117,36 @@ async def test_pods_that_wait_are_in_their_group_again_after_a_restart(cluster: 
     service = await start(engine)
     key = f"default/podgroup-{made['metadata']['uid']}"
     await until(lambda: [r is not None and r.job for r in map(service.state.record, train(3))] == [key] * 3)
+    assert cluster.count("POST", "/podgroups") == 1
     cluster.node("other", cpu="1")
     await until(lambda: cluster.all_bound(3))
 
 
 def train(count: int) -> list[str]:
     return [f"default/train-{number}" for number in range(count)]
+
+
+async def test_an_owner_is_not_looked_at_again_for_the_group_that_was_just_made_of_it(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    changes = Family.changes
+
+    def counted(self: Family, group: PodGroup, before: Any = None) -> Any:
+        asked.append(self.uid)
+        return changes(self, group, before)
+
+    monkeypatch.setattr(Family, "changes", counted)
+    cluster.node("n1", cpu="16")
+    await start(engine)
+    made = [job(cluster, f"train-{number}", 2) for number in range(4)]
+    for each in made:
+        pods_of(cluster, each, 2)
+    await until(lambda: cluster.all_bound(8))
+    assert asked == []
+    cluster.patch(f"{JOBS}/train-1", {"spec": {"parallelism": 3, "completions": 3}})
+    await until(lambda: group_of(cluster, made[1])["spec"]["minMember"] == 3)
+    assert asked == [made[1]["metadata"]["uid"]]
 
 
 async def test_a_group_follows_its_owner(cluster: Cluster, start: StartService) -> None:

@@ -23,6 +23,7 @@ from stromboli.live.versions import is_older, version_of
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.workloads import Family, Kind, Kinds, family_of, label_of, labelled_family
 from stromboli.workloads.groups import MOST_OWNERS, controller, manager_of
+from stromboli.workloads.paths import at
 
 log = Logger(__name__)
 
@@ -193,3 +194,11 @@ class Owners:
         self._known.move_to_end(uid)
         while len(self._known) > _KEPT:
             self._known.popitem(last=False)
+
+
+def print_of(owner: Object) -> int:
+    """What an owner says of its groups, as a hash: it is equal for versions of which groups need not follow."""
+    meta = owner["metadata"]
+    failed = at(owner, "status.failedIndexes")
+    relevant = (meta.get("labels"), meta.get("annotations"), owner.get("spec"), failed)
+    return hash(msgspec.json.encode(relevant, order="deterministic"))

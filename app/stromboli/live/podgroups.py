@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
-from stromboli.api.crds import FEWER, SCHEDULING, WORKLOAD, PodGroup, group_uid
+from stromboli.api.crds import FEWER, RUN_TIME, SCHEDULING, WORKLOAD, PodGroup, group_uid
 from stromboli.api.errors import StromboliError, in_words
 from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
@@ -25,7 +25,7 @@ from stromboli.live.fair_queue import FairQueue
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
-from stromboli.live.owners import Owners
+from stromboli.live.owners import Owners, print_of
 from stromboli.live.unmade import Unmade
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
@@ -33,7 +33,7 @@ from stromboli.workloads import Family, is_bare, label_of
 from stromboli.workloads.groups import controller
 from stromboli.workloads.labelled import id_of
 from stromboli.workloads.native import in_native_group
-from stromboli.workloads.paths import at, text
+from stromboli.workloads.paths import text
 
 log = Logger(__name__)
 
@@ -122,10 +122,7 @@ class PodGroupMaker:
             self._enqueue(waited_for)
         if not self._active or uid not in self._groups_of:
             return
-        meta = owner["metadata"]
-        failed = at(owner, "status.failedIndexes")
-        relevant = (meta.get("labels"), meta.get("annotations"), owner.get("spec"), failed)
-        seen = hash(msgspec.json.encode(relevant, order="deterministic"))
+        seen = print_of(owner)
         if self._prints.get(uid) != seen:
             self._prints[uid] = seen
             self._changed[uid] = owner
@@ -179,11 +176,11 @@ class PodGroupMaker:
             return
         if type != "DELETED":
             if key not in self._groups_of[uid]:
+                # The owner may have changed while the group was made, or may have one of several for a while only.
+                if self._groups_of[uid]:
+                    self._prints.pop(uid, None)
                 self._groups_of[uid].add(key)
-                # The owner may have changed while the group was made, or may have it for a while only.
-                self._prints.pop(uid, None)
-                latest = self._owners.latest(uid)
-                if latest is not None:
+                if (latest := self._owners.latest(uid)) is not None:
                     self.owner_changed(latest)
             return
         self._made.discard(key)
@@ -200,9 +197,8 @@ class PodGroupMaker:
         uid = self._manager.pop(key, None)
         if uid is None:
             return
-        pods = self._bare[uid]
-        pods.pop(key, None)
-        if not pods:
+        self._bare[uid].pop(key, None)
+        if not self._bare[uid]:
             del self._bare[uid]
             self._unmade.forget(uid)
             family = self._families.get(uid)
@@ -259,12 +255,12 @@ class PodGroupMaker:
         pods = list(self._bare.get(uid, {}).values())
         samples = {self._key(family, pod): pod for pod in reversed(pods)}
         for key, pod in samples.items():
-            if key not in self._made:
+            if key not in self._made and self._state.pod_group(key) is None:
                 assigned = family.assigned(pod)
                 if assigned.create and assigned.queue not in self._state.queues:
                     self._want_queue(assigned.queue, assigned.parent)
-                await self._create(key, self._manifest(family, pod))
-                self._made.add(key)
+                await self._create(key, self._manifest(family, pod), family)
+            self._made.add(key)
         if family.uid:
             self._managers[family.uid].add(uid)
             self._said.setdefault(family.uid, family.said)
@@ -279,18 +275,24 @@ class PodGroupMaker:
         if not self._inherit:
             own = pod.metadata.annotations or {}
             annotations: Object = manifest["metadata"].pop("annotations", {})
-            known = {*own, WORKLOAD, FEWER}
+            known = {*own, WORKLOAD, FEWER, RUN_TIME}
             kept = {key: value for key, value in annotations.items() if key in known}
             manifest["metadata"] |= {"annotations": kept} if kept else {}
         return manifest
 
-    async def _create(self, key: str, manifest: Object) -> None:
-        path = f"/apis/{SCHEDULING}/namespaces/{manifest['metadata']['namespace']}/podgroups"
+    async def _create(self, key: str, manifest: Object, family: Family) -> None:
+        owner = family.owner
+        if owner is not None and family.uid not in self._groups_of:
+            self._prints[family.uid] = print_of(owner)
         try:
-            made = await self._kube.persist("POST", path, msgspec.json.encode(manifest))
+            made = await self._kube.persist("POST", self._path(key).rpartition("/")[0], msgspec.json.encode(manifest))
         except ApiError as error:
             if not already_exists(error):
                 raise
+            # It was made of another version of the owner, perhaps.
+            if owner is not None:
+                self._prints.pop(family.uid, None)
+                self.owner_changed(owner)
         else:
             # Its pods need not wait until the watch tells of it.
             self._mirror.looked_up("PodGroup", msgspec.json.decode(made))
