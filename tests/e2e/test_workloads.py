@@ -323,3 +323,47 @@ def test_a_leader_with_an_exclusive_topology_is_placed_before_its_workers_come(w
     replicas("w-0", 2, leader, ordinals={"start": 1})
     eventually(lambda: sorted(world.placed()) == ["w-0", "w-0-1", "w-0-2"], 60)
     assert len(world.groups()) == 1
+
+
+def test_the_first_pods_of_a_job_set_are_placed_before_the_others_come(world: World, start: Start) -> None:
+    """With an exclusive topology its webhook lets in the other pods of a Job when the first one has found them a rack.
+
+    The Jobs have pods from the test, as that webhook changes them.
+    """
+    define(world.api, released([("jobset.x-k8s.io", "JobSet")]))
+    world.nodes(1, cpu="2", prefix="a")
+    patch(world, "/api/v1/nodes/a-0", {"metadata": {"labels": {"rack": "a"}}})
+    start()
+    noted = {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}}
+    named = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "train", **noted}}
+    parts = [{"name": "worker", "replicas": 2, "template": {"spec": job("", 2)["spec"]}}]
+    sets = f"/apis/{named['apiVersion']}/namespaces/{world.namespace}/jobsets"
+    whole = {**named, **world.create(sets, {**named, "spec": {"replicatedJobs": parts}})}
+    made = []
+    for number in range(2):
+        manifest = job(f"train-worker-{number}", 2, owner=whole)
+        manifest["spec"]["managedBy"] = "example.com/test"
+        made.append({**manifest, **world.create(jobs(world), manifest)})
+
+    def member(number: int, index: int, **spec: Any) -> Object:
+        found = pod(f"train-worker-{number}-{index}", **spec)
+        labels = {"jobset.sigs.k8s.io/job-key": str(number), "jobset.sigs.k8s.io/replicatedjob-name": "worker"}
+        found["metadata"] |= {"labels": labels, "ownerReferences": [reference(made[number])]}
+        return found
+
+    def apart(operator: str, number: int) -> Object:
+        key = {"key": "jobset.sigs.k8s.io/job-key", "operator": operator, "values": [str(number)]}
+        terms = [{"labelSelector": {"matchExpressions": [key]}, "topologyKey": "rack"}]
+        return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+
+    both = [{"podAffinity": apart("In", each), "podAntiAffinity": apart("NotIn", each)} for each in range(2)]
+    world.pods([member(number, 0, affinity=both[number]) for number in range(2)])
+    eventually(lambda: group_of(world, whole)["spec"].get("minMember") == 2)
+    assert world.placed() == {}
+    world.nodes(1, cpu="2", prefix="b")
+    patch(world, "/api/v1/nodes/b-0", {"metadata": {"labels": {"rack": "b"}}})
+    eventually(lambda: len(world.placed()) == 2, 60)
+    found = {name: node[0] for name, node in world.placed().items()}
+    world.pods([member(number, 1, nodeSelector={"rack": found[f"train-worker-{number}-0"]}) for number in range(2)])
+    eventually(lambda: len(world.placed()) == 4, 60)
+    assert len(world.groups()) == 1

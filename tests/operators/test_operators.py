@@ -84,6 +84,35 @@ def test_a_job_set_starts_whole_in_its_queue_is_suspended_and_ends(
     eventually(lambda: world.groups() == [], 60)
 
 
+def test_the_first_pods_of_a_job_set_find_an_exclusive_topology_for_the_others(
+    world: World, start: Start, operate: Operate
+) -> None:
+    operate(JOB_SET)
+    racks(world, "a")
+    start()
+    spec = {"parallelism": 3, "completions": 3, "template": template()}
+    jobs = [{"name": "worker", "replicas": 2, "template": {"spec": spec}}]
+    noted = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+    version = "jobset.x-k8s.io/v1alpha2"
+    path = make(world, version, "JobSet", "train", {"replicatedJobs": jobs}, annotations=noted)
+    # Both Jobs need a rack, so the first pod of neither has a place in the one that there is.
+    eventually(lambda: count(world) == 2 and numbers(world) == [2], 90)
+    assert world.placed() == {}
+    racks(world, "b")
+    eventually(lambda: len(world.placed()) == 6, 120)
+    of_jobs = {(name.split("-")[2], node[0]) for name, node in world.placed().items()}
+    assert of_jobs in ({("0", "a"), ("1", "b")}, {("0", "b"), ("1", "a")})
+    assert numbers(world) == [2]
+    eventually(lambda: world.get(path).get("status", {}).get("terminalState") == "Completed", 90)
+
+
+def racks(world: World, *names: str) -> None:
+    for name in names:
+        world.nodes(3, cpu="1", prefix=name)
+        for number in range(3):
+            patch(world, f"/api/v1/nodes/{name}-{number}", {"metadata": {"labels": {"rack": name}}})
+
+
 def test_a_replica_of_a_leader_worker_set_starts_whole_and_restarts_whole(
     world: World, start: Start, operate: Operate
 ) -> None:
