@@ -301,6 +301,29 @@ async def test_an_owner_that_may_not_be_read_is_told_once_with_the_rule_to_add(
     assert 'apiGroups: [\\"ray.io\\"], resources: [rayclusters]' in told[0]
 
 
+async def test_a_definition_may_come_and_go_while_the_service_runs(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stromboli.live.operator._LOOK", 0.2)
+    cluster.node("n1", cpu="3")
+    await start(engine)
+    define(cluster, "ray.io", "v1", "RayCluster")
+    groups = [{"groupName": "gpu", "replicas": 3, "template": TEMPLATE}]
+    spec = {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": groups}
+    made = make(cluster, "ray.io/v1", "RayCluster", "ray", spec)
+    pods_of(cluster, made, 4)
+    await until(lambda: group_of(cluster, made)["spec"].get("minMember") == 4)
+    larger = {"workerGroupSpecs": [{**groups[0], "replicas": 4}]}
+    cluster.patch("/apis/ray.io/v1/namespaces/default/rayclusters/ray", {"spec": larger})
+    await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 5)
+    cluster.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io")
+    other = job(cluster, "train", 2)
+    pods_of(cluster, other, 2)
+    await until(lambda: sum(map(bool, cluster.pods().values())) == 2)
+    cluster.patch(f"{JOBS}/train", {"spec": {"parallelism": 3, "completions": 3}})
+    await until(lambda: group_of(cluster, other)["spec"]["minMember"] == 3)
+
+
 async def test_a_workload_is_followed_in_whichever_version_of_its_group_has_the_kind(
     cluster: Cluster, start: StartService
 ) -> None:

@@ -33,6 +33,8 @@ class Operator:
     arguments: tuple[str, ...] = ()
     #: files of the module, and what is another text in each: one that listens everywhere does so on the loopback here
     replaced: tuple[tuple[str, str, str], ...] = ()
+    #: what its file of configuration has beside what each has, as (field, value)
+    configured: tuple[tuple[str, object], ...] = ()
 
     @property
     def name(self) -> str:

@@ -71,4 +71,5 @@ def _config(operator: Operator, certificates: Path, port: int, health: int) -> d
         "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
+        **dict(operator.configured),
     }

@@ -155,6 +155,26 @@ def test_a_replica_of_a_leader_worker_set_starts_whole_and_restarts_whole(
     eventually(lambda: world.groups() == [] and count(world) == 0, 90)
 
 
+def test_a_leader_worker_set_whose_controller_makes_the_groups_is_left_to_it(
+    world: World, start: Start, operate: Operate
+) -> None:
+    configured = (("gangSchedulingManagement", {"schedulerProvider": "volcano"}),)
+    operate(replace(LEADER_WORKER_SET, configured=configured))
+    world.nodes(1, cpu="2")
+    start()
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 3, "workerTemplate": {"spec": pod("")["spec"]}}}
+    path = make(world, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "serve", spec)
+    eventually(lambda: count(world) == 3 and numbers(world) == [3], 90)
+    assert world.placed() == {}
+    world.nodes(1, cpu="1", prefix="more")
+    eventually(lambda: len(world.placed()) == 3, 60)
+    patch(world, path, {"spec": {"replicas": 2}})
+    eventually(lambda: count(world) == 6 and numbers(world) == [3, 3], 90)
+    assert all(group["metadata"]["name"].startswith("serve-") for group in world.groups())
+    world.api.delete(path).raise_for_status()
+    eventually(lambda: world.groups() == [] and count(world) == 0, 90)
+
+
 def test_a_ray_cluster_starts_whole_scales_is_suspended_and_ends(world: World, start: Start, operate: Operate) -> None:
     operate(KUBERAY)
     urgent(world)
