@@ -142,16 +142,14 @@ class Family:
     rules: Sequence[QueueRule] = ()
     #: the label that puts pods into a group, where no object stands for it
     label: Label | None = None
+    #: the uid of the workload
+    uid: str = field(default="", init=False)
     _roles: dict[str, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "uid", text(self.owner, "metadata.uid"))
         for gang in self.workload.gangs:
             self._roles.update((role.name.lower(), role.name) for role in gang.roles if role.name)
-
-    @property
-    def uid(self) -> str:
-        """The uid of the workload."""
-        return text(self.owner, "metadata.uid")
 
     def part(self, pod: objects.Pod) -> str:
         """Which gang of the workload a pod is in, of those that its labels tell apart."""
@@ -161,9 +159,8 @@ class Family:
         """The name of the PodGroup of a pod."""
         if self.label is not None:
             return self.label.group_name
-        manager = controller(pod)
-        uid = self.uid or (manager.uid if manager else pod.metadata.uid)
-        part = _in_name(self.part(pod))
+        uid = self.uid or ((manager := controller(pod)) and manager.uid) or pod.metadata.uid
+        part = _in_name(self.part(pod)) if self.workload.part_label else ""
         return f"podgroup-{uid}-{part}" if part else f"podgroup-{uid}"
 
     @property
