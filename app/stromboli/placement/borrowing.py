@@ -70,10 +70,11 @@ class _Borrowing:
         """The jobs that have a pod that may fit on some node now."""
         view = self._session.view
         most = view.nodes.idle.max(axis=1, initial=0.0)
-        rows = view.membership.all_pending()[0].rows
-        small = np.zeros(len(view.snapshot.classes), np.bool_)
-        small[view.pods.pod_class[rows]] = (view.requests(rows) < most + TOLERANCE).all(axis=1)
-        return [job for job in jobs if small[view.pods.pod_class[view.membership.pending(job.index)]].any()]
+        grouped, job_of = view.membership.all_pending()
+        small = (view.requests(grouped.rows) < most + TOLERANCE).all(axis=1)
+        small &= view.pods.state[grouped.rows] == PodState.Pending
+        possible = set(job_of[small].tolist())
+        return [job for job in jobs if job.index in possible]
 
     def _with_promises(self) -> set[str]:
         """The queues that have promised a pod a place."""
@@ -97,9 +98,10 @@ class _Borrowing:
         return self._session.attempt(job, partial(self._within_share, job), otherwise=None)
 
     def _within_share(self, job: Job) -> bool:
-        ask, queue, pods = self._session.ask, job.queue, self._next(job)
+        ask, queue = self._session.ask, job.queue
         if ask.overused(queue) is not None:
             return False
+        pods = self._next(job)
         alike = {pod.pod_class.id: pod for pod in pods}
         counts = Counter(pod.pod_class.id for pod in pods)
         return all(ask.allocatable(queue, pod, counts[number])[0] >= counts[number] for number, pod in alike.items())

@@ -15,6 +15,7 @@ from stromboli.framework.cluster import shard
 from stromboli.framework.diagnosis.explain import unplaceable
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
+from stromboli.placement import in_vain
 from stromboli.placement.pending import PendingGroup
 from stromboli.placement.starting import may_start, startable
 from stromboli.state.pods import PodRecord
@@ -57,7 +58,7 @@ def place_as_nominated(session: Session, pending: PendingGroup) -> Statement | N
 class _GroupPlacement:
     """One try."""
 
-    __slots__ = ("_everywhere", "_pending", "_session", "_statement", "_within")
+    __slots__ = ("_alike", "_everywhere", "_pending", "_session", "_statement", "_within")
 
     def __init__(self, session: Session, pending: PendingGroup, hyper_node: int, on: Mask | None) -> None:
         self._session = session
@@ -67,6 +68,8 @@ class _GroupPlacement:
         self._within: Mask | None = None if self._everywhere else session.view.topology.mask(hyper_node)
         if on is not None:
             self._within = on & session.view.topology.mask(hyper_node)
+        #: whether it is known that others of the kind fare the same
+        self._alike = False
         if pending.sub_job.network_topology is not None:
             self._statement.anchor(pending.sub_job, pending.sub_job.allocated_hyper_node)
 
@@ -101,11 +104,18 @@ class _GroupPlacement:
             session.view.trace.pod(pending.take(1)[0].row, reasons.same_role_failed(pod))
             return True
         count = startable(session, sub_job.job, pod, count)
+        if count == len(pending.pods) and self._everywhere and not session.kernel.plain:
+            self._alike = in_vain.depends_on_kind(session, pending)
+            if self._alike and in_vain.recall(session, pending):
+                return False
         if self._place(pod, count) if count else self._promise(pod):
             return True
         pending.take(1)
         if self._everywhere:
-            session.view.trace.pod(pod.row, unplaceable(session, pod))
+            reason = unplaceable(session, pod)
+            session.view.trace.pod(pod.row, reason)
+            if self._alike:
+                in_vain.remember(session, pending, self._statement.save(), reason)
         pending.failed_roles.add(pod.role)
         return _worth_continuing(session, pending)
 

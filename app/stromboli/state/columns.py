@@ -199,8 +199,7 @@ class Column(Generic[T]):
             values.claim()
         try:
             found = [None if (record := records[row]) is None else read(record) for row in rows.tolist()]
-            known = {value: -1 if value is None else values.number(value) for value in dict.fromkeys(found)}
-            numbers[rows] = np.fromiter(map(known.__getitem__, found), np.int32, len(found))
+            numbers[rows] = [-1 if value is None else values.number(value) for value in found]
         finally:
             values.leave.append(None)
         return cls(values, numbers)
@@ -257,6 +256,8 @@ class KeptColumns:
     def __init__(self) -> None:
         #: the time of each column, the one that was asked for last at the end
         self._columns: dict[Hashable, tuple[int, Column[Any]]] = {}
+        #: the rows that changed between two times; most columns are asked for in every session
+        self._between: tuple[int, int, Rows] = 0, 0, _NO_ROWS
 
     def copy(self) -> KeptColumns:
         """The columns for a copy of the table that goes on apart."""
@@ -277,11 +278,16 @@ class KeptColumns:
         if before is None:
             found = Column.read(records, read, None, np.arange(len(records)))
         else:
-            found = Column.updated(records, read, before, np.flatnonzero(changed > seen))
+            since, until, rows = self._between
+            if (since, until) != (seen, now):
+                rows = np.flatnonzero(changed > seen)
+                self._between = seen, now, rows
+            found = Column.updated(records, read, before, rows)
         self._columns.pop(key, None)
         self._columns[key] = now, found
-        for unused in list(self._columns)[:-_MOST_COLUMNS]:
-            self._columns.pop(unused, None)
+        if len(self._columns) > _MOST_COLUMNS:
+            for unused in list(self._columns)[:-_MOST_COLUMNS]:
+                self._columns.pop(unused, None)
         return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -104,6 +105,8 @@ def seconds(timestamp: str | None) -> float:
     return (readers.seconds(timestamp) or 0.0) if timestamp else 0.0
 
 
+# Pods that are made, bound or written together have the same times.
+@lru_cache(1_024)
 def timestamp(seconds: float) -> str | None:
     """Seconds since the epoch as an RFC 3339 time, none for 0."""
     return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds else None

@@ -125,6 +125,7 @@ class Nodes:
     """
 
     __slots__ = (
+        "_leaving",
         "_promised",
         "allocatable",
         "always",
@@ -155,6 +156,8 @@ class Nodes:
         #: whether no pod was evicted so far, or promised a place
         self.plain = True
         self._promised = False
+        #: whether pods terminated when the session began
+        self._leaving = False
         #: by row: equal for nodes that have the same amounts, which say all while nodes are `plain`
         self.amounts: Mapping[int, bytes]
 
@@ -164,6 +167,11 @@ class Nodes:
     def name(self, row: int) -> str:
         """The name of a node."""
         return self.facts.records[row].name
+
+    @property
+    def settled(self) -> bool:
+        """Whether what is idle later is what is idle now: no pod terminates or is promised a place."""
+        return self.plain and not self._leaving
 
     def future_idle(self, rows: Rows | int | slice = slice(None)) -> Matrix:
         """What is idle now or will be when terminating pods have gone and pipelined ones have come."""
@@ -238,6 +246,7 @@ class NodeLedger:
         nodes.idle, nodes.used = read_only(self._changing[:size]), read_only(self._changing[size : 2 * size])
         nodes.releasing, nodes.pipelined = read_only(self._releasing), read_only(self._pipelined)
         nodes.scoring, nodes.amounts = read_only(self._scoring), self._amounts
+        nodes._leaving = bool(self._releasing.any())
 
     @staticmethod
     def taken(request: Vector, scoring: tuple[float, float]) -> Vector:

@@ -117,8 +117,7 @@ def tell(session: Session) -> None:
     known = session.view.jobs
     noted = known.holds("ignored", lambda group: not group.metadata.annotations.keys().isdisjoint(_NOTED))
     ignoring = known.of(_without_class(session) | _topology_unread(session) | noted)
-    jobs = known.where(known.holds(CONDITION, lambda group: _is_told(group.status.conditions)))
-    for job in [job for job in jobs if _is_told(job.conditions)]:
+    for job in known.of(known.holds(CONDITION, lambda group: _is_told(group.status.conditions))):
         session.report.condition(job, _OVER)
     for job in ignoring:
         ignored = ignored_of_job(session, job)

@@ -43,7 +43,7 @@ class Kernel(NodeQuestions):
         """With `plain` nothing is kept, and every pod is placed by itself."""
         super().__init__(nodes, points)
         self._request_of = request_of
-        self._plain = plain
+        self.plain = plain
         self._boards = Boards()
         points.when_left = self.forget
 
@@ -78,16 +78,16 @@ class Kernel(NodeQuestions):
 
     def _best_board(self, pod: PodRecord) -> Board:
         """The board to choose from, with as much of it kept as may be."""
-        if self._varies(pod):
-            return self._new_board(pod)
-        return self._known_board(pod, local=self.varies_on_node(pod))
+        anywhere, on_node = self._scope_of(pod)
+        return self._new_board(pod) if anywhere else self._known_board(pod, local=on_node)
 
     def forget(self) -> None:
         """Drop what was worked out by the answers of a plugin that was left out."""
         self._boards.clear()
+        self._scope = None, 0, False, False
 
     def _known_board(self, pod: PodRecord, *, local: bool = False, refresh: bool = True) -> Board:
-        if self._plain:
+        if self.plain:
             return self._new_board(pod)
         if self.watch is not None:
             self.watch(CALL)
@@ -112,7 +112,7 @@ class Kernel(NodeQuestions):
         mask = self.feasible(pod, hopeful=hopeful)
         # sooner than all()
         everywhere = len(mask) and mask[mask.argmin()]
-        make = Board if self._plain else FastBoard
+        make = Board if self.plain else FastBoard
         return make(self, pod, self._request_of(pod), self.nodes.rows if everywhere else mask.nonzero()[0])
 
     def best(self, pod: PodRecord, within: Mask | None = None, *, hopeful: bool = False) -> tuple[int, bool] | None:
@@ -123,7 +123,7 @@ class Kernel(NodeQuestions):
         board = self._new_board(pod, hopeful=True) if hopeful and self.varies(pod) else self._best_board(pod)
         at = self._candidates(board, board.fits_idle, within)
         now = len(at) > 0
-        if not now:
+        if not now and not self.nodes.settled:
             at = self._candidates(board, board.fits_future, within)
         node = self._choose(pod, board, at) if len(at) else None
         return None if node is None else (node, now)
@@ -145,8 +145,7 @@ class Kernel(NodeQuestions):
 
         May return fewer than fit: the caller applies them and asks again until nothing comes back.
         """
-        varies = self._varies(pod)
-        local = not varies and self._varies_on_node(pod)
+        varies, local = self._scope_of(pod)
         if count > 1 and (varies or local or self.one_by_one(pod)):
             count = 1
         anywhere = count == 1 and within is None

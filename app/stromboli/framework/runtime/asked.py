@@ -68,6 +68,9 @@ class SharedAnswer:
     def _shares_nothing(self, pod: PodRecord) -> bool:
         """Whether the pod varies, or the plugin fails to say: that failure is told where the hint itself is asked."""
         try:
-            return any(varies(pod) for varies in self._varies)
+            for varies in self._varies:
+                if varies(pod):
+                    return True
         except Exception:
             return True
+        return False

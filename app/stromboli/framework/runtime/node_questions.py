@@ -32,6 +32,8 @@ class NodeQuestions:
         self._points = points
         self._varies: Callable[[PodRecord], bool] = points.asking("varies")
         self._varies_on_node: Callable[[PodRecord], bool] = points.asking("varies_on_node")
+        #: the pod that was asked about last, what had changed until then, and whether it varies, anywhere or on a node
+        self._scope: tuple[PodRecord | None, int, bool, bool] = None, 0, False, False
         #: nodes whose score was computed, for reports of work done
         self.nodes_scored = 0
         #: nodes looked at again because they had changed since a class was last asked about
@@ -68,7 +70,16 @@ class NodeQuestions:
 
     def varies(self, pod: PodRecord) -> bool:
         """Whether what plugins say of this pod depends on other pods: it must be placed one at a time."""
-        return self._varies(pod) or self._varies_on_node(pod)
+        return any(self._scope_of(pod))
+
+    def _scope_of(self, pod: PodRecord) -> tuple[bool, bool]:
+        """Whether it depends on other pods anywhere, or if not, on those of a node; asked again and again in a turn."""
+        asked, changes, anywhere, on_node = self._scope
+        if asked is not pod or changes != len(self.nodes.log):
+            anywhere = self._varies(pod)
+            on_node = not anywhere and self._varies_on_node(pod)
+            self._scope = pod, len(self.nodes.log), anywhere, on_node
+        return anywhere, on_node
 
     def varies_on_node(self, pod: PodRecord) -> bool:
         """Whether it depends on other pods of a node."""

@@ -67,6 +67,8 @@ def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
     """
     if not session.rules.what_fits or not session.policy.session.search:
         return None
+    if session.ask.job_missing(job) <= 0:
+        return None
     kept = [(statement, statement.save()) for statement in session.undecided]
     pods = session.view.pending(job)
     for operation in (each for _, made in kept for each in made):
@@ -74,7 +76,7 @@ def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
             # It gets its places when others have gone.
             return None
         pods += operation.pods
-    if len(pods) < 2 or _order_is_all_the_same(session, job, pods) or session.ask.job_missing(job) <= 0:
+    if len(pods) < 2 or _order_is_all_the_same(session, job, pods):
         return None
     for each, _ in reversed(kept):
         each.discard()
