@@ -93,6 +93,22 @@ def test_a_time_that_is_none_is_no_run_time(tmp_path: Path) -> None:
         assert sorted(jobs.run_time.tolist()) == [60, 90]
 
 
+def test_one_job_without_a_time_or_with_a_wrong_deadline_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    pods = "\n---\n".join(
+        LONE % each for each in [("a", "null"), ("b", "2026-01-01T00:00:00Z"), ("c", "0001-01-01T00:00:00Z")]
+    )
+    jobs = read(tmp_path, f"{pods}\n---\n{(LONE % ('d', 'null')).replace('60', '-5')}")
+    assert jobs.arrival.tolist() == [0, 0, 0]
+    assert [problem.partition(":")[0] for problem in jobs.problems] == ["PodGroup ml/podgroup-ml-d"]
+
+
+LONE = """
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: ml, creationTimestamp: %s}
+spec: {schedulerName: stromboli, activeDeadlineSeconds: 60, containers: [{name: main}]}
+"""
+
 OVER = """
 apiVersion: v1
 kind: Pod

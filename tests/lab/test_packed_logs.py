@@ -45,6 +45,16 @@ def test_packed_logs_are_read_with_the_numbers_of_their_lines(
     assert list(jobs.problems) == [f"{file}: line 52: should have 18 fields, not 2"]
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_log_may_begin_with_a_byte_order_mark_and_end_lines_as_windows_does(
+    pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    file = tmp_path / "log.swf"
+    file.write_bytes(pack(b"\xef\xbb\xbf" + (GOOD * 2).replace(b"\n", b"\r\n")))
+    jobs = read(file)
+    assert (len(jobs), list(jobs.problems)) == (2, [])
+
+
 def test_a_packed_log_comes_from_standard_input_and_by_any_name(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_bytes(gzip.compress(GOOD))

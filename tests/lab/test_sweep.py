@@ -124,6 +124,20 @@ def test_known_trials_are_not_tried_again(plan: Path) -> None:
     assert "line 1" in stromboli("lab", "sweep", plan).stderr
 
 
+def test_a_file_of_outcomes_grows_by_one_sweep_at_a_time(plan: Path) -> None:
+    store = plan.with_suffix(".jsonl")
+    first = Store(store, grows=True)
+    told = stromboli("lab", "sweep", plan, "--jobs", 1)
+    assert told.exit_code == 2
+    assert "another sweep adds to it" in told.stderr
+    store.write_bytes(b'{"key')
+    assert Store(store).outcomes == []
+    assert store.read_bytes() == b'{"key', "what is being written is left alone by those who only read"
+    del first
+    assert Store(store, grows=True).outcomes == []
+    assert store.read_bytes() == b""
+
+
 def without_time(line: bytes) -> bytes:
     return re.sub(rb'"cpu_seconds":[0-9.]+', b"", line)
 

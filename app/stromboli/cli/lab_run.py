@@ -92,7 +92,7 @@ def run_all(
 
     Raises StromboliError.
     """
-    store = None if path is None else Store(path)
+    store = None if path is None else Store(path, grows=True)
     missing = trials if store is None else store.missing(trials)
     found: list[Outcome] = []
     failed: list[TrialError] = []

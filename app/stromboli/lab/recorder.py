@@ -19,6 +19,8 @@ Floats = npt.NDArray[np.float64]
 _SCARCE = ("nvidia.com/gpu", "amd.com/gpu", "cpu", "memory")
 #: kinds of pods that fragmentation asks about: those that ask for most
 _MOST_KINDS = 64
+#: samples that are kept: of a century, where they are hourly
+_MOST_SAMPLES = 1_000_000
 
 
 class Sample(NamedTuple):
@@ -64,9 +66,10 @@ class Recorder:
     def passed(self, now: float) -> None:
         then = now - self._begin
         capacity = self._capacity()
-        while len(self.samples) * self._every < then:
-            time = len(self.samples) * self._every
-            self.samples.append(Sample(time, capacity, self._waiting, self._fragmentation(), self._held.copy()))
+        if len(self.samples) * self._every < then:
+            sample = Sample(0.0, capacity, self._waiting, self._fragmentation(), self._held.copy())
+        while (time := len(self.samples) * self._every) < then and len(self.samples) < _MOST_SAMPLES:
+            self.samples.append(Sample(time, *sample[1:]))
         self.used += self._held * (then - self.now)
         self.offered += capacity * (then - self.now)
         self.now = then

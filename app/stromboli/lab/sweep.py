@@ -6,18 +6,20 @@ line: they are known by all that goes into them (`Trial.key`). What a sweep that
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from io import BufferedWriter
 from pathlib import Path
 
 import msgspec
 
 from stromboli.api.errors import StromboliError
-from stromboli.lab.trials import Outcome, Trial, TrialError, outcome_or_error
+from stromboli.lab.trials import Outcome, Trial, TrialError, failed, outcome_or_error
 
 #: trials that wait in each process, so that none has nothing to do
 _AHEAD = 2
@@ -30,18 +32,30 @@ class StoreError(StromboliError):
 class Store:
     """The file of outcomes."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises StoreError, OSError."""
+    def __init__(self, path: Path, *, grows: bool = False) -> None:
+        """One that `grows` belongs to this process alone, as long as it lives. Raises StoreError, OSError."""
         self._path = path
+        self._file = self._claimed() if grows else None
         self.outcomes = self._read()
 
     def add(self, outcome: Outcome) -> None:
         """Keep an outcome, even if the machine fails."""
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(outcome) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        assert self._file is not None
+        self._file.write(msgspec.json.encode(outcome) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
         self.outcomes.append(outcome)
+
+    def _claimed(self) -> BufferedWriter:
+        """The file to add to. What two sweeps add at once would be tried twice."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise StoreError(f"{self._path}: another sweep adds to it: wait for it, or name another file") from None
+        return file
 
     def missing(self, trials: Sequence[Trial]) -> list[Trial]:
         """The trials of which there is no outcome, each once."""
@@ -64,11 +78,10 @@ class Store:
 
     def _read(self) -> list[Outcome]:
         if not self._path.exists():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             return []
         data = self._path.read_bytes()
         whole, newline, rest = data.rpartition(b"\n")
-        if rest:
+        if rest and self._file is not None:
             with self._path.open("r+b") as file:
                 file.truncate(len(whole) + len(newline))
         decoder = msgspec.json.Decoder(Outcome)
@@ -122,13 +135,20 @@ def on_dask(trials: Sequence[Trial], address: str) -> Iterator[Outcome | TrialEr
     except (OSError, ValueError) as error:
         raise StromboliError(f"{address}: no Dask scheduler: {error}") from None
     with client:
-        futures = client.map(outcome_or_error, list(trials), pure=False)
+        futures = dict(zip(client.map(outcome_or_error, list(trials), pure=False), trials, strict=True))
         try:
-            for future in as_completed(futures):
-                yield future.result()
+            for future in as_completed(list(futures)):
+                try:
+                    found = future.result()
+                except StromboliError:
+                    raise
+                except Exception as error:
+                    # Its workers were lost again and again, or the scheduler is gone.
+                    found = failed(futures[future], f"lost by {address}: {error!r:.200}")
+                yield found
         finally:
             with suppress(Exception):
-                client.cancel(futures)
+                client.cancel(list(futures))
 
 
 def cores() -> int:

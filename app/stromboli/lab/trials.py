@@ -116,7 +116,12 @@ def run_trial(trial: Trial) -> Outcome:
     try:
         return _tried(trial)
     except StromboliError as error:
-        raise TrialError(f"{trial.workload}, {trial.policy.name}, seed {trial.seed}: {error}") from None
+        raise failed(trial, error) from None
+
+
+def failed(trial: Trial, why: object) -> TrialError:
+    """The error of a trial that is named in it."""
+    return TrialError(f"{trial.workload}, {trial.policy.name}, seed {trial.seed}: {why}")
 
 
 def outcome_or_error(trial: Trial) -> Outcome | TrialError:
@@ -183,7 +188,7 @@ def _read(path: str) -> tuple[Sequence[TraceNode], Sequence[TracePod], list[str]
 
 
 def _lines(path: Path) -> list[str]:
-    return read_text(path, _LARGEST).splitlines()
+    return read_text(path, _LARGEST).split("\n")
 
 
 @lru_cache(maxsize=256)

@@ -32,7 +32,7 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
 
     Raises UnreadableLinesError then, and OSError where the file itself cannot be read.
     """
-    left, content = _MOST, _unpacked(file)
+    left, content, first = _MOST, _unpacked(file), True
     while True:
         try:
             line = content.readline(_LONGEST + 1)
@@ -52,7 +52,10 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
             raise UnreadableLinesError(f"a line is longer than {_LONGEST >> 10} KiB")
         if left < 0:
             raise UnreadableLinesError(f"the file holds more than {_MOST >> 30} GiB")
-        yield line.decode(errors="replace")
+        text = line.decode(errors="replace")
+        # Editors on Windows begin a file with it.
+        yield text.removeprefix("\ufeff") if first else text
+        first = False
 
 
 def _unpacked(file: BinaryIO) -> BinaryIO | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile:

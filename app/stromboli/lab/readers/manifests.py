@@ -4,6 +4,7 @@
 |---|---|
 | a PodGroup, or what a workload or a lone pod gets | a job |
 | `metadata.creationTimestamp` of the PodGroup, else of its first pod | the arrival, from the first job's |
+| no such time, as in manifests that no cluster has seen | the arrival is that of the first job |
 | `stromboli.io/run-time` of the PodGroup, or of what owns its pods | the declared run time |
 | else `spec.activeDeadlineSeconds` of its pods, the shortest | the declared run time |
 | how long the longest of its pods ran, from `startTime` until its last container ended, if all are over | run time |
@@ -73,7 +74,8 @@ def read_manifests(paths: Sequence[str], stdin: BinaryIO, run_time: float = math
         created = group.metadata.created or seconds(pods[group.key][0].metadata.creation_timestamp)
         namespace, _, name = group.key.partition("/")
         jobs.append(Job(created, length, gang, declared, group.queue, namespace, priority, name))
-    return in_order(jobs, problems)
+    first = min((job.arrival for job in jobs if job.arrival > 0), default=0.0)
+    return in_order([job if job.arrival > 0 else Job(first, *job[1:]) for job in jobs], problems)
 
 
 def _ran(status: objects.PodStatus) -> float:
@@ -93,7 +95,7 @@ def _anew(pod: objects.Pod) -> objects.Pod:
 def declared_run_time(group: crds.PodGroup | None, pods: Sequence[objects.Pod]) -> float:
     """The seconds that a job says it runs for, NaN if it says nothing."""
     written = None if group is None else group.run_time
-    deadlines = [pod.spec.active_deadline_seconds for pod in pods if pod.spec.active_deadline_seconds]
+    deadlines = [seconds for pod in pods if (seconds := pod.spec.active_deadline_seconds or 0) > 0]
     return float(written if written is not None else min(deadlines, default=math.nan))
 
 

@@ -46,6 +46,8 @@ _MOST_NAMED = 100
 _MOST_COMMENTS = 10_000
 #: what a figure may be: more than any log has, and less than what cannot be counted on
 _MOST = 1e12
+#: processors of a job: more than any machine has, each as a pod at worst
+_MOST_PROCESSORS = 10_000_000
 
 
 @dataclass(slots=True)
@@ -131,12 +133,17 @@ def _figures(text: str) -> tuple[list[float], str]:
     words = text.split()
     if len(words) != _FIELDS:
         return [], f"should have {_FIELDS} fields, not {len(words)}"
+    if "_" in text or not text.isascii():
+        # Python reads 1_000 as well, and digits of other scripts.
+        return [], f"should have numbers only: {text[:100]!r}"
     try:
         figures = [float(word) for word in words]
     except ValueError as error:
         return [], f"should have numbers only: {str(error)[:100]}"
     if not all(math.isfinite(figure) and abs(figure) < _MOST for figure in figures):
         return [], "has a number that is no figure of a job"
+    if max(figures[_PROCESSORS], figures[_ALLOCATED]) > _MOST_PROCESSORS:
+        return [], f"should have at most {_MOST_PROCESSORS:,} processors"
     if figures[_SUBMIT] < 0:
         return [], f"submit time: should not be negative: {words[_SUBMIT]}"
     return figures, ""
