@@ -160,6 +160,16 @@ def test_no_start_is_told_of_a_job_that_ran_for_as_long_as_it_may() -> None:
     assert with_start(answer, Rehearsal(engine, cluster, OFFLINE, NOON), PastRuns()).start is None
 
 
+@pytest.mark.parametrize(("name", "reason"), [("shut", "QueueNotOpen"), ("nowhere", "QueueNotFound")])
+def test_no_start_is_told_of_a_job_whose_queue_takes_no_work(name: str, reason: str) -> None:
+    engine = Engine(FIFO)
+    cluster = state(queue("default"), queue("shut", state="Closed"), node("a", "4"), job("waits", 1, queue=name))
+    answer = explain_job(engine.decide(cluster.snapshot(), now=NOON).session, "default/waits")
+    assert answer is not None
+    assert answer.reason == reason
+    assert with_start(answer, Rehearsal(engine, cluster, OFFLINE, NOON), PastRuns()).start is None
+
+
 def test_no_start_is_told_of_a_job_whose_pods_gave_their_places_back() -> None:
     arguments = "configurations: [{name: timeouts, arguments: {podsReadyTimeout: 5m}}]\n"
     engine = Engine(arguments + FIFO.replace('actions: "', 'actions: "timeouts, '))

@@ -108,6 +108,13 @@ def test_amounts_are_read_from_one_text_or_several() -> None:
     assert requested(["cpu=4,memory=8Gi", "nvidia.com/gpu=1"]) == {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "1"}
 
 
+@pytest.mark.parametrize("shown", ["Closed", "Closing"])
+def test_a_queue_that_takes_nothing_new_is_named(shown: str) -> None:
+    cluster = state(queue("shut", state=shown), node("a", "8"))
+    with pytest.raises(SizesError, match=f"queue shut takes no new work: its state is {shown}"):
+        starts_of(Gangs([1], "shut"), Rehearsal(Engine(FIFO), cluster, OFFLINE, NOON), PastRuns())
+
+
 def test_a_queue_that_is_not_there_is_named() -> None:
     cluster = state(queue("research"), node("a", "8"))
     with pytest.raises(SizesError, match="there is no queue reserch, did you mean 'research'"):

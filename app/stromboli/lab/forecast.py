@@ -56,7 +56,7 @@ _UNKNOWN = "nothing says how long some jobs run that hold what it needs"
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _GONE = frozenset((int(PodState.Succeeded), int(PodState.Failed)))
 #: reasons of jobs that are not placed, whatever becomes of others
-_FOR_GOOD = frozenset(("MaximumRunTimeExceeded", "NeverFits", "NotEnoughPods"))
+_FOR_GOOD = frozenset(("MaximumRunTimeExceeded", "NeverFits", "NotEnoughPods", "QueueNotFound", "QueueNotOpen"))
 
 
 class TooMuchWorkError(StromboliError):

@@ -77,6 +77,8 @@ def starts_of(gangs: Gangs, rehearsal: Rehearsal, past: PastRuns) -> Starts:
     queues = rehearsal.state.queues
     if gangs.queue not in queues:
         raise SizesError(f"there is no queue {gangs.queue}{did_you_mean(gangs.queue, queues)}")
+    if (shown := queues[gangs.queue].status.state) in ("Closed", "Closing"):
+        raise SizesError(f"queue {gangs.queue} takes no new work: its state is {shown}")
     request = dict(gangs.request) or {_card_of(rehearsal.state) or "cpu": "1"}
     found = [
         SizedStart(size=size, start=_start(gangs, size, request, rehearsal, past))
