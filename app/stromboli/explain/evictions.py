@@ -84,24 +84,24 @@ def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
     running = candidates(session, job, point)
     nodes = session.view.pods.node
     there = [each for each in running if possible[nodes[each.row]]]
-    by_number = [each for each in there if may_be_asked(session, each, point)]
-    if not by_number:
+    agreeing = [each for each in there if may_be_asked(session, each, point)]
+    if not agreeing:
         return _no_victims(session, job, pod, point, f"no pod {where} can be evicted", _unasked(running, there), there)
     refused = session.view.snapshot.refused
-    alone = Counter((each.job, refused[each.uid].why) for each in by_number if each.uid in refused)
-    if alone.total() == len(by_number):
+    alone = Counter((each.job, refused[each.uid].why) for each in agreeing if each.uid in refused)
+    if alone.total() == len(agreeing):
         said = (
             Passage((namespace_of(of),), f"{count} of {of or '(none)'}: {why.rstrip('.')}", "some of other namespaces")
             for (of, why), count in sorted(alone.items())
         )
         message = f"evictions {where} were refused a moment ago, and those pods are not tried again yet"
         return _reason("EvictionRefused", message).saying(job.namespace, said)
-    victims = session.ask.victims(point, pod, by_number)
+    victims = session.ask.victims(point, pod, agreeing)
     if not victims:
-        detail = f"of {len(by_number)} that run: {_verdicts(session, point, pod, by_number)}"
+        detail = f"of {len(agreeing)} that run: {_verdicts(session, point, pod, agreeing)}"
         return _no_victims(session, job, pod, point, f"plugins allow no pod {where} to be evicted", detail, there)
     kept = {victim.key for victim in victims}
-    young = _young(session, job, point, [each for each in by_number if each.key not in kept])
+    young = _young(session, job, point, [each for each in agreeing if each.key not in kept])
     return _not_enough(session, job, pod, victims, where, list(young))
 
 
