@@ -64,7 +64,7 @@ def simulate(folder: Path, *options: str, path: str = "") -> subprocess.Complete
     """The command in a process of its own, with one more place to find packages."""
     (folder / "objects.yaml").write_text(MANIFESTS)
     (folder / "policy.conf").write_text(POLICY)
-    command = [sys.executable, "-m", "stromboli.cli", "simulate", str(folder / "objects.yaml"), "--format", "outcome"]
+    command = [sys.executable, "-m", "stromboli", "simulate", str(folder / "objects.yaml"), "--format", "outcome"]
     return subprocess.run(
         [*command, "--policy", str(folder / "policy.conf"), *options],
         capture_output=True,

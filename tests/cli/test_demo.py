@@ -15,7 +15,7 @@ import pytest
 
 @pytest.mark.exhaustive
 def test_a_demo_ends_with_what_to_do_next() -> None:
-    words = [sys.executable, "-m", "stromboli.cli", "demo"]
+    words = [sys.executable, "-m", "stromboli", "demo"]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     *_, reached, following = done.stdout.splitlines()
     assert reached == "every queue has what it deserves"
@@ -24,7 +24,7 @@ def test_a_demo_ends_with_what_to_do_next() -> None:
 
 @pytest.mark.exhaustive
 def test_a_demo_that_is_terminated_ends_its_service() -> None:
-    with subprocess.Popen([sys.executable, "-m", "stromboli.cli", "demo"], stdout=subprocess.PIPE, text=True) as demo:
+    with subprocess.Popen([sys.executable, "-m", "stromboli", "demo"], stdout=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None
         lines = (re.match(r"scheduler +(http://\S+)", line) for line in demo.stdout)
         (address,) = next(filter(None, lines)).groups()
@@ -38,7 +38,7 @@ def test_a_demo_that_is_terminated_ends_its_service() -> None:
 
 @pytest.mark.exhaustive
 def test_a_demo_says_when_its_scheduler_ends() -> None:
-    words = [sys.executable, "-u", "-m", "stromboli.cli", "demo", "--serve"]
+    words = [sys.executable, "-u", "-m", "stromboli", "demo", "--serve"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None
         assert any(line.startswith("Ctrl-C ends all") for line in demo.stdout)

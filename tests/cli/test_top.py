@@ -142,7 +142,7 @@ def terminal(*arguments: object) -> Iterator[Terminal]:
     """`stromboli top` in a terminal, until the context ends."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    command = [sys.executable, "-m", "stromboli.cli", "top", "--interval", "0.1", *map(str, arguments)]
+    command = [sys.executable, "-m", "stromboli", "top", "--interval", "0.1", *map(str, arguments)]
     environment = {**os.environ, "TERM": "xterm-256color"}
     process = subprocess.Popen(
         command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True

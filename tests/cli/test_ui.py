@@ -14,7 +14,7 @@ from tests.cli.conftest import stromboli
 
 @pytest.mark.exhaustive
 def test_it_prints_its_address_serves_and_ends_when_it_is_told_to() -> None:
-    command = [sys.executable, "-m", "stromboli.cli", "ui", "--url", "http://127.0.0.1:9", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "stromboli", "ui", "--url", "http://127.0.0.1:9", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -815,7 +815,7 @@ def as_a_job(
     if cluster is not None and "serviceAccountName" in pod:
         account = cluster.service_account_kubeconfig(job["metadata"]["namespace"], pod["serviceAccountName"])
         environment["KUBECONFIG"] = str(account)
-    command = [sys.executable, "-m", "stromboli.cli", *words]
+    command = [sys.executable, "-m", "stromboli", *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -81,7 +81,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Mapping[str, str]]:
     """The addresses of a demo: of its API server and of its scheduler."""
-    command = [sys.executable, "-m", "stromboli.cli", "demo", "--serve"]
+    command = [sys.executable, "-m", "stromboli", "demo", "--serve"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         found: dict[str, str] = {}

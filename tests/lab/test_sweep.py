@@ -146,7 +146,7 @@ def without_time(line: bytes) -> bytes:
 def test_a_sweep_that_is_killed_goes_on(plan: Path) -> None:
     plan.write_text(PLAN.replace("1..2", "1..8"))
     store = plan.with_suffix(".jsonl")
-    command = [sys.executable, "-m", "stromboli.cli", "lab", "sweep", str(plan), "--jobs", "1"]
+    command = [sys.executable, "-m", "stromboli", "lab", "sweep", str(plan), "--jobs", "1"]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
     while running.poll() is None and not (store.exists() and store.read_bytes().count(b"\n") >= 2):
         time.sleep(0.02)

@@ -45,7 +45,7 @@ async def spawn(cluster: Cluster) -> AsyncIterator[Run]:
 
 def command(cluster: Cluster, *options: str) -> tuple[str, ...]:
     place = ("--kubeconfig", str(cluster.kubeconfig), "--listen", "127.0.0.1:0")
-    return ("-m", "stromboli.cli", "run", *place, *options)
+    return ("-m", "stromboli", "run", *place, *options)
 
 
 async def until_said(process: Process, sign: str) -> list[str]:

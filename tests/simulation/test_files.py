@@ -125,7 +125,7 @@ def test_files_that_bite_take_little_time_and_memory(tmp_path: Path) -> None:
     (tmp_path / "bomb.conf").write_text(BOMB)
     for command in (["simulate", str(tmp_path)], ["config", "check", str(tmp_path / "bomb.conf")]):
         told = subprocess.run(
-            [sys.executable, "-c", WATCH, sys.executable, "-m", "stromboli.cli", *command], stdout=subprocess.PIPE
+            [sys.executable, "-c", WATCH, sys.executable, "-m", "stromboli", *command], stdout=subprocess.PIPE
         ).stdout
         code, kibibytes = map(int, told.split())
         assert code == 2
@@ -222,7 +222,7 @@ def test_an_output_that_nobody_takes_is_no_traceback(
     closed: str, unbuffered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    command = [sys.executable, "-m", "stromboli.cli", "simulate", "-"]
+    command = [sys.executable, "-m", "stromboli", "simulate", "-"]
     if closed == "shut":
         command = ["sh", "-c", f"{' '.join(command)} >&-"]
     read, write = os.pipe()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 @contextlib.contextmanager
 def demo() -> Iterator[str]:
     """The address of the page that `stromboli demo --serve` prints."""
-    command = [sys.executable, "-m", "stromboli.cli", "demo", "--serve"]
+    command = [sys.executable, "-m", "stromboli", "demo", "--serve"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

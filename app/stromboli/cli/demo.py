@@ -134,7 +134,7 @@ class _Demo:
         """The live service, until it is ready and as long as the context lasts."""
         with self._log.open("wb") as out:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "stromboli.cli", "run"),
+                *(sys.executable, "-m", "stromboli", "run"),
                 *("--kubeconfig", str(self._kubeconfig), "--listen", self._http_url.removeprefix("http://")),
                 stdout=out,
                 stderr=out,
@@ -149,7 +149,7 @@ class _Demo:
     async def _page(self) -> AsyncIterator[tuple[str, Process]]:
         """The page about it, as long as the context lasts, with its address, or why there is none."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "stromboli.cli", "ui"),
+            *(sys.executable, "-m", "stromboli", "ui"),
             *("--url", self._http_url, "--listen", f"127.0.0.1:{self._ui_port}"),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""`python -m stromboli.cli`."""
+"""`python -m stromboli`, which is the `stromboli` command."""
 
 from stromboli.cli import main
 
