@@ -10,10 +10,11 @@ import httpx
 import pytest
 
 from stromboli.cli.completion import completed
-from stromboli.devserver import DevServer
+from stromboli.devserver import Options
 from stromboli.workloads.model import WorkloadKind
 from stromboli.workloads.table import known_kinds
 from tests.cli.conftest import stromboli
+from tests.live.cluster import Cluster
 
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
@@ -45,13 +46,14 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, repository: Path) -> Iterator[World]:
-    definitions = tuple(sorted((repository / "charts/stromboli/files/crds").glob("*.yaml")))
-    with DevServer.spawn(kubeconfig=tmp_path / "config", manifests=definitions) as url:
-        made = World(url, tmp_path / "config")
-        amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
-        made.create("/api/v1/nodes", "v1", "Node", "n1", status={"allocatable": amounts})
-        made.create(QUEUES, "scheduling.volcano.sh/v1beta1", "Queue", "team", spec={"weight": 1})
-        yield made
+    cluster = Cluster(Options(), tmp_path / "config")
+    cluster.define(*sorted((repository / "charts/stromboli/files/crds").glob("*.yaml")))
+    made = World(cluster.server.url, tmp_path / "config")
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    made.create("/api/v1/nodes", "v1", "Node", "n1", status={"allocatable": amounts})
+    made.create(QUEUES, "scheduling.volcano.sh/v1beta1", "Queue", "team", spec={"weight": 1})
+    yield made
+    cluster.stop()
 
 
 def anything(row: WorkloadKind, served: str = "v1") -> dict[str, Any]:

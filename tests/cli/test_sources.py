@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from stromboli.devserver import DevServer
+from stromboli.devserver import Options
 from stromboli.state.cluster import ClusterState
 from tests.builders import gang, node, pod_group, queue, state
 from tests.cli.conftest import stromboli
+from tests.live.cluster import Cluster
 from tests.ui.cluster import Ran, served
 
 #: only with it queue a deserves what its spec says
@@ -55,15 +56,16 @@ def service() -> Iterator[str]:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
+def cluster(tmp_path: Path, repository: Path) -> Iterator[str]:
     """An API server, which the kubeconfig names, with a node and queue b."""
-    definitions = sorted((Path(__file__).parents[2] / "charts/stromboli/files/crds").glob("*.yaml"))
-    with DevServer.spawn(kubeconfig=tmp_path / "config", manifests=tuple(definitions)) as url:
-        amounts = {"cpu": "8", "memory": "8Gi", "pods": "10"}
-        _create(url, "/api/v1/nodes", {"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": amounts}})
-        of_b = {"kind": "Queue", "metadata": {"name": "b"}, "spec": {"deserved": {"cpu": 5}}}
-        _create(url, "/apis/scheduling.volcano.sh/v1beta1/queues", of_b)
-        yield url
+    cluster = Cluster(Options(), tmp_path / "config")
+    cluster.define(*sorted((repository / "charts/stromboli/files/crds").glob("*.yaml")))
+    url, amounts = cluster.server.url, {"cpu": "8", "memory": "8Gi", "pods": "10"}
+    _create(url, "/api/v1/nodes", {"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": amounts}})
+    of_b = {"kind": "Queue", "metadata": {"name": "b"}, "spec": {"deserved": {"cpu": 5}}}
+    _create(url, "/apis/scheduling.volcano.sh/v1beta1/queues", of_b)
+    yield url
+    cluster.stop()
 
 
 def _create(url: str, path: str, manifest: dict[str, Any]) -> None:

@@ -7,18 +7,18 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import httpx
+import msgspec
 import yaml
 from aiohttp import web
 
 from stromboli.devserver import DevServer, Options, write_kubeconfig
+from stromboli.devserver.handlers import Handler
 
 SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
 Object = dict[str, Any]
@@ -52,24 +52,17 @@ class Fault:
 
 
 class Proxy:
-    """Passes requests on, watches included."""
+    """Another port of the API server, whose requests are recorded and may fail."""
 
-    def __init__(self, target: str) -> None:
-        self.target = target
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
         self.faults: list[Fault] = []
-        #: (method, path, status) of all answers
+        #: (method, path, status) of all answers; a watch counts as answered when it begins
         self.answers: list[tuple[str, str, int]] = []
         #: (path and query, when it came on the monotonic clock) of all requests
         self.requests: list[tuple[str, float]] = []
         self.port = 0
-        self._session: aiohttp.ClientSession
         self._runner: web.ServerRunner | None = None
-
-    async def start(self) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
-        )
-        await self.accept()
 
     async def accept(self) -> None:
         self._runner = web.ServerRunner(
@@ -83,10 +76,6 @@ class Proxy:
         """Break all connections, and take no new ones."""
         assert self._runner is not None
         await self._runner.cleanup()
-
-    async def stop(self) -> None:
-        await self.cut()
-        await self._session.close()
 
     def _fault(self, request: web.BaseRequest) -> Fault | None:
         for fault in self.faults:
@@ -109,33 +98,23 @@ class Proxy:
             self.answers.append((request.method, request.path, fault.status))
             status = {"kind": "Status", "code": fault.status, "reason": "Fault", "message": "told to"}
             return web.json_response(status, status=fault.status, headers=fault.headers)
-        headers = {k: v for k, v in request.headers.items() if k not in ("Host", "Content-Length")}
-        async with self._session.request(
-            request.method, self.target + request.raw_path, data=await request.read(), headers=headers
-        ) as answer:
-            self.answers.append((request.method, request.path, answer.status))
-            if fault is not None and fault.lost:
-                assert request.transport is not None
-                request.transport.close()
-            if fault is not None and fault.until is not None and fault.late:
-                await answer.read()
-                await fault.until.wait()
-            passed = {k: v for k, v in answer.headers.items() if k in ("Content-Type", "Retry-After")}
-            response = web.StreamResponse(status=answer.status, headers=passed)
-            await response.prepare(request)
-            if fault is not None and fault.late:
-                await response.write(await answer.read())
-                return response
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-            return response
+        if "watch" in request.query:
+            self.answers.append((request.method, request.path, 200))
+            return await self._handler(request)
+        response = await self._handler(request)
+        self.answers.append((request.method, request.path, response.status))
+        if fault is not None and fault.lost:
+            assert request.transport is not None
+            request.transport.close()
+        if fault is not None and fault.until is not None and fault.late:
+            await fault.until.wait()
+        return response
 
 
 @cache
-def _read(path: Path) -> Object:
-    """The manifest of a file, shared by all that read it."""
-    manifest: Object = yaml.safe_load(path.read_text())
-    return manifest
+def _read(path: Path) -> bytes:
+    """The manifest of a file, as JSON."""
+    return msgspec.json.encode(yaml.safe_load(path.read_text()))
 
 
 class Cluster:
@@ -148,15 +127,15 @@ class Cluster:
         self._thread.start()
         self.server = DevServer(options)
         self._run(self.server.start())
-        self.proxy = Proxy(self.server.url)
-        self._run(self.proxy.start())
+        self.proxy = Proxy(Handler(self.server.api, bookmark_seconds=options.bookmark_seconds))
+        self._run(self.proxy.accept())
         write_kubeconfig(kubeconfig, f"http://127.0.0.1:{self.proxy.port}")
         # Without TLS no certificates have to be read.
         self.http = httpx.Client(base_url=self.server.url, verify=False, timeout=60)
 
     def stop(self) -> None:
         self.http.close()
-        self._run(self.proxy.stop())
+        self._run(self.proxy.cut())
         self._run(self.server.stop())
         self._run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -236,10 +215,13 @@ class Cluster:
 
     def define(self, *paths: Path, change: Callable[[Object], None] = lambda definition: None) -> None:
         """Create custom resource definitions from files."""
-        for path in paths:
-            definition = deepcopy(_read(path))
+        definitions: list[Object] = [msgspec.json.decode(_read(path)) for path in paths]
+        for definition in definitions:
             change(definition)
-            self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        self._run(self._load(definitions))
+
+    async def _load(self, manifests: list[Object]) -> None:
+        self.server.api.load(manifests)
 
     def node(self, name: str, cpu: str = "8") -> Object:
         amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}

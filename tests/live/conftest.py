@@ -120,10 +120,13 @@ async def start(bare_cluster: Cluster) -> AsyncIterator[StartService]:
 async def until(condition: Callable[[], bool], what: str = "") -> None:
     """Return when a condition holds; fails when it does not within a time that only a failure needs.
 
-    The condition has to stay true once it is: what holds for milliseconds only may pass between two looks.
+    The condition has to stay true once it is: what holds for milliseconds only may pass between two looks, which are
+    rarer the longer it takes, as each asks the API server.
     """
-    for _ in range(3_000):
+    pause, waited = 0.01, 0.0
+    while waited < 60:
         if condition():
             return
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(pause)
+        pause, waited = min(1.25 * pause, 0.1), waited + pause
     pytest.fail(f"never came true: {what or condition.__name__}")

@@ -40,7 +40,7 @@ class Controllers:
     async def run(self) -> None:
         while True:
             await asyncio.to_thread(self._look)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
 
     def _look(self) -> None:
         for found in self._cluster.items(_CLAIMS):
