@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# How many processes share the tests. Many wait for timers and sockets, so four keep two cores busy; in e2e each has a
+# How many processes share the tests. Many wait for timers and sockets, so three keep two cores busy; in e2e each has a
 # control plane.
-test exhaustive: JOBS ?= 4
+test exhaustive: JOBS ?= 3
 e2e: JOBS ?= 2
 STAMP  := $(VENV)/.installed
 

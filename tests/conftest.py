@@ -10,22 +10,29 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import settings
 
 from stromboli import discovery, engine
 
 pytest_plugins = ["tests.controlplane.fixtures"]
 
-settings.register_profile("repeatable", max_examples=25, derandomize=True, deadline=None, database=None)
+# What is made while tests are collected stays until the end: hardly any of it is garbage.
+gc.set_threshold(200_000, 20, 20)
+
+settings.register_profile("repeatable", max_examples=15, derandomize=True, deadline=None, database=None)
 # Others every time, and many of them; a failure prints how to repeat it.
 settings.register_profile(
-    "thorough", max_examples=500, derandomize=False, deadline=None, database=None, print_blob=True
+    "thorough", max_examples=300, derandomize=False, deadline=None, database=None, print_blob=True
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # What is installed stays as it is while tests run. To look through it takes longer than most sessions of a test.
 discovery.entry_points = cache(discovery.entry_points)
 engine.discover = cache(engine.discover)
+
+# Tests write hundreds of policies and manifests, ten times as fast by libyaml.
+yaml.SafeDumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,13 +74,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep the garbage collector from walking all modules and tests again and again: they stay until the end."""
+    """Keep the garbage collector from walking all modules and tests again and again."""
     if _worker(session.config) == "gw0":
         _REWRITTEN.parent.mkdir(exist_ok=True)
         _REWRITTEN.touch()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    # Simulations unfreeze everything when they end.
+    gc.unfreeze = lambda: None
 
 
 @pytest.fixture(scope="session")

@@ -246,7 +246,7 @@ ENGINE = Engine(
 )
 
 
-@tried(60)
+@tried(30)
 @given(st.deferred(lambda: st.sampled_from(fields())), st.sampled_from(VALUES))
 @example(("Pod", ("status", "startTime")), "0000-01-01T00:00:00Z")
 @example(("Pod", ("metadata", "annotations", "volcano.sh/network-topology-highest-tier")), DIGITS)

@@ -240,7 +240,7 @@ def test_nominations_the_next_session_places_the_gang_where_room_was_made(
     assert {on.partition("-")[0] for on in taken.session.bound.values()} == expected
 
 
-@tried(30)
+@tried(15)
 @given(st.data())
 def test_strict_no_gang_is_left_in_part_and_the_whole_beneficiary_fits(data: st.DataObject) -> None:
     objs: list[Any] = list(racks(*data.draw(st.lists(st.integers(1, 2), min_size=1, max_size=3)), cpu="4"))

@@ -68,7 +68,7 @@ STATES = st.lists(st.none() | st.integers(1, 600), min_size=1, max_size=5)
 
 
 @given(STATES, st.integers(0, 5), st.integers(0, 2))
-@tried(80)
+@tried(40)
 def test_the_time_counts_since_the_minimum_was_last_ready(unready: list[int | None], least: int, done: int) -> None:
     """Pods that are ready, None, or not ready since so long; some others have succeeded."""
     pods = [placed(f"job-{i}", 600, ready=age is None, since=age or 600) for i, age in enumerate(unready)]

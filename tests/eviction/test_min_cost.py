@@ -148,7 +148,7 @@ def test_bounds_follow_evictions_and_are_those_of_a_plain_loop(cluster: list[Any
         assert bounds.level[node_row] == expected
 
 
-@tried(30)
+@tried(15)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99)), max_size=80), st.lists(st.integers(0, 3), max_size=9))
 def test_the_first_entry_is_the_smallest(known: list[tuple[int, int]], later: list[int]) -> None:
     columns = np.array(known, np.intp).reshape(-1, 2).T

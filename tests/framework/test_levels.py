@@ -45,7 +45,7 @@ def held(found: Topology, cluster: ClusterState) -> dict[str, tuple[int, set[str
 
 
 @given(st.lists(st.tuples(st.sampled_from("nmop"), PLACES), min_size=1, max_size=12))
-@tried(100)
+@tried(50)
 def test_nodes_that_agree_in_labels_make_a_domain(moves: list[tuple[str, tuple[str, str]]]) -> None:
     cluster, where = state(), dict[str, tuple[str, str]]()
     for name, place in moves:

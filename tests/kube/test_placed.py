@@ -23,7 +23,7 @@ def _evicted(places: list[tuple[int, int]]) -> Operation:
     return Operation(Kind.Evict, None, None, pods, [node for _, node in places], np.zeros(1))
 
 
-@tried(50)
+@tried(25)
 @given(st.lists(_pods, min_size=1, max_size=40), st.booleans(), st.booleans(), st.booleans())
 def test_counts_of_few_and_of_many_pods(
     pods: list[tuple[PodState, int, int, bool]], weighted: bool, terminating: bool, asked_before: bool

@@ -24,7 +24,7 @@ _selectors = st.lists(_requirements, max_size=4).map(lambda all_: Selector(tuple
 _labels = st.dictionaries(st.sampled_from(["app", "tier", ""]), st.sampled_from(_VALUES))
 
 
-@tried(40)
+@tried(20)
 @given(st.lists(_selectors, max_size=6), st.lists(_selectors, max_size=6), _labels)
 def test_selectors_that_select_labels(first: list[Selector], later: list[Selector], labels: dict[str, str]) -> None:
     index = SelectorIndex()

@@ -142,7 +142,7 @@ def _list(kind: str) -> st.SearchStrategy[bytes]:
 _STREAMS = st.sampled_from(_KINDS).flatmap(lambda kind: st.tuples(st.just(kind), _list(kind), _lines(kind)))
 
 
-@tried(30)
+@tried(15)
 @given(_STREAMS)
 def test_any_list_and_any_stream(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, stream: tuple[str, bytes, list[bytes]]

@@ -190,7 +190,7 @@ def attaching() -> Cluster:
 @example(Cluster((SmallNode(2, 2, "u"), SmallNode(2, 2, "u", rack=1)), (SmallPod(1), SmallPod(1, 2)), 2, tier=1))
 @example(Cluster((SmallNode(4, 8, "u", attaches=1),), (SmallPod(1, volumes=2), SmallPod(1)), 2))
 @example(Cluster((SmallNode(6, 8, "u", attaches=1), SmallNode(6, 8, "u")), (SmallPod(3, 8, volumes=1), SmallPod(1)), 2))
-@tried(50)
+@tried(25)
 def test_what_fits_starts_and_of_what_does_not_it_is_proven(cluster: Cluster) -> None:
     check_alone(cluster)
 

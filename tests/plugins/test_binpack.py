@@ -65,7 +65,7 @@ def expected(
 amounts = st.fixed_dictionaries({"cpu": st.integers(0, 9), "memory": st.integers(0, 9), GPU: st.integers(0, 3)})
 
 
-@tried(30)
+@tried(15)
 @given(
     st.lists(st.tuples(amounts, amounts), min_size=1, max_size=4),
     amounts,

@@ -162,7 +162,7 @@ def fragment(pod: Wanted, kind: Kind, cpu: float, left: Sequence[int]) -> float:
     return float(sum(each for each in left if each < part))
 
 
-@tried(200)
+@tried(100)
 @given(
     counts=st.dictionaries(WANTED, st.integers(1, 50), min_size=1, max_size=8),
     nodes=st.lists(st.tuples(st.sampled_from([0, 1]), st.integers(0, 5000), LEFT), min_size=1, max_size=5),
@@ -181,7 +181,7 @@ def test_fragments_are_those_of_the_definition(
     assert found == pytest.approx(expected)
 
 
-@tried(100)
+@tried(50)
 @given(counts=st.dictionaries(WANTED, st.integers(1, 50), min_size=1, max_size=20))
 def test_typical_pods_are_the_fewest_that_make_up_nearly_all(counts: dict[Wanted, int]) -> None:
     typical = typical_pods(counts)

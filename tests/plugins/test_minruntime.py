@@ -138,7 +138,7 @@ def minimum(victim: str, reclaimer: str, said: dict[str, str], method: str) -> f
     st.permutations(["c", "d", "e"]),
     st.sampled_from(["lca", "queue"]),
 )
-@tried(60)
+@tried(30)
 def test_queues_above_are_asked_as_kai_asks_them(said: dict[str, str], pair: list[str], method: str) -> None:
     victim, reclaimer, _ = pair
     given = [

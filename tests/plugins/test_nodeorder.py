@@ -275,7 +275,7 @@ def test_pods_of_a_class_go_where_others_prefer_them_by_their_labels(first: str,
     assert {pod[-1]: node for pod, node in bound.items()} == {"a": "near", "b": "far"}
 
 
-@tried(60)
+@tried(30)
 @given(
     st.lists(st.tuples(st.sampled_from(["", "a", "b", "c"]), st.integers(0, 4)), min_size=1, max_size=6),
     st.sampled_from(["ReplicaSet", "StatefulSet", "ReplicationController"]),

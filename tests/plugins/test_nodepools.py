@@ -178,7 +178,7 @@ def test_a_guarantee_is_kept_from_siblings_within_what_the_parent_may_have() -> 
     st.integers(0, 5),
     st.integers(0, 3),
 )
-@tried(40)
+@tried(20)
 def test_no_limit_is_exceeded_and_both_kernels_agree(
     jobs: list[tuple[int, str]], most_a: int, most_b: int, guaranteed: int
 ) -> None:

@@ -124,7 +124,7 @@ pods = st.fixed_dictionaries(
 )
 
 
-@tried(40)
+@tried(20)
 @given(st.lists(pods, min_size=1, max_size=3))
 def test_a_pod_counts_as_plain_code_says_whatever_it_was_before(history: list[Any]) -> None:
     state = ClusterState(["stromboli"])

@@ -148,7 +148,7 @@ def test_a_gang_that_could_not_be_placed_lays_claim_again_once_it_only_waits_for
     assert sessions.then() == (["early"], [])
 
 
-@tried(80)
+@tried(40)
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=6),
     st.lists(st.integers(1, 9), min_size=1, max_size=4),
