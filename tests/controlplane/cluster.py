@@ -79,9 +79,11 @@ class Program:
     def __init__(self, argv: Iterable[str], log: Path) -> None:
         self.argv = list(argv)
         self.log = log
-        environment = {**os.environ, "GOGC": "200"}
-        with log.open("ab") as sink:
-            self._process = subprocess.Popen(
+        self._process = self._start({**os.environ, "GOGC": "200"})
+
+    def _start(self, environment: Mapping[str, str]) -> Any:
+        with self.log.open("ab") as sink:
+            return subprocess.Popen(
                 self.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -92,7 +94,8 @@ class Program:
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        pid: int = self._process.pid
+        return pid
 
     @property
     def running(self) -> bool:

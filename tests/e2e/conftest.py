@@ -17,7 +17,7 @@ from tests.controlplane.cluster import Cluster
 from tests.e2e.audit import Audit
 from tests.e2e.disks import Disks
 from tests.e2e.provisioner import PROVISIONER, Provisioner
-from tests.e2e.service import Certificate, Service
+from tests.e2e.service import Certificate, ForkedService, Service
 from tests.e2e.world import Object, World, define
 
 #: starts the service with more arguments, and returns it when it is ready
@@ -69,7 +69,7 @@ def start(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
         *args: str, kubeconfig: Path | None = None, wait: bool = True, certificate: Certificate | None = None
     ) -> Service:
         log = tmp_path / f"stromboli-{len(services)}.log"
-        service = Service(kubeconfig or world.cluster.kubeconfig(), log, *args, certificate=certificate)
+        service = ForkedService(kubeconfig or world.cluster.kubeconfig(), log, *args, certificate=certificate)
         services.append(service)
         return service.wait_ready() if wait else service
 

@@ -6,6 +6,7 @@ import os
 import signal
 import ssl
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -15,6 +16,7 @@ import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controlplane.cluster import Program, free_port
+from tests.e2e.forked import Forked
 
 STROMBOLI = Path(sys.executable).with_name("stromboli")
 
@@ -62,7 +64,8 @@ class Service(Program):
         """Stop it and return its exit code."""
         self.stop(how, grace=20)
         self.http.close()
-        return self._process.wait()
+        code: int = self._process.wait()
+        return code
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of one series; 0 when there is none, as for a counter that was never increased."""
@@ -76,6 +79,13 @@ class Service(Program):
     def text(self) -> str:
         """What it has logged."""
         return self.log.read_text(errors="replace")
+
+
+class ForkedService(Service):
+    """The service in a process that has all of its modules from the beginning: for tests that start many."""
+
+    def _start(self, environment: Mapping[str, str]) -> Forked:
+        return Forked(self.argv, self.log, environment)
 
 
 def cpu_seconds(pid: int) -> float:

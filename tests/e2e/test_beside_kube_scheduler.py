@@ -10,7 +10,7 @@ import pytest
 
 from tests.controlplane.cluster import Cluster
 from tests.e2e.beside import devices, neighbors, preemption, requests, volumes
-from tests.e2e.beside.scene import Scene, Situation
+from tests.e2e.beside.scene import SHORT_BACKOFF, Scene, Situation
 from tests.e2e.provisioner import Provisioner
 from tests.e2e.service import Service
 from tests.e2e.world import Object, World
@@ -28,7 +28,7 @@ SITUATIONS: dict[str, Situation] = {
 @pytest.fixture(scope="module")
 def both(plane: Cluster, tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Cluster]:
     """kube-scheduler and the service, each for pods of its own."""
-    plane.start_scheduler()
+    plane.start_scheduler(SHORT_BACKOFF)
     policy = str(repository / "deploy" / "default-scheduler.conf")
     arguments = ("--policy", policy, "--extender-scheduler-name", "")
     service = Service(plane.kubeconfig(), tmp_path_factory.mktemp("beside") / "service.log", *arguments)
@@ -45,7 +45,7 @@ def test_what_kube_scheduler_does_is_done_here(both: Cluster, name: str) -> None
     for time in ("1", "2", "3"):
         if time != "1":
             both.stop_scheduler()
-            both.start_scheduler()
+            both.start_scheduler(SHORT_BACKOFF)
         theirs = _played(both, name, "default-scheduler", f"theirs-{time}")
         ours = _played(both, name, "stromboli", f"ours-{time}", theirs)
         if ours == theirs or ours == _played(both, name, "default-scheduler", f"theirs-{time}-after", ours):

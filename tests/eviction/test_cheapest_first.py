@@ -46,7 +46,7 @@ def told(items: list[PotentialVictim]) -> list[tuple[Any, ...]]:
     return [(item.unit.rank, item.unit.job.key, [pod.name for pod in item.unit.pods]) for item in items]
 
 
-@tried(25)
+@tried(15)
 @given(
     clusters(),
     st.sampled_from(("preempt", "gangpreempt")),

@@ -63,7 +63,7 @@ def decided(cluster: tuple[list[Any], list[Any]], text: str) -> Any:
     return Engine(text).decide(of.snapshot(), now=NOON)
 
 
-@tried(25)
+@tried(15)
 @given(
     clusters(),
     st.sampled_from(("preempt", "reclaim", "gangpreempt", "gangreclaim")),
@@ -83,7 +83,7 @@ def test_passing_over_who_may_not_go_decides_as_asking_everybody(
     assert made[0] == made[1]
 
 
-@tried(25)
+@tried(15)
 @given(
     clusters(),
     st.sampled_from(("preemptable", "reclaimable")),

@@ -124,6 +124,7 @@ def test_charts_have_times_and_units(pages: httpx.Client, span: int) -> None:
     assert pages.get("/shares?span=1e9").status_code == 422
 
 
+@pytest.mark.e2e
 def test_a_service_that_lost_the_cluster_is_not_live(browser: Browser) -> None:
     ran = scarce()
     with page(ran, refresh=0.3) as address:

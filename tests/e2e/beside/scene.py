@@ -25,8 +25,10 @@ SLOWLY = "example.com/slowly"
 _PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 #: without it the API server refuses to resize what a pod asks for as a whole
 _RESIZES_WHOLE_PODS = "InPlacePodLevelResourcesVerticalScaling"
-#: for how many seconds kube-scheduler keeps a pod back that it refused, and some
-_PATIENCE = 4
+#: how kube-scheduler is told not to keep a pod back that it refused for longer than a second
+SHORT_BACKOFF = {"podMaxBackoffSeconds": 1}
+#: for how many seconds it does, and some
+_PATIENCE = 2
 Situation = Callable[["Scene"], None]
 
 
@@ -194,7 +196,7 @@ class Scene:
         waiting, found, since = self.world.refused().keys(), self._found(), time.monotonic()
         patience = _PATIENCE if expected is None else 5 * _PATIENCE
         while found != expected and _may_change(waiting, found) and time.monotonic() < since + patience:
-            time.sleep(0.5)
+            time.sleep(0.2)
             # Refused pods are listed before placed ones: one that is bound in between still counts as waiting.
             waiting, now = self.world.refused().keys(), self._found()
             if now != found:
