@@ -314,3 +314,17 @@ def test_a_gang_that_is_too_large_to_move_costs_no_trial_for_each_node() -> None
         return calls(lambda: engine.decide(state.snapshot(), now=builders.NOON))
 
     assert session(16) <= 4 * session(4)
+
+
+def test_jobs_that_never_fit_cost_a_few_calls_each_and_are_told_over_many_sessions() -> None:
+    """Their pods are still to come, and each asks for another amount."""
+
+    def session(jobs: int) -> tuple[int, int]:
+        groups = [builders.pod_group(f"g{at}", 2, phase="", minResources={"cpu": str(100 + at)}) for at in range(jobs)]
+        state = builders.state(builders.node("n"), builders.queue("default"), groups)
+        decided = len(ENGINE.decide(state.snapshot(), now=builders.NOON).decisions)
+        return decided, calls(lambda: ENGINE.decide(state.snapshot(), now=builders.NOON))
+
+    (few, cost_of_few), (many, cost_of_many) = session(600), session(1_200)
+    assert 0 < many == few
+    assert cost_of_many - cost_of_few <= 600 * 100

@@ -145,7 +145,8 @@ def gang_blocked(job: Job, other: Reason | None = None) -> Reason:
 def unschedulable(rules: Rules, why: Reason) -> PodGroupCondition:
     """The condition of a PodGroup that cannot run. Volcano knows one word for all that can be in the way."""
     word = why.reason if rules.conditions else "NotEnoughResources"
-    return PodGroupCondition(type="Unschedulable", status="True", reason=word, message=why.told)
+    # Made of thousands of reasons to compare them with what is shown, and valid as it is.
+    return PodGroupCondition.model_construct(type="Unschedulable", status="True", reason=word, message=why.told)
 
 
 def not_tried(job: Job) -> Reason:

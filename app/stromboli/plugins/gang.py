@@ -173,7 +173,8 @@ class Gang(Plugin):
         held = jobs.count(*READY_STATES) + (membership.pending_best_effort if self._generous else 0)
         says_ready = jobs.holds("its condition says that the gang is ready", _says_ready)
         says_blocked = jobs.holds("its condition says that the gang is blocked", _says_blocked)
-        news: Mask = np.where(membership.empty, says_blocked, (held < jobs.min_available) | ~says_ready | says_blocked)
+        waiting = (held < jobs.min_available) | ~says_ready | says_blocked
+        news: Mask = np.where(membership.empty, says_blocked | jobs.aside, waiting)
         return news
 
     def _close_empty(self, report: Report, job: Job) -> None:

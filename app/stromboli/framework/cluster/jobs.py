@@ -101,6 +101,11 @@ class Jobs(Mapping[str, Job]):
         number = int(self._keys.numbers[self.rows[index]])
         return self._keys.values[number]
 
+    def title(self, index: int) -> str:
+        """What people call the job with an index."""
+        titles, numbers = self.said("title", lambda group: group.title)
+        return titles[int(numbers[index])]
+
     def keys_of(self, indices: Rows) -> list[str]:
         """The keys of some jobs."""
         values = self._keys.values

@@ -123,6 +123,8 @@ class _Judge:
         self._has_nodes = len(view.nodes) > 0
         if self._has_nodes:
             self._fits[used] = self._empty_nodes.holds(self._requests[used])
+        #: names of queues, by index
+        self._queues = list(view.queues)
         self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.has_jobs}
         self._copies: dict[int, float] = {}
         self._too_large: dict[int, Reason] = {}
@@ -151,10 +153,10 @@ class _Judge:
         lacking, firsts = self._lacking(doubtful, never)
         found = {index: self._larger_than_any_node(at) for index, at in firsts.items()}
         asked = np.flatnonzero(doubtful & ~lacking)
-        for job in map(self._view.jobs.at, asked[~self._surely_fits(asked)].tolist()):
-            why = self._why(job, *self._pending.span(job.index))
+        for index in asked[~self._surely_fits(asked)].tolist():
+            why = self._why(index, *self._pending.span(index))
             if why is not None:
-                found[job.index] = why
+                found[index] = why
         return found
 
     def _lacking(self, doubtful: Mask, never: Mask) -> tuple[Mask, dict[int, int]]:
@@ -215,28 +217,30 @@ class _Judge:
 
     # -- one job -----------------------------------------------------------------------------------------------------
 
-    def _why(self, job: Job, start: int, end: int) -> Reason | None:
+    def _why(self, index: int, start: int, end: int) -> Reason | None:
         """Why a job that holds nothing can never run; its pending pods are those from `start` to `end`."""
-        need = max(1, job.min_available) if self._gangs else 1
+        need, least = int(self._need[index]), self._view.jobs.min_resources[index]
         if end - start < need:
             # The pods are still to come, so that nodes would stand idle: all that is known is what they start with.
-            why = self._beyond_queue(job, job.min_resources) or self._beyond_cluster(job, job.min_resources)
+            # Of such jobs there may be thousands, so no object is made of them.
+            why = self._beyond_queue(index, least) or self._beyond_cluster(index, least)
             return replace(why, scalable=False) if why is not None else None
+        job = self._view.jobs.at(index)
         classes = self._class[start:end]
         first = int(classes[0])
         if end - start > 1 and (classes != first).any():
-            return self._beyond_queue(job, job.min_resources) or self._why_mixed(job, start, classes, need)
+            return self._beyond_queue(job.index, least) or self._why_mixed(job, start, classes, need)
         gang = (first, need, job.queue.name, job.key if job.key in self._own else "")
         if gang not in self._possible:
             # A queue's limit comes first: no node helps against it.
-            why = self._beyond_queue(job, need * self._requests[first])
+            why = self._beyond_queue(job.index, need * self._requests[first])
             if why is None and not self._fits[first]:
                 why = self._larger_than_any_node(start)
             why = why or self._beyond_nodes_alone(job, need, self._copies_of(first))
             if why is not None:
                 return why
             self._possible.add(gang)
-        return self._beyond_queue(job, job.min_resources)
+        return self._beyond_queue(job.index, least)
 
     def _why_mixed(self, job: Job, start: int, classes: Rows, need: int) -> Reason | None:
         fitting = self._fits[classes]
@@ -248,9 +252,9 @@ class _Judge:
             return None
         least = self._least_amount(kinds, counts, need)
         return (
-            self._beyond_queue(job, least)
+            self._beyond_queue(job.index, least)
             or self._beyond_nodes_alone(job, need, self._most_of(kinds, counts, need))
-            or self._beyond_cluster(job, least)
+            or self._beyond_cluster(job.index, least)
             or self._beyond_nodes(job, kinds, counts, need)
         )
 
@@ -276,27 +280,29 @@ class _Judge:
         detail = f"it fits {copies:.0f} of them"
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
-    def _beyond_cluster(self, job: Job, amount: Vector | None) -> Reason | None:
+    def _beyond_cluster(self, index: int, amount: Vector) -> Reason | None:
         total = self._view.total
-        if amount is None or not self._has_nodes or not (amount > total + TOLERANCE).any():
-            return None
         columns = np.flatnonzero(amount > total + TOLERANCE).tolist()
-        message = f"{job.title} starts with more than the whole cluster has in {self._names(columns)}"
+        if not columns or not self._has_nodes:
+            return None
+        title, names = self._view.jobs.title(index), self._names(columns)
+        message = f"{title} starts with more than the whole cluster has in {names}"
         detail = self._compared(columns, amount, "the cluster has", total)
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
-    def _beyond_queue(self, job: Job, amount: Vector | None) -> Reason | None:
+    def _beyond_queue(self, index: int, amount: Vector) -> Reason | None:
         """Why a job may never hold what it starts with: its queue may not, or it itself."""
-        of_queue = self._ceilings[job.queue.name], f"starts with more than queue {job.queue.name} may ever hold"
-        for (most, words), who in ((of_queue, "the queue"), (self._own.get(job.key, (None, "")), "it")):
-            if amount is None or most is None:
+        key, queue = self._view.jobs.key(index), self._queues[self._view.jobs.queue[index]]
+        of_queue = self._ceilings[queue], f"starts with more than queue {queue} may ever hold"
+        for (most, words), who in ((of_queue, "the queue"), (self._own.get(key, (None, "")), "it")):
+            if most is None:
                 continue
             above = amount > most
             if not self._view.counts_pods:
                 above[PODS] = False
             if above.any():
                 columns = np.flatnonzero(above).tolist()
-                message = f"{job.title} {words} in {self._names(columns)}"
+                message = f"{self._view.jobs.title(index)} {words} in {self._names(columns)}"
                 detail = self._compared(columns, amount, f"{who} may have", most)
                 return Reason(Stage.QueueShare, "NeverFits", message, Actionable.User, detail)
         return None
