@@ -81,10 +81,10 @@ image-requirements: $(VENV)/.image
 	$(BIN)/uv pip compile pyproject.toml --extra otel --extra ui $(COMPILE) --output-file deploy/image/runtime.txt
 	echo setuptools | $(BIN)/uv pip compile - $(COMPILE) --output-file deploy/image/build.txt
 
-# A dry run, unless PUBLISH=yes; VERSION is that of pyproject.toml by default, SIGNING_KEY git's. IMAGE=no makes no image;
+# A dry run, unless PUBLISH=yes; VERSION is that of pyproject.toml by default, SIGNING_KEY git's, SIGNING_CONFIG cosign's. IMAGE=no makes no image;
 # else ENGINE, BASE and ARGS are as for `make image`.
 release:
-	$(PYTHON) deploy/release.py $(VERSION) $(if $(PUBLISH),--publish) $(if $(SIGNING_KEY),--key '$(SIGNING_KEY)') $(if $(filter no,$(IMAGE)),--no-image) $(if $(BASE),--base $(BASE)) $(ARGS)
+	$(PYTHON) deploy/release.py $(VERSION) $(if $(PUBLISH),--publish) $(if $(SIGNING_KEY),--key '$(SIGNING_KEY)') $(if $(SIGNING_CONFIG),--signing-config '$(SIGNING_CONFIG)') $(if $(filter no,$(IMAGE)),--no-image) $(if $(BASE),--base $(BASE)) $(ARGS)
 
 COMPILE := --constraint constraints.txt --python-version 3.11 --universal --generate-hashes --no-header --no-annotate --quiet
 

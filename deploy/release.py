@@ -172,6 +172,9 @@ def main() -> None:
         default=key_of(ROOT),
         help="a file with a key of SSH or cosign, one of gpg or a key management service, or keyless; else git's",
     )
+    parser.add_argument(
+        "--signing-config", default="", help="cosign's signing config; by default Sigstore's public one"
+    )
     # What is left are options of image/build.py.
     options, for_image = parser.parse_known_args()
     new, started = options.version, datetime.now(UTC)
@@ -202,9 +205,10 @@ def main() -> None:
     for tag, value in images.items():
         print(f"{tag} is sha256:{value}")
     if options.key:
-        print(f"{sign(made / SUMS, options.key).name} signs {SUMS}, which names all of them.")
+        print(f"{sign(made / SUMS, options.key, options.signing_config).name} signs {SUMS}, which names all of them.")
         for value in images.values():
-            print(of_image(value, options.key, (made / "provenance.json").relative_to(ROOT)))
+            statement_path = (made / "provenance.json").relative_to(ROOT)
+            print(of_image(value, options.key, statement_path, options.signing_config))
     else:
         print("Nothing is signed, for there is no key: SIGNING_KEY names one, or git's user.signingKey.")
     if options.publish:

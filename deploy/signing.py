@@ -21,11 +21,14 @@ def key_of(checkout: Path) -> str:
     return subprocess.run(words, cwd=checkout, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
 
 
-def sign(path: Path, key: str) -> Path:
-    """The signature that is made beside a file, by the file of a key, what gpg or cosign call one, or `keyless`."""
+def sign(path: Path, key: str, config: str = "") -> Path:
+    """The signature that is made beside a file, by the file of a key, what gpg or cosign call one, or `keyless`.
+
+    `config` is cosign's signing config, which says what logs of transparency it tells; Sigstore's public ones without.
+    """
     if is_of_cosign(key):
         signature = path.with_name(f"{path.name}.sigstore.json")
-        words = ["cosign", "sign-blob", "--yes", *_key_of_cosign(key), "--bundle", str(signature), str(path)]
+        words = ["cosign", "sign-blob", "--yes", *_of_cosign(key, config), "--bundle", str(signature), str(path)]
     elif _begins(key, _OF_SSH):
         signature = path.with_name(f"{path.name}.sig")
         # ssh-keygen asks before it writes over one.
@@ -44,11 +47,11 @@ def sign(path: Path, key: str) -> Path:
     return signature
 
 
-def of_image(digest: str, key: str, statement: Path) -> str:
+def of_image(digest: str, key: str, statement: Path, config: str = "") -> str:
     """How the image is signed once a registry has it, which keys of SSH and gpg cannot do."""
     if not is_of_cosign(key):
         return f"No signature goes with the image into a registry: SIGNING_KEY={KEYLESS} or a key of cosign makes one."
-    image, own = f"REGISTRY/stromboli@sha256:{digest}", _key_of_cosign(key)
+    image, own = f"REGISTRY/stromboli@sha256:{digest}", _of_cosign(key, config)
     signs = shlex.join(["cosign", "sign", "--yes", *own, image])
     provenance = ["--type", "slsaprovenance1", "--predicate", "-"]
     attests = shlex.join(["cosign", "attest", "--yes", *own, *provenance, image])
@@ -60,10 +63,9 @@ def is_of_cosign(key: str) -> bool:
     return key == KEYLESS or "://" in key or _begins(key, _OF_COSIGN)
 
 
-def _key_of_cosign(key: str) -> list[str]:
-    if key == KEYLESS:
-        return []
-    return ["--key", key if "://" in key else str(Path(key).expanduser())]
+def _of_cosign(key: str, config: str) -> list[str]:
+    own = [] if key == KEYLESS else ["--key", key if "://" in key else str(Path(key).expanduser())]
+    return [*own, "--signing-config", config] if config else own
 
 
 def _begins(key: str, with_any: tuple[bytes, ...]) -> bool:

@@ -136,10 +136,12 @@ def is_signed(made: Path, key: Path) -> None:
     assert subprocess.run(verify, shell=True, cwd=made, capture_output=True, check=False).returncode != 0
 
 
-def signing(repository: Path, key: str, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def signing(
+    repository: Path, key: str, path: Path, config: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Sign a file by a key."""
-    program = "import sys, pathlib, signing; print(signing.sign(pathlib.Path(sys.argv[1]), sys.argv[2]))"
-    words = [sys.executable, "-c", program, str(path), key]
+    program = "import sys, pathlib, signing; print(signing.sign(pathlib.Path(sys.argv[1]), *sys.argv[2:]))"
+    words = [sys.executable, "-c", program, str(path), key, config]
     set_up = {**os.environ, "PYTHONPATH": str(repository / "deploy"), **environment}
     return subprocess.run(words, env=set_up, capture_output=True, text=True, check=False)
 
@@ -202,6 +204,24 @@ def test_files_are_signed_by_cosign(repository: Path, tmp_path: Path, key: str) 
     assert f"cosign is not installed, and {named} cannot sign without it" in missing.stderr
 
 
+@pytest.mark.skipif(shutil.which("cosign") is None, reason="cosign is not installed")
+def test_files_are_signed_by_a_key_of_cosign_and_no_log_is_told(repository: Path, tmp_path: Path) -> None:
+    alone, key, sums = {"HOME": str(tmp_path), "COSIGN_PASSWORD": "x"}, tmp_path / "cosign.key", tmp_path / "SHA256SUMS"
+
+    def cosign(*words: str) -> int:
+        set_up = {**os.environ, **alone}
+        return subprocess.run(["cosign", *words], cwd=tmp_path, env=set_up, capture_output=True, check=False).returncode
+
+    assert cosign("generate-key-pair") == cosign("signing-config", "create", "--out", "no-log.json") == 0
+    sums.write_text("sums")
+    done = signing(repository, str(key), sums, str(tmp_path / "no-log.json"), **alone)
+    assert done.stdout == f"{sums}.sigstore.json\n", done.stderr
+    verify = ("verify-blob", "--insecure-ignore-tlog", "--key", "cosign.pub", "--bundle", f"{sums}.sigstore.json")
+    assert cosign(*verify, str(sums)) == 0
+    sums.write_text("changed")
+    assert cosign(*verify, str(sums)) != 0
+
+
 def test_how_an_image_is_signed_in_a_registry_is_told(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(repository / "deploy"))
     of_image, statement = import_module("signing").of_image, Path("dist/9.8.7/provenance.json")
@@ -210,7 +230,8 @@ def test_how_an_image_is_signed_in_a_registry_is_told(repository: Path, monkeypa
         f"  cosign sign --yes {image}",
         f"  jq .predicate {statement} | cosign attest --yes --type slsaprovenance1 --predicate - {image}",
     ]
-    assert f"cosign sign --yes --key awskms://k {image}" in of_image("abc", "awskms://k", statement)
+    with_config = "cosign sign --yes --key awskms://k --signing-config c.json"
+    assert f"{with_config} {image}" in of_image("abc", "awskms://k", statement, "c.json")
     assert "No signature goes with the image" in of_image("abc", "releases@example.com", statement)
 
 
