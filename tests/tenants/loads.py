@@ -209,6 +209,11 @@ def _refused(number: int) -> Object:
     return {"minMember": 1, "minResources": {"cpu": f"{4_000 + number}"}}
 
 
+def _never_fits(number: int) -> Object:
+    """A gang that asks for more than the cluster has."""
+    return {"minMember": 2, "minResources": {"cpu": f"{1_000_000 + number}"}}
+
+
 _NOTES = {f"volcano.sh/{name}": "9" * 4_000 for name in ("sla-waiting-time", "jdb-min-available", "vgpu-mode")}
 
 LOADS: Mapping[str, Load] = {
@@ -217,6 +222,7 @@ LOADS: Mapping[str, Load] = {
     "affinities": Load(_affinities),
     "claims": Load(_with_claim, extras=_claims),
     "PodGroups": Load(group=_large_gang, pods=False),
+    "PodGroups that never fit": Load(group=_never_fits, pods=False),
     "admissions": Load(_amounts, group=_refused, share=0.4, activity=_flap_annotations),
     "large gangs": Load(
         _of_large_gang,
