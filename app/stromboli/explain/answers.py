@@ -163,6 +163,8 @@ class Answer(Part, frozen=True, kw_only=True):
     name: str
     #: the PodGroup of a pod
     group: str = ""
+    #: what people call that, by kind and name; empty for a pod by itself
+    part_of: str = ""
     #: the workload that a job is for, as KIND/NAME; empty for a pod by itself
     workload: str = ""
     queue: str = ""

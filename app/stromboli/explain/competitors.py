@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from stromboli.fairness.queue_tree import QueueTree
 from stromboli.framework.cluster.job import Job, Queue, lineage
 from stromboli.framework.diagnosis.explain import why_job
 from stromboli.framework.session.session import Session
+from stromboli.kube.dra.users import users_of
 from stromboli.state.pods import USER_ANNOTATION, PodRecord
 from stromboli.workloads.names import called
 
@@ -77,7 +79,7 @@ def holders_of(
     if reason is None or asked is None:
         return []
     if reason.stage >= Stage.Placement:
-        return holders(session, found.willing, found.lacking, job)
+        return holders(session, found.willing, found.lacking, job) or of_devices(session, sample, job)
     columns = np.flatnonzero(asked > 0).tolist()
     others = [other for other in session.view.jobs.values() if other is not job]
     if reason.reason == "ClusterOvercommitted":
@@ -91,6 +93,30 @@ def holders_of(
         below = jobs_below(session, _limiting_queue(session, job, reason))
         return in_jobs(session, (other for other in below if other is not job), columns, claimed=True)
     return holders(session, found.willing, found.lacking, job) if reason.stage is Stage.Gang else []
+
+
+def of_devices(session: Session, pod: PodRecord | None, waiting: Job) -> list[Holding]:
+    """The jobs that hold most of the devices that a pod's claims ask for, without one that waits for them."""
+    if pod is None or not pod.pod_class.spec.resource_claims:
+        return []
+    view, held, pods = session.view, dict[str, Counter[str]](), Counter[str]()
+    users = users_of(view.snapshot, pod)
+    for record in view.pods.records if users else ():
+        if record is not None and record.key in users and record.job in view.jobs and record.job != waiting.key:
+            held.setdefault(record.job, Counter()).update(users[record.key])
+            pods[record.job] += 1
+    largest = sorted(held, key=lambda key: (-held[key].total(), key))
+    return [
+        Holding(
+            namespace=job.namespace,
+            name=job.name,
+            queue=job.queue.name,
+            pods=pods[job.key],
+            amounts={f"devices of {name}": str(number) for name, number in sorted(held[job.key].items())},
+            called=called(job.pod_group),
+        )
+        for job in (view.jobs[key] for key in largest[:MOST_HOLDERS])
+    ]
 
 
 def _user(job: Job) -> str:

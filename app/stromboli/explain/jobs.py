@@ -47,6 +47,7 @@ def explain_pod(session: Session, pod: PodRecord) -> Answer:
         namespace=pod.namespace,
         name=pod.name,
         group=pod.job.partition("/")[2],
+        part_of=_part_of(session, pod),
         queue=job.queue.name if job else "",
     )
     if pod.key in session.evicted:
@@ -61,6 +62,11 @@ def explain_pod(session: Session, pod: PodRecord) -> Answer:
     # It goes with its gang: what the others lack keeps it waiting, too.
     others = [each for each in without_place(session, job) if each is not pod]
     return _answer(session, said, job, [pod, *others], why(session, pod, job, session.view.reason(job)))
+
+
+def _part_of(session: Session, pod: PodRecord) -> str:
+    kind, _, name = title_of(session.view.jobs, pod.job).partition(" ") if pod.job else ("", "", "")
+    return "" if (kind, name) in (("", ""), ("Pod", pod.key)) else f"{kind} {name.partition('/')[2]}"
 
 
 def explain_job(session: Session, key: str) -> Answer | None:
@@ -128,6 +134,9 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
     if state is PodState.Failed:
         return f"{where}: {pod.held_up}" if pod.held_up else where
     why = _held_up(session, pod) if state is PodState.Running else ""
+    resize = next((each for each in pod.conditions if each.type == "PodResizePending" and each.status == "True"), None)
+    if resize is not None:
+        why = "; ".join(filter(None, [why, f"its resize is {(resize.reason or 'pending').lower()}: {resize.message}"]))
     return f"{where}, but {why}" if why else where
 
 

@@ -12,7 +12,7 @@ from stromboli.api.words import measured
 from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.competitors import in_jobs, jobs_below
 from stromboli.explain.places import UNLIMITED, amounts, limited, share
-from stromboli.explain.shares import kept_of
+from stromboli.explain.shares import kept_of, undivided
 from stromboli.explain.warnings import of_queue
 from stromboli.fairness import shares
 from stromboli.fairness.obstacles import ROOT
@@ -154,7 +154,7 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     elif not gauges.plugin and not queue.has_jobs:
         yield "has no jobs, so it gets no share"
     elif not gauges.plugin:
-        yield "no plugin of the policy divides the cluster between queues"
+        yield undivided(session)
     if not queue.open or queue.name == ROOT:
         return
     if deserved is not None and not np.delete(deserved, PODS).any():

@@ -53,7 +53,7 @@ def advance(state: ClusterState, decisions: Iterable[Decision], now: float, *, n
                 pod = pod_of(_known(state, decision.key), "", objects.PodStatus(phase="Pending"))
                 state.upsert("Pod", msgspec.structs.replace(pod, spec=_without_gates(pod.spec)))
             case Evict():
-                _remove(state, decision.key)
+                remove(state, decision.key)
             case SetPodGroupStatus(status=shown):
                 pod_group = state.pod_group(decision.key)
                 assert isinstance(pod_group, crds.PodGroup)
@@ -89,7 +89,7 @@ def _bind_claim(state: ClusterState, use: VolumeUse, node: str) -> None:
         state.upsert("PersistentVolumeClaim", completed(claim, use.volume))
 
 
-def _remove(state: ClusterState, key: str) -> None:
+def remove(state: ClusterState, key: str) -> None:
     """Take away a pod, and from its claims what no other pod uses."""
     release(state, _known(state, key))
     state.delete("Pod", key)
@@ -333,7 +333,7 @@ class Rehearsal:
                 break
             advance(state, result.decisions, self.now)
             for key in leaving:
-                _remove(state, key)
+                remove(state, key)
         return future
 
 

@@ -21,11 +21,18 @@ _MOST_QUEUES = 3
 _Other: TypeAlias = tuple[str, Vector, Vector, Vector]
 
 
+def undivided(session: Session) -> str:
+    """What stands in place of a share of the cluster."""
+    if session.report.pools is not None:
+        return "its shares are those of node pools"
+    return "no plugin of the policy divides the cluster between queues"
+
+
 def queue_share(session: Session, queue: Queue) -> str:
     """What a queue holds and may have, in a sentence."""
     gauges = session.report.gauges.get(queue.name)
     if gauges is None or "deserved" not in gauges.amounts:
-        return f"queue {queue.name}: no plugin of the policy divides the cluster"
+        return f"queue {queue.name}: {undivided(session)}"
     held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
     parts = []
     for column, name in enumerate(session.view.dimensions):

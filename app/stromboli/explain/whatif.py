@@ -67,7 +67,7 @@ class JobShift(Struct, frozen=True, rename="camel"):
     #: `NAMESPACE/NAME`
     job: str
     #: what people call it
-    title: str
+    called: str
     queue: str = ""
     bound: int = 0
     evicted: int = 0
@@ -186,7 +186,7 @@ def _jobs(found: WhatIf, job_of: Mapping[str, str], before: Session, after: Sess
         left = after.view.jobs.get(key)
         yield JobShift(
             job=key,
-            title=job.title if job else f"PodGroup {key}",
+            called=job.called if job else key,
             queue=job.queue.name if job else "",
             **count,
             waiting=left.counts[PodState.Pending] if left else 0,
@@ -266,7 +266,7 @@ def lines(answer: WhatIf) -> Iterator[str]:
         yield from some[:_MOST_LINES]
         if len(some) > _MOST_LINES:
             yield f"  and {len(some) - _MOST_LINES} more"
-    yield from (f"  {each.title}: {_shifted(each)}" for each in answer.jobs[:_MOST_LINES])
+    yield from (f"  job {each.called}: {_shifted(each)}" for each in answer.jobs[:_MOST_LINES])
     if len(answer.jobs) > _MOST_LINES:
         yield f"  and {counted(len(answer.jobs) - _MOST_LINES, 'more job')}"
     for shift in answer.queues:

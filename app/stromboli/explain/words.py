@@ -140,7 +140,7 @@ def _job(answer: Answer) -> Iterator[str]:
 def title(answer: Answer) -> str:
     """What an answer is about, by the name that people know: `RayJob default/train (PodGroup podgroup-4f...)`."""
     if answer.kind == "Pod":
-        return f"Pod {answer.namespace}/{answer.name}{f' of PodGroup {answer.group}' if answer.group else ''}"
+        return f"Pod {answer.namespace}/{answer.name}{f' of {answer.part_of}' if answer.part_of else ''}"
     kind, _, name = answer.workload.partition("/")
     if not name:
         return f"Job {answer.namespace}/{answer.name}"

@@ -16,14 +16,28 @@ Tolerations = Sequence[objects.Toleration]
 
 #: effects that filter nodes
 REPELLING = ("NoSchedule", "NoExecute")
-#: keys of taints that say how a node is
-OF_KUBERNETES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+#: beginnings of keys of taints that say how a node is, or that it starts or goes
+_OF_KUBERNETES = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "karpenter.sh/",
+)
+#: ends of those that agents take away once they run on the node
+_OF_AGENTS = ("-not-ready", "/uninitialized", "/unregistered")
 UNSCHEDULABLE = objects.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 #: the taints that the node lifecycle controller sets some time after the condition Ready becomes False or Unknown
 _NOT_READY = objects.Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 _UNREACHABLE = objects.Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
 #: beyond this number of filtering taints, nodes are reported together
 _MOST_NAMED = 20
+
+
+def says_state(key: str) -> bool:
+    """Whether a taint says how a node is, so that it goes with that, and nobody is to tolerate it."""
+    return key.startswith(_OF_KUBERNETES) or key.endswith(_OF_AGENTS)
 
 
 class TaintSets:

@@ -24,7 +24,7 @@ import numpy as np
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Evict, LiftGate, Nominate, SetQueueStatus
 from stromboli.engine import Engine, SessionResult, Successive
-from stromboli.explain.rehearsal import advance, pod_of
+from stromboli.explain.rehearsal import advance, pod_of, remove
 from stromboli.framework.cluster.environment import Environment
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord, timestamp
@@ -219,7 +219,7 @@ class Timeline:
                 self._log.removed(record)
             else:
                 self.waiting -= 1
-            self.state.delete("Pod", key)
+            remove(self.state, key)
         self.state.delete("PodGroup", job)
         del self.runs[job]
         self._changed = True
@@ -234,7 +234,7 @@ class Timeline:
         rows = np.flatnonzero(pods.node[: pods.size] == self.state.nodes.by_name.get(name, -2)).tolist()
         lost = [record for row in rows if (record := pods.records[row]) is not None]
         for record in lost:
-            self.state.delete("Pod", record.key)
+            remove(self.state, record.key)
             self._log.removed(record)
         self.state.delete("Node", name)
         self._come_back(lost)
@@ -304,7 +304,7 @@ class Timeline:
         run.started, run.turn = math.nan, run.turn + 1
         for record in list(map(self.state.record, run.pods)):
             if record is not None and record.node_name:
-                self.state.delete("Pod", record.key)
+                remove(self.state, record.key)
                 self._log.removed(record)
                 self._create(record)
         run.placed = 0

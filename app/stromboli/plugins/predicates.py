@@ -294,8 +294,7 @@ class Predicates(Plugin):
                     yield "node(s) had untolerated taints", ~failing
                 else:
                     cause = f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"
-                    of_kubernetes = taint.key.startswith(taints.OF_KUBERNETES)
-                    yield Administrative(cause) if of_kubernetes else cause, ~failing
+                    yield Administrative(cause) if taints.says_state(taint.key) else cause, ~failing
         if self._heeds_readiness:
             not_ready = taints.not_ready(tolerations, facts)
             if not_ready is not None:

@@ -31,6 +31,8 @@ _READ = tuple(
 )
 #: keys of others that are much like one of them
 _OTHERS = ("kueue.x-k8s.io/podset-group-name",)
+#: domains of Volcano's keys, which are taken for each other
+_DOMAINS = ("volcano.sh", "scheduling.volcano.sh", "scheduling.k8s.io")
 #: how alike a key is that was meant to be another: a letter or two of it differ
 _ALIKE = 0.94
 
@@ -38,6 +40,11 @@ _ALIKE = 0.94
 @lru_cache(4_096)
 def meant(key: str) -> str:
     """The key that is read for which another one was probably meant; empty for none."""
-    if "/" not in key or key in _READ or key in _OTHERS:
+    domain, slash, name = key.partition("/")
+    if not slash or key in _READ or key in _OTHERS:
         return ""
+    if domain in _DOMAINS:
+        elsewhere = (each for each in _READ if each.partition("/")[2] == name and each.partition("/")[0] in _DOMAINS)
+        if found := next(elsewhere, ""):
+            return found
     return nearest(key, _READ, _ALIKE)

@@ -170,7 +170,7 @@ class PodGroup(KubeObject):
 
     @property
     def title(self) -> str:
-        """What people call it: its workload, such as `RayJob default/train`, if its own name is made of a uid."""
+        """What people call it: its workload, such as `RayJob default/train`, if its own name follows from that."""
         return " ".join(self._called)
 
     @property
@@ -183,11 +183,22 @@ class PodGroup(KubeObject):
         namespace, native = self.metadata.namespace, outer_name(self.metadata.name)
         if native is not None:
             return "PodGroup", f"{namespace}/{native} of {NATIVE_GROUP}"
-        made = _MADE.fullmatch(self.metadata.name)
-        if made is None or not self.owners:
+        part = self._part if self.owners else None
+        if part is None:
             return "PodGroup", self.key
         kind, name = self.owners[-1]
-        return kind, f"{namespace}/{name}" + (f" (part {made[2]})" if made[2] else "")
+        return kind, f"{namespace}/{name}" + (f" (part {part})" if part else "")
+
+    @property
+    def _part(self) -> str | None:
+        """Which of its owner's gangs it is, empty for the only one; None if its name does not follow from an owner."""
+        name = self.metadata.name
+        for owner in self.metadata.owner_references:
+            made = f"podgroup-{owner.get('uid')}"
+            if owner.get("uid") and f"{name}-".startswith(f"{made}-"):
+                return name[len(made) + 1 :]
+        found = _MADE.fullmatch(name)
+        return found and (found[2] or "")
 
     @property
     def run_time(self) -> float | None:

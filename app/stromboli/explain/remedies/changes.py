@@ -9,6 +9,8 @@ from stromboli.explain.rehearsal import Change, pod_of
 from stromboli.explain.remedies.case import Case
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
+from stromboli.workloads.amounts import min_resources
+from stromboli.workloads.names import is_by_hand
 
 
 def group_of(state: ClusterState, key: str) -> crds.PodGroup:
@@ -53,5 +55,12 @@ def respec(case: Case, **spec: object) -> Change:
         for record in (each for each in case.pods if said(each) == said(case.pods[0])):
             pod = pod_of(record, "", objects.PodStatus(phase="Pending"))
             state.upsert("Pod", replace(pod, spec=replace(pod.spec, **spec)))
+        first = case.pods[0]
+        group = state.pod_group(first.job)
+        alike = all(each.pod_class is first.pod_class for each in case.pods)
+        if alike and group is not None and group.spec.min_resources and not is_by_hand(group):
+            # What made the group follows its pods.
+            asked = min_resources(replace(first.pod_class.spec, **spec), group.spec.min_member)
+            set_group(first.job, min_resources=asked)(state)
 
     return change

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,8 +19,11 @@ from stromboli.explain.places import amounts
 from stromboli.explain.rehearsal import Change, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import set_group
+from stromboli.kube.quotas import Counted, asked_for, counts, hard_of, used_by
 from stromboli.state.cluster import ClusterState
+from stromboli.state.plain import NO_OBJECTS
 from stromboli.state.pods import ROLE_ANNOTATION
+from stromboli.workloads.amounts import formatted
 from stromboli.workloads.names import further_apart, said_by, smaller_gang
 
 #: the part of a gang that it may start with instead
@@ -70,7 +74,27 @@ def gangs(case: Case) -> Iterator[Candidate]:
         yield Candidate(words, "user", change, needed=start)
     if case.reason == "NotEnoughPods" and case.pods:
         missing = job.min_available - job.valid_count
-        yield Candidate(f"create {counted(missing, 'more pod')} of {job.title}", "user", _more(case, missing))
+        words = f"create {counted(missing, 'more pod')} of {job.title}"
+        full = list(_full_quotas(case, missing))
+        if full:
+            words = f"raise {', '.join(full)}, and {words}"
+        yield Candidate(words, "admin" if full else "user", _more(case, missing))
+
+
+def _full_quotas(case: Case, missing: int) -> Iterator[str]:
+    """The ResourceQuotas that keep a controller from making some more pods like the first, with what is left of one."""
+    pod = case.pods[0]
+    wanted = {**used_by([pod]), "pods": Fraction(1)}
+    for manifest in case.session.view.snapshot.objects.get("ResourceQuota", NO_OBJECTS).values():
+        meta = manifest["metadata"]
+        if (meta.get("namespace") or "default") != pod.namespace or not counts(manifest, Counted.of({}, "", pod)):
+            continue
+        used = asked_for((manifest.get("status") or {}).get("used"))
+        for name, most in asked_for(hard_of(manifest)).items():
+            if name in wanted and used.get(name, 0) + missing * wanted[name] > most:
+                left = formatted(max(Fraction(0), most - used.get(name, Fraction(0))))
+                yield f"ResourceQuota {pod.namespace}/{meta['name']} (of {formatted(most)} {name} {left} left)"
+                break
 
 
 def _part(amount: str | int | float, number: int, of: int) -> str:

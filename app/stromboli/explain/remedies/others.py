@@ -14,7 +14,7 @@ from stromboli.explain.answers import Holding
 from stromboli.explain.competitors import in_jobs
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, candidates
 from stromboli.explain.places import holders
-from stromboli.explain.rehearsal import Change
+from stromboli.explain.rehearsal import Change, remove
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.explain.remedies.changes import respec, set_group, set_queue
 from stromboli.framework.cluster.job import called
@@ -134,7 +134,7 @@ def _without(ended: Callable[[str], bool]) -> Change:
 
     def change(state: ClusterState) -> None:
         for pod in [pod.key for pod in state.pods.records if pod is not None and ended(pod.job)]:
-            state.delete("Pod", pod)
+            remove(state, pod)
         for group in [group.key for group in state.jobs.pod_groups if group is not None and ended(group.key)]:
             state.delete("PodGroup", group)
 

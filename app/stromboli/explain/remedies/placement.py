@@ -21,7 +21,7 @@ from stromboli.explain.remedies.labels import corrected_joining, labels
 from stromboli.explain.remedies.shares import limits
 from stromboli.framework.cluster.view import View
 from stromboli.kube.ports import host_ports
-from stromboli.kube.taints import OF_KUBERNETES, REPELLING, tolerates
+from stromboli.kube.taints import REPELLING, says_state, tolerates
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
@@ -111,7 +111,7 @@ def _tolerations(
         (taint.key, taint.value or "", taint.effect)
         for record in facts.records
         for taint in record.taints
-        if taint.effect in REPELLING and not taint.key.startswith(OF_KUBERNETES)
+        if taint.effect in REPELLING and not says_state(taint.key)
         if all(name in asked for name in record.allocatable if is_device(name))
     )
     vain = [own for own in spec.tolerations or () if own.key and not any(tolerates(own, each) for each in there)]

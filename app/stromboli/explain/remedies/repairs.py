@@ -10,7 +10,7 @@ from stromboli.api import objects
 from stromboli.api.words import by_number
 from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
-from stromboli.kube.taints import OF_KUBERNETES, UNSCHEDULABLE
+from stromboli.kube.taints import UNSCHEDULABLE, says_state
 from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
 
@@ -31,7 +31,7 @@ def repairs(case: Case) -> Iterator[Candidate]:
 
 def _unwell(record: NodeRecord) -> bool:
     """Whether the node, not somebody who cordoned it, keeps pods away."""
-    tainted = any(taint.key.startswith(OF_KUBERNETES) and taint.key != UNSCHEDULABLE.key for taint in record.taints)
+    tainted = any(says_state(taint.key) and taint.key != UNSCHEDULABLE.key for taint in record.taints)
     return not record.is_ready or tainted
 
 
@@ -47,7 +47,10 @@ def _each_and_all(
 
 def _how(record: NodeRecord) -> str:
     """What a node says of itself where it is not ready."""
-    return "" if record.is_ready else f" (Ready is {record.ready})"
+    if not record.is_ready:
+        return f" (Ready is {record.ready})"
+    keys = [taint.key for taint in record.taints if says_state(taint.key) and taint.key != UNSCHEDULABLE.key]
+    return f" ({', '.join(keys)})" if keys else ""
 
 
 def _putting(nodes: Sequence[objects.Node]) -> Change:
@@ -68,8 +71,6 @@ def _opened(record: NodeRecord) -> objects.Node:
 def _well(record: NodeRecord) -> objects.Node:
     """The node as it is when it is well."""
     node = node_of(record)
-    taints = [
-        taint for taint in record.taints if taint.key == UNSCHEDULABLE.key or not taint.key.startswith(OF_KUBERNETES)
-    ]
+    taints = [taint for taint in record.taints if taint.key == UNSCHEDULABLE.key or not says_state(taint.key)]
     ready = [objects.NodeCondition("Ready", "True")]
     return replace(node, spec=replace(node.spec, taints=taints), status=replace(node.status, conditions=ready))

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Rows, Vector, told
+from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Rows, Vector, amounts, told
 from stromboli.api.validation import did_you_mean
 from stromboli.api.words import counted
-from stromboli.framework.cluster.job import Job, Queue
+from stromboli.framework.cluster.job import Job, Queue, lineage
 from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.cluster.view import View
 from stromboli.framework.reasons import resource_name
@@ -123,8 +123,8 @@ class _Judge:
         self._has_nodes = len(view.nodes) > 0
         if self._has_nodes:
             self._fits[used] = self._empty_nodes.holds(self._requests[used])
-        #: names of queues, by index
-        self._queues = list(view.queues)
+        #: by index
+        self._queues = list(view.queues.values())
         self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.has_jobs}
         self._copies: dict[int, float] = {}
         self._too_large: dict[int, Reason] = {}
@@ -236,6 +236,7 @@ class _Judge:
             why = self._beyond_queue(job.index, need * self._requests[first])
             if why is None and not self._fits[first]:
                 why = self._larger_than_any_node(start)
+            why = why or self._beyond_cluster(job.index, need * self._requests[first])
             why = why or self._beyond_nodes_alone(job, need, self._copies_of(first))
             if why is not None:
                 return why
@@ -253,8 +254,8 @@ class _Judge:
         least = self._least_amount(kinds, counts, need)
         return (
             self._beyond_queue(job.index, least)
-            or self._beyond_nodes_alone(job, need, self._most_of(kinds, counts, need))
             or self._beyond_cluster(job.index, least)
+            or self._beyond_nodes_alone(job, need, self._most_of(kinds, counts, need))
             or self._beyond_nodes(job, kinds, counts, need)
         )
 
@@ -293,7 +294,7 @@ class _Judge:
     def _beyond_queue(self, index: int, amount: Vector) -> Reason | None:
         """Why a job may never hold what it starts with: its queue may not, or it itself."""
         key, queue = self._view.jobs.key(index), self._queues[self._view.jobs.queue[index]]
-        of_queue = self._ceilings[queue], f"starts with more than queue {queue} may ever hold"
+        of_queue = self._ceilings[queue.name], "starts with more than {queue} may ever hold"
         for (most, words), who in ((of_queue, "the queue"), (self._own.get(key, (None, "")), "it")):
             if most is None:
                 continue
@@ -302,10 +303,19 @@ class _Judge:
                 above[PODS] = False
             if above.any():
                 columns = np.flatnonzero(above).tolist()
+                words = words.replace("{queue}", self._limiting(queue, columns[0], most[columns[0]]))
                 message = f"{self._view.jobs.title(index)} {words} in {self._names(columns)}"
                 detail = self._compared(columns, amount, f"{who} may have", most)
                 return Reason(Stage.QueueShare, "NeverFits", message, Actionable.User, detail)
         return None
+
+    def _limiting(self, queue: Queue, column: int, most: float) -> str:
+        """A queue, or the one above it whose capability says how much it may hold of a resource."""
+        name = self._view.dimensions[column]
+        for each in lineage(queue, self._view.queues):
+            if amounts(each.spec.capability).get(name) == most:
+                return f"queue {each.name}" + (f" above queue {queue.name}" if each is not queue else "")
+        return f"queue {queue.name}"
 
     def _names(self, columns: list[int]) -> str:
         return ", ".join(self._view.dimensions[column] for column in columns)
@@ -341,10 +351,10 @@ class _Judge:
         """What so many pods of several kinds request, at least, whichever they are."""
         requests = self._requests[kinds]
         least = np.zeros(requests.shape[1])
-        for column, amounts in enumerate(requests.T):
-            order = np.argsort(amounts, kind="stable")
+        for column, asked in enumerate(requests.T):
+            order = np.argsort(asked, kind="stable")
             taken = np.diff(np.minimum(np.cumsum(counts[order]), need), prepend=0)
-            least[column] = amounts[order] @ taken
+            least[column] = asked[order] @ taken
         return least
 
 
