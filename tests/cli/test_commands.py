@@ -140,7 +140,7 @@ def test_the_doctor_names_what_keeps_pods_waiting(files: Path) -> None:
     for problem in (
         "queues: queue team: spec.deserved has no effect under this policy: it is read by the plugins capacity and",
         "queues: queue research: spec.parent has no effect",
-        "queues: there is no queue reserch, did you mean 'research'?, for 1 PodGroup (default/lost)",
+        "queues: there is no queue reserch, did you mean 'research'?, for 1 job (default/lost)",
         "schedulers: 1 pod (other/orphan) wait for scheduler volcano",
     ):
         assert problem in told.output
@@ -250,7 +250,7 @@ def test_the_doctor_doubts_what_containers_ask_for(asks: dict[str, Any], told: s
 def test_the_doctor_knows_what_a_topology_needs(mode: str) -> None:
     group = pod_group("job", networkTopology={"mode": mode, "highestTierAllowed": 1})
     found = findings(node("n"), queue("default"), group, by=policy("gang", "predicates"))
-    hard = "1 PodGroup (default/job) must stay in one HyperNode"
+    hard = "1 job (default/job) must stay in one HyperNode"
     said = [f"{hard}, and the policy has no network-topology-aware", f"{hard}, and there are none"]
     assert [each for each in found if each.startswith(hard)] == (said if mode == "hard" else [])
     assert hard not in "".join(findings(*racks(2, 2), queue("default"), group))
@@ -283,7 +283,7 @@ def test_the_doctor_looks_at_node_pools() -> None:
         "node pool old has no nodes",
         "node pools gold and spot both select 1 node (both), which count in gold only",
         "queue default names node pool gild, which the policy does not, did you mean 'gold'?",
-        "1 PodGroup (default/job) may use node pool silver, which the policy does not name",
+        "1 job (default/job) may use node pool silver, which the policy does not name",
     ]
 
 

@@ -23,6 +23,7 @@ from stromboli.cli.problems import NotFoundError
 from stromboli.cli.sources import Source, opened
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.dashboard.filters import JobFilter
+from stromboli.explain.overview import JobRow
 from stromboli.explain.whatif import lines
 
 if TYPE_CHECKING:
@@ -111,9 +112,13 @@ def delete(name: Name, which: Which, dry_run: DryRun = False) -> None:
     def refuse(source: Source) -> None:
         _demand(source, name)
         rows = source.jobs(JobFilter(queue=name))
-        _spare(name, [f"{row.namespace}/{row.name}" for row in rows if row.queue == name and row.phase != _COMPLETED])
+        _spare(name, [_called(row) for row in rows if row.queue == name and row.phase != _COMPLETED])
 
     _do(which, refuse if dry_run else None, manifest, lambda kube: _delete(kube, name), "deleted")
+
+
+def _called(row: JobRow) -> str:
+    return f"{row.namespace}/{row.called or row.name}"
 
 
 def _names(source: Source) -> set[str]:
@@ -132,7 +137,7 @@ async def _delete(kube: Kube, name: str) -> None:
     left: list[str] = []
     async for page in kube.pages(f"/apis/{SCHEDULING}/podgroups", {}):
         groups = (PodGroup.parse(json.loads(bytes(item))) for item in page.items or ())
-        left += [each.key for each in groups if each.spec.queue == name and each.status.phase != _COMPLETED]
+        left += [each.called for each in groups if each.spec.queue == name and each.status.phase != _COMPLETED]
     _spare(name, left)
     await _if_there(kube, name, kube.delete(f"{_PATH}/{name}"))
 

@@ -123,7 +123,7 @@ def queue_findings(session: Session) -> Iterator[Finding]:
     for name, groups in missing.items():
         near = did_you_mean(name, queues)
         yield in_objects(
-            "queues", "PodGroup", groups, f"there is no queue {name}{near}, for {_THEM}", "create it, or name another"
+            "queues", "job", groups, f"there is no queue {name}{near}, for {_THEM}", "create it, or name another"
         )
 
 
@@ -174,6 +174,8 @@ _AMOUNTS: dict[str, Callable[[Queue], ResourceAmounts | None]] = {
     **_PROMISES,
     "capability": lambda queue: queue.spec.capability,
 }
+#: cpu, in thousandths, from which on a number without m is hardly meant as it is
+_THOUSANDTHS = 50_000
 _BYTES = ("memory", "ephemeral-storage")
 _GIVE_UNIT = "give it a unit, such as Mi or Gi"
 
@@ -302,7 +304,7 @@ def _doubtful(spec: PodSpec, largest: int) -> Iterator[tuple[str, str]]:
             yield from ((f"container {container.name} is given {few}", _GIVE_UNIT) for few in _too_few_bytes(given))
         requests, limits = amounts(asked.requests), amounts(asked.limits)
         cpu = requests.get("cpu", 0)
-        if cpu > largest >= cpu / 1000 > 0:
+        if cpu > largest >= cpu / 1000 and cpu >= _THOUSANDTHS:
             problem = f"container {container.name} requests {told('cpu', cpu)} cpu, the largest node has"
             yield f"{problem} {told('cpu', largest)}", f"write {cpu // 1000}m if thousandths are meant"
         for name, value in requests.items():
