@@ -183,7 +183,7 @@ async def test_all_whom_it_concerns_are_told_the_action_the_rule_and_the_numbers
     assert sum(name.startswith("low-") for name in told) == 2
     assert all(why in note for note in told.values())
     assert why in notes(cluster, "Preempting")["urgent"]
-    assert notes(cluster, "Preempting")["urgent"].startswith("2 pod(s) of PodGroup default/low evicted")
+    assert notes(cluster, "Preempting")["urgent"].startswith("2 pods of PodGroup default/low evicted")
 
 
 async def test_neither_side_of_an_eviction_is_named_in_another_namespace(cluster: Cluster, start: StartService) -> None:
@@ -203,7 +203,7 @@ async def test_neither_side_of_an_eviction_is_named_in_another_namespace(cluster
     cluster.delete(budget)
     await until(lambda: {"low", "urgent"} <= {*notes(cluster, "Evict"), *notes(cluster, "Preempting")})
     rule = "because of preempt for a PodGroup in another namespace: a higher priority goes first in queue default"
-    assert notes(cluster, "Preempting")["urgent"].startswith("1 pod(s) of a PodGroup in another namespace evicted")
+    assert notes(cluster, "Preempting")["urgent"].startswith("1 pod of a PodGroup in another namespace evicted")
     assert all(rule in note for note in notes(cluster, "Evict").values())
     for event in cluster.items("/apis/events.k8s.io/v1/events"):
         other = "low" if event["regarding"]["namespace"] == "research" else "urgent"
