@@ -11,11 +11,11 @@ from itertools import accumulate, takewhile
 
 import numpy as np
 
-from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.plan import Plan
 from stromboli.eviction.reprieve import settle
+from stromboli.eviction.room import Room, alike, lacks_all
 from stromboli.eviction.trial import Demand, Place, Trial
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
@@ -48,7 +48,7 @@ def plan_in_any_order(
     if alike(session, job, kinds) or (equivalence is not None and context.is_hopeless(equivalence, 1)):
         return None
     trial = Trial(context, job)
-    if _may_fit(context, job, kinds, candidates):
+    if Room.of(context, job, kinds, candidates).suffices:
         units = _units(context, job, pods, candidates, whole=whole)
         trial.evicted = [each for each in map(trial.evict, units) if each[1]]
         promise_in_any_order(context, trial, job, kinds)
@@ -58,51 +58,6 @@ def plan_in_any_order(
             context.in_vain(equivalence, 0)
         return None
     return settle(session, trial, groups_of(session, job, trial.placed))
-
-
-def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None = None) -> bool:
-    """Whether a gang of unlike pods might start if all candidates were evicted, by default those for any of its pods.
-
-    It is seen from sums, before places are looked for pod by pod.
-    """
-    session = context.session
-    if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
-        return True
-    kinds = kinds_of(session, job, pods)
-    if len(kinds) == 1:
-        return True
-    if candidates is None:
-        candidates = np.logical_or.reduce([context.candidates(job, alike[0]) for alike in kinds])
-    return _may_fit(context, job, kinds, candidates)
-
-
-def alike(session: Session, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> bool:
-    """Whether it makes no difference in which order a job's pods, by kind, are placed."""
-    return len(kinds) == 1 and not job.divided and not session.kernel.varies(kinds[0][0])
-
-
-def lacks_all(session: Session, job: Job) -> bool:
-    """Whether a job lacks pods to start, and none of them was given a place in this session."""
-    return session.ask.job_missing(job) > 0 and not (job.waiting_count or job.counts[PodState.Allocated])
-
-
-def _may_fit(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]], candidates: Mask) -> bool:
-    """Whether each pod would have a node, and the job the amounts that it lacks, if all candidates were evicted.
-
-    What nodes have that take none of its pods does not count.
-    """
-    view = context.session.view
-    held = context.held_amounts(job, candidates)
-    requests = [view.request(pods[0]) for pods in kinds]
-    takes = [held.suffices(request, view.nodes.rows) for request in requests]
-    counts = [len(pods) * bool(nodes.any()) for pods, nodes in zip(kinds, takes, strict=True)]
-    lacking = context.session.ask.job_missing(job)
-    if sum(counts) < lacking:
-        return False
-    least = np.sort(np.repeat(requests, counts, axis=0), axis=0)[:lacking].sum(axis=0)
-    some = np.logical_or.reduce(takes)
-    everything = np.maximum((view.nodes.future_idle() + held.amounts)[:, some], 0).sum(axis=1)
-    return bool((everything >= least)[least > 0].all())
 
 
 def _units(

@@ -13,6 +13,7 @@ from stromboli.framework.recent import Recent
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains
+from stromboli.placement.exact.solving import STEP
 from stromboli.state.pods import PodRecord
 
 #: of how many kinds of pods it is kept what they were offered
@@ -42,6 +43,11 @@ class PreemptionContext:
         self._held_amounts: Recent[Hashable, HeldAmounts] = Recent(_MOST_KINDS)
         self._bounds: Recent[Hashable, CostBounds] = Recent(_MOST_KINDS)
         self._node_candidates: Recent[Hashable, NodeCandidates] = Recent(_MOST_KINDS)
+
+    def take_search(self, steps: int) -> None:
+        """Count steps of an exact search, to the session's budget as well."""
+        self.search_left -= min(steps, self.search_left)
+        self.session.kernel.step(steps * STEP)
 
     def candidates(self, job: Job, pod: PodRecord) -> Mask:
         """The indexed pods that may be evicted for a pod of a job, as far as queues and priorities of jobs say."""

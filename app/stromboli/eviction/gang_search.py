@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from stromboli.api.resources import Mask
-from stromboli.eviction.any_order import may_start, plan_in_any_order
+from stromboli.eviction.any_order import plan_in_any_order
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
@@ -18,6 +18,7 @@ from stromboli.eviction.plan import FirstPlaces, Plan, cheapest, plans
 from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
+from stromboli.eviction.room import found_no_victims, may_start
 from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
@@ -29,8 +30,8 @@ from stromboli.state.pods import PodRecord
 def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
     """Evict for those pods of a job that may evict others: all at once where the job says how close they should be."""
     if not has_topology(job):
-        if may_start(context, job, pods):
-            evict_for_pods(context, job, pods)
+        if may_start(context, job, pods) and not evict_for_pods(context, job, pods):
+            found_no_victims(context, job, pods)
     elif pods:
         evict_for_gang(context, job, context.candidates(job, pods[0]))
 
@@ -74,6 +75,8 @@ class GangSearch:
         if may and may_start(context, job, self._all, self._candidates):
             whole = self._arguments.allow_whole_bundle
             plan = cheapest(self._plans()) or plan_in_any_order(context, job, self._all, self._candidates, whole=whole)
+            if plan is None:
+                found_no_victims(context, job, self._all, self._candidates)
         if plan is None:
             if equivalence is not None:
                 context.in_vain(equivalence, 0)

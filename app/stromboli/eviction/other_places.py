@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stromboli.eviction.any_order import alike, groups_of, lacks_all, promise_in_any_order
+from stromboli.eviction.any_order import groups_of, promise_in_any_order
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.plan import Plan
 from stromboli.eviction.reprieve import settle
+from stromboli.eviction.room import alike, lacks_all
 from stromboli.eviction.trial import Trial
 from stromboli.eviction.units import Unit, may_go_in_part
 from stromboli.framework.cluster.job import Job

@@ -17,8 +17,10 @@ from stromboli.placement.pending import needed_first
 from stromboli.state.pods import PodRecord
 
 
-def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
+def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
     """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run.
+
+    False says that victims were looked for in vain.
 
     Where the queue's share says how much it may take back, a job that runs goes on, pod by pod.
     """
@@ -32,10 +34,12 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
         return None
 
     plan = cheapest(plans(session, attempt))
-    if plan is None and pods and _may_take(context, job, pods):
+    taking = plan is not None or (bool(pods) and _may_take(context, job, pods))
+    if plan is None and taking:
         plan = plan_in_any_order(context, job, pods, context.candidates(job, pods[0]))
     if plan is not None:
         context.promise(job, [with_fewer_victims(context, job, pods, plan).statement])
+    return plan is not None or not taking
 
 
 def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> Trial:

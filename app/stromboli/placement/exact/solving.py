@@ -15,7 +15,7 @@ from stromboli.placement.exact.search import Found, Places, search
 from stromboli.state.pods import PodRecord
 
 #: steps of the kernel that a step of a search takes as long as
-_STEP = 40
+STEP = 40
 #: the part of its budget after which a search ends whose places would only be a reason
 _FOR_A_REASON = 5
 #: sets of groups that are tried
@@ -39,7 +39,7 @@ class Verdict:
 
 def budget_of(session: Session, more: int = 0) -> int:
     """The steps that a search may take: what the policy allows, or what the turn has left but so many `more`."""
-    return int(max(0, min(session.policy.session.search * _STEP, session.kernel.left - more))) // _STEP
+    return int(max(0, min(session.policy.session.search * STEP, session.kernel.left - more))) // STEP
 
 
 class Solver:
@@ -62,7 +62,7 @@ class Solver:
         """Count steps, to the session's budget as well."""
         steps = min(steps, self.left)
         self.left -= steps
-        self._session.kernel.step(steps * _STEP)
+        self._session.kernel.step(steps * STEP)
 
     def solve(self, reading: Reading, accept: Accept | None = None) -> Verdict:
         """Search with each set of groups that would do. Without `accept` it matters only whether there are places."""

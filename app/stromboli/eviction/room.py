@@ -1,0 +1,157 @@
+"""The room for a gang if all candidates were evicted, by which it may be seen that no victims suffice.
+
+Sums are compared before victims are looked for. Where these suffice and a search was in vain, it is found out whether
+the pods can be packed at all. What was found is remembered as a digest of the room in the environment of sessions, so
+that a replay knows it: while the room is the same, no victims are looked for that would be too few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Mask, Matrix, Vector
+from stromboli.eviction.context import PreemptionContext
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.session.session import Session
+from stromboli.placement.exact.problem import Kind, Need, Problem
+from stromboli.placement.exact.reading import kinds_of
+from stromboli.placement.exact.search import search
+from stromboli.placement.exact.solving import budget_of
+from stromboli.state.pods import PodRecord
+
+#: what sessions leave under this name: by key of the job the digest of its room, and whether it is proven too small
+TOO_SMALL = "room of evictions"
+_DIGEST = 16
+#: the part of its budget after which a search ends that is about a reason to look for no victims
+_FOR_A_REASON = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """The pods that a job needs, by kind, and what nodes have for them if all candidates were evicted."""
+
+    #: by kind what a pod requests, how many there are, and the nodes that it may use, shape (nodes,)
+    requests: Sequence[Vector]
+    counts: Sequence[int]
+    takes: Sequence[Mask]
+    #: how many of the pods the job needs to start
+    lacking: int
+    #: shape (dimensions, nodes)
+    free: Matrix
+
+    @classmethod
+    def of(cls, context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]], candidates: Mask) -> Room:
+        session, view = context.session, context.session.view
+        held, nodes = context.held_amounts(job, candidates), view.nodes
+        requests = [view.request(pods[0]) for pods in kinds]
+        takes = [np.zeros(len(nodes), np.bool_) for _ in kinds]
+        for pods, request, mask in zip(kinds, requests, takes, strict=True):
+            # Rules between the pods themselves are an exact search's to judge.
+            rows = nodes.rows if session.kernel.varies(pods[0]) else session.kernel.possible(pods[0])
+            mask[rows] = held.suffices(request, rows)
+        counts = [len(pods) for pods in kinds]
+        return cls(requests, counts, takes, session.ask.job_missing(job), nodes.future_idle() + held.amounts)
+
+    @property
+    def suffices(self) -> bool:
+        """Whether each pod has a node, and the nodes that take any the amounts that the job lacks."""
+        counts = [count * bool(nodes.any()) for count, nodes in zip(self.counts, self.takes, strict=True)]
+        if sum(counts) < self.lacking:
+            return False
+        least = np.sort(np.repeat(self.requests, counts, axis=0), axis=0)[: self.lacking].sum(axis=0)
+        everything = np.maximum(self.free[:, np.logical_or.reduce(self.takes)], 0).sum(axis=1)
+        return bool((everything >= least)[least > 0].all())
+
+    def problem(self) -> Problem:
+        """To pack the pods, all rules but nodes and amounts set aside."""
+        rows = np.flatnonzero(np.logical_or.reduce(self.takes))
+        columns = np.flatnonzero(np.any([request > 0 for request in self.requests], axis=0))
+        kinds = [
+            Kind(count, tuple(request[columns].tolist()), _bits(nodes[rows]))
+            for count, request, nodes in zip(self.counts, self.requests, self.takes, strict=True)
+        ]
+        free = [tuple(node) for node in self.free[np.ix_(columns, rows)].T.tolist()]
+        need = Need((1 << len(kinds)) - 1, self.lacking)
+        return Problem(kinds=kinds, needs=[need], free=free, dimensions=[str(column) for column in columns])
+
+    def digest(self) -> str:
+        """What equal rooms share, in every process."""
+        some = np.logical_or.reduce(self.takes)
+        asked = np.any([request > 0 for request in self.requests], axis=0)
+        digest = blake2b(repr((self.lacking, *self.counts)).encode(), digest_size=_DIGEST)
+        for array in (*self.requests, *self.takes, self.free[asked][:, some]):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def _bits(mask: Mask) -> int:
+    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
+
+
+def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None = None) -> bool:
+    """Whether a gang might start if all candidates were evicted, by default those for any of its pods.
+
+    It is seen from sums and what was proven before, before places are looked for pod by pod.
+    """
+    session = context.session
+    if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
+        return True
+    kinds, known = kinds_of(session, job, pods), _remembered(session).get(job.key)
+    if len(kinds) == 1 and known is None:
+        return True
+    room = _room(context, job, kinds, candidates)
+    return room.suffices and (known is None or known != (room.digest(), True))
+
+
+def found_no_victims(
+    context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None = None
+) -> None:
+    """Find out of a gang for which victims were looked for in vain whether there is room for it, whoever goes."""
+    session = context.session
+    if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
+        return
+    room = _room(context, job, kinds_of(session, job, pods), candidates)
+    digest, entries = room.digest(), _remembered(session)
+    if entries.get(job.key, ("", False))[0] == digest:
+        return
+    budget = min(context.search_left, budget_of(session)) // _FOR_A_REASON
+    found = search(room.problem(), budget)
+    context.take_search(found.steps)
+    session.actions_left[TOO_SMALL] = {**entries, job.key: (digest, found.places is None and found.proven)}
+
+
+def _room(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]], candidates: Mask | None) -> Room:
+    if candidates is None:
+        candidates = np.logical_or.reduce([context.candidates(job, pods[0]) for pods in kinds])
+    return Room.of(context, job, kinds, candidates)
+
+
+def _remembered(session: Session) -> dict[str, tuple[str, bool]]:
+    """What earlier turns and sessions remember, of gangs that still wait."""
+    found: dict[str, tuple[str, bool]] | None = session.actions_left.get(TOO_SMALL)
+    if found is None:
+        jobs, before = session.view.jobs, session.view.environment.left.get(TOO_SMALL, {})
+        if not before:
+            return {}
+        found = {
+            key: (digest, proven)
+            for key, (digest, proven) in before.items()
+            if key in jobs and jobs[key].counts[PodState.Pending]
+        }
+        session.actions_left[TOO_SMALL] = found
+    return found
+
+
+def alike(session: Session, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> bool:
+    """Whether it makes no difference in which order a job's pods, by kind, are placed."""
+    return len(kinds) == 1 and not job.divided and not session.kernel.varies(kinds[0][0])
+
+
+def lacks_all(session: Session, job: Job) -> bool:
+    """Whether a job lacks pods to start, and none of them was given a place in this session."""
+    return session.ask.job_missing(job) > 0 and not (job.waiting_count or job.counts[PodState.Allocated])
