@@ -82,7 +82,8 @@ class GangSearch:
                 context.in_vain(equivalence, 0)
             return False
         # 3. Decide for the cheapest, without victims that it does not need.
-        plan = with_fewer_victims(context, job, self._all, plan)
+        if not self._ready:
+            plan = with_fewer_victims(context, job, self._all, plan)
         if has_topology(job):
             domains.locate(session, plan.statement, job)
         # Without victims the pods have no nominated nodes either.

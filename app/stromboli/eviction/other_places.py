@@ -13,8 +13,9 @@ from stromboli.eviction.any_order import groups_of, promise_in_any_order
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.plan import Plan
+from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
-from stromboli.eviction.room import alike, lacks_all
+from stromboli.eviction.room import lacks_all
 from stromboli.eviction.trial import Trial
 from stromboli.eviction.units import Unit, may_go_in_part
 from stromboli.framework.cluster.job import Job
@@ -26,13 +27,15 @@ _MOST_SEARCHES = 24
 
 
 def with_fewer_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], plan: Plan) -> Plan:
-    """The plan, which is in effect, without victims that the job can do without; `pods` may all be placed."""
+    """The plan, which is in effect, without victims that the job can do without to start; `pods` may all be placed."""
+    session = context.session
     if not plan.units or len(pods) < 2 or not context.search_left:
         return plan
+    if len(identical(session, pods)) == len(pods) and not job.divided:
+        return plan
     plan.set_aside()
-    kinds = kinds_of(context.session, job, pods)
-    if lacks_all(context.session, job) and not alike(context.session, job, kinds):
-        plan = _OtherPlaces(context, job, kinds, plan).found()
+    if lacks_all(session, job):
+        plan = _OtherPlaces(context, job, kinds_of(session, job, pods), plan).found()
     plan.resume()
     return plan
 

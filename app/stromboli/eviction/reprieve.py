@@ -33,7 +33,10 @@ def settle(session: Session, trial: Trial, of_groups: Mapping[str, int] = Mappin
     if len(trial.evicted) > 1 or any(unit.whole for unit, _ in trial.evicted):
         Reprieve(session, trial).run()
     # What a gang gave up alone before the rest of it went is of its unit, too.
-    units = [replace(unit, pods=[each.pods[0] for each in statement.operations]) for unit, statement in trial.evicted]
+    units = [
+        replace(unit, pods=[each.pods[0] for each in statement.operations]) if unit.whole else unit
+        for unit, statement in trial.evicted
+    ]
     return Plan(trial.hand_over(), units, len(trial.placed), of_groups)
 
 
