@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter, truediv
+from operator import attrgetter, sub, truediv
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -390,6 +390,6 @@ def _sufficient(
     if len(taken) > 1:
         return taken
     # Of all that suffice alone, and are as few and as important as the largest, the last to begin is evicted.
-    similar = [item for item in items if unit_cost(item.unit)[:3] == unit_cost(taken[0].unit)[:3]]
-    enough = [item for item in similar if all(lack < gain for lack, gain in zip(short, item.gain, strict=True))]
+    least = unit_cost(taken[0].unit)[:3]
+    enough = [item for item in items if max(map(sub, short, item.gain)) < 0 and unit_cost(item.unit)[:3] == least]
     return [min(enough, key=lambda item: item.cheapness, default=taken[0])]

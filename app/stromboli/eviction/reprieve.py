@@ -15,7 +15,7 @@ from types import MappingProxyType
 from stromboli.api.resources import Vector, fits
 from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.plan import Plan
-from stromboli.eviction.trial import Place, Trial
+from stromboli.eviction.trial import Demand, Place, Trial
 from stromboli.eviction.units import Unit, may_go_in_part
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
@@ -155,8 +155,17 @@ class _Packing:
         """Have pods leave a node until a request fits there; False when they cannot."""
         if fits(request, self._free[:, node], self._always):
             return True
-        pods = tuple(self._on.get(node, ())) if depth else ()
-        return any(self._leaves(pod, depth - 1) and fits(request, self._free[:, node], self._always) for pod in pods)
+        #: demands of which a pod could not leave: others like it cannot, either
+        staying: set[Demand] = set()
+        for pod in tuple(self._on.get(node, ())) if depth else ():
+            of = self._placed[pod].of
+            if of in staying:
+                continue
+            if not self._leaves(pod, depth - 1):
+                staying.add(of)
+            elif fits(request, self._free[:, node], self._always):
+                return True
+        return False
 
     def _leaves(self, pod: int, depth: int) -> bool:
         """Have a pod go to another node, which others leave for it if need be; False when there is none."""
