@@ -197,7 +197,7 @@ def test_placed_pods_that_stay_are_not_counted_again() -> None:
 
 
 #: trials whose queues deserve more than few nodes have, so that none takes anything back there
-_LARGE = {"reclaim, limits on borrowing and lending"}
+_LARGE = {"reclaim under capacity", "reclaim, limits on borrowing and lending"}
 
 
 @pytest.mark.one_in(4)

@@ -75,6 +75,7 @@ _POOLS = Trial(
 )
 _HDRF = Trial(queue=queues.in_tree, hierarchy="drf", without="proportion", queues=1_000, groups=1_000, pods=1_000)
 
+_UNDER_CAPACITY: dict[str, Any] = {"plugins": {"capacity": {}}, "without": "drf proportion"}
 
 _PLUGINS: dict[str, dict[str, Any]] = {
     "capacity": {"without": "proportion"},
@@ -362,20 +363,17 @@ FEATURES: Mapping[str, Feature] = {
             "reclaim",
             pod=evictions.unlike_others,
             queue=lambda _: {"deserved": {"cpu": "1000000"}},
-            plugins={"capacity": {}},
-            without="drf proportion",
             always_vain=True,
+            **_UNDER_CAPACITY,
         ),
         {"vain": 5},
     ),
+    # Beside each other these two show what the limits take.
+    "reclaim under capacity": Feature(
+        evictions.evicting("reclaim", queue=queues.deserving, **_UNDER_CAPACITY), {"success": 0.5}
+    ),
     "reclaim, limits on borrowing and lending": Feature(
-        evictions.evicting(
-            "reclaim",
-            queue=queues.limited,
-            plugins={"capacity": {}},
-            without="drf proportion",
-        ),
-        {"success": 0.5},
+        evictions.evicting("reclaim", queue=queues.limited, **_UNDER_CAPACITY), {"success": 0.5}
     ),
     "reclaim, 200 queues": Feature(evictions.evicting("reclaim", queues=200), {"success": 0.5}),
     "gangpreempt": Feature(evictions.evicting("gangpreempt"), {"success": 5 / 8}),

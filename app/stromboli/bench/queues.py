@@ -39,6 +39,11 @@ def of_pools(_: int) -> Fields:
     return {"pools": [{"name": pool["name"], **cpus} for pool in POOLS]}
 
 
+def deserving(_: int) -> Fields:
+    """A queue that deserves a part of a large cluster."""
+    return {"deserved": {"cpu": "80000"}}
+
+
 def limited(_: int) -> Fields:
     """A queue that lends and borrows within limits."""
     cpus = {"deserved": "80000", "borrowingLimit": "200000", "lendingLimit": "80000"}
