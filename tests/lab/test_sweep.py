@@ -228,6 +228,18 @@ def test_policies_are_on_the_front_unless_another_outdoes_them() -> None:
     assert comparison.lines[2].outdone_by == ["hurries"]
 
 
+def test_a_policy_under_which_no_job_starts_is_outdone_and_hides_no_other() -> None:
+    comparison = compare(
+        [
+            outcome("works", 1, utilization=0.5, waiting_mean=50.0),
+            outcome("as well", 1, utilization=0.5, waiting_mean=50.0),
+            outcome("idles", 1, utilization=0.0),
+        ]
+    )[0]
+    assert [each.figure for each in comparison.objectives] == ["utilization", "waiting_mean"]
+    assert [line.outdone_by for line in comparison.lines] == [[], [], ["works", "as well"]]
+
+
 def test_intervals_are_those_of_student() -> None:
     found = Interval.of([1.0, 2.0, 3.0, 4.0])
     assert (found.mean, round(found.half, 3)) == (2.5, 2.054)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import inf, isnan, nan, sqrt
 
 import numpy as np
 
@@ -59,9 +59,9 @@ class Objective:
     more: bool = True
 
 
-#: what policies are compared by, where outcomes have the figures; the first pair of which they have both
+#: what policies are compared by, where outcomes have the figures; the first pair of which they have any
 OBJECTIVES: Sequence[tuple[Objective, Objective]] = (
-    (Objective("utilization", "utilization"), Objective("waiting_mean", "mean waiting, s", more=False)),
+    (Objective("utilization", "utilization, %"), Objective("waiting_mean", "mean waiting, s", more=False)),
     (Objective("allocation", "cards allocated, %"), Objective("worst_off", "pods placed of the worst-off kind, %")),
 )
 
@@ -103,7 +103,7 @@ def compare(outcomes: Sequence[Outcome]) -> list[Comparison]:
     for workload, by_policy in by_workload.items():
         lines = [_line(policy, of_policy) for policy, of_policy in by_policy.items()]
         objectives = next(
-            (pair for pair in OBJECTIVES if all(each.figure in line.figures for each in pair for line in lines)),
+            (pair for pair in OBJECTIVES if any(each.figure in line.figures for each in pair for line in lines)),
             OBJECTIVES[-1],
         )
         for line in lines:
@@ -140,11 +140,13 @@ def _means(series: Sequence[list[float | None]]) -> list[float | None]:
 
 def _outdoes(one: Line, other: Line, objectives: tuple[Objective, Objective]) -> bool:
     """Whether a policy is better in the mean by one objective, and not worse by the other."""
-    pairs = [
-        (one.figures[each.figure].mean, other.figures[each.figure].mean)
-        if each.more
-        else (-one.figures[each.figure].mean, -other.figures[each.figure].mean)
-        for each in objectives
-        if each.figure in one.figures and each.figure in other.figures
-    ]
+    pairs = [(_merit(one, each), _merit(other, each)) for each in objectives]
     return all(mine >= theirs for mine, theirs in pairs) and any(mine > theirs for mine, theirs in pairs)
+
+
+def _merit(line: Line, objective: Objective) -> float:
+    """The mean of an objective, the more the better; nothing is worse than none, as where no job ever starts."""
+    mean = line.figures[objective.figure].mean if objective.figure in line.figures else nan
+    if isnan(mean):
+        return -inf
+    return mean if objective.more else -mean

@@ -27,7 +27,7 @@ seeds: 1..3                      # of what is generated; a file runs once
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -181,11 +181,19 @@ def read_plan(path: Path) -> list[Trial]:
     try:
         plan = Plan.model_validate(written)
     except ValidationError as error:
-        problems = [
-            f"{path}: {field_path(each['loc'])}: {problem_of_key(each, Plan.model_fields)}" for each in error.errors()
-        ]
-        raise PlanError(problems) from None
+        raise PlanError([f"{path}: {each}" for each in _problems(error)]) from None
     return plan.expand(path.parent)
+
+
+def _problems(error: ValidationError) -> Iterator[str]:
+    """What is wrong with a plan; of a workload that is a mapping only what is wrong with that."""
+    for each in error.errors():
+        *place, last = each["loc"]
+        if last == "str" and isinstance(each["input"], dict):
+            continue
+        fields = Generated.model_fields if Generated.__name__ in place else Plan.model_fields
+        named = [part for part in each["loc"] if part != Generated.__name__]
+        yield f"{field_path(named)}: {problem_of_key(each, fields)}"
 
 
 def seeds(text: str) -> list[int]:
