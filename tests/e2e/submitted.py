@@ -168,7 +168,17 @@ def train_job(name: str, size: int) -> Made:
 
 
 def leader_worker_set(name: str, size: int) -> Made:
-    labels = {"leaderworkerset.sigs.k8s.io/name": name, "leaderworkerset.sigs.k8s.io/group-index": "0"}
+    return _leader_worker_set(name, "", size, SAID)
+
+
+def disaggregated_set(name: str, size: int) -> Made:
+    sets = tuple(_leader_worker_set(name, role, size, {}) for role in ("prefill", "decode"))
+    roles = [{"name": each.suffix, "spec": each.spec} for each in sets]
+    return Made("disaggregatedset.x-k8s.io/v1", "DisaggregatedSet", "", {"roles": roles}, sets, SAID)
+
+
+def _leader_worker_set(name: str, suffix: str, size: int, told: Mapping[str, str]) -> Made:
+    labels = {"leaderworkerset.sigs.k8s.io/name": f"{name}{suffix}", "leaderworkerset.sigs.k8s.io/group-index": "0"}
 
     def stateful(suffix: str, replicas: int, role: str, *parts: Made) -> Made:
         both = {**labels, "role": role}
@@ -178,7 +188,7 @@ def leader_worker_set(name: str, size: int) -> Made:
 
     leader = Made("v1", "Pod", "0", {}, (stateful("workers", size, "worker"),), comes=True)
     spec = {"replicas": 1, "leaderWorkerTemplate": {"size": size + 1, "workerTemplate": _forever(name)}}
-    return Made(LWS, "LeaderWorkerSet", "", spec, (stateful("leaders", 1, "leader", leader),), SAID)
+    return Made(LWS, "LeaderWorkerSet", suffix, spec, (stateful("leaders", 1, "leader", leader),), told)
 
 
 def _cluster_spec(name: str, size: int) -> Object:
@@ -325,6 +335,7 @@ SUBMITTED = (
     Submitted("jobset", job_set, lambda n: [1 + n]),
     Submitted("trainjob", train_job, lambda n: [1 + n]),
     Submitted("leaderworkerset", leader_worker_set, lambda n: [1 + n], ends=False),
+    Submitted("disaggregatedset", disaggregated_set, lambda n: [1 + n, 1 + n], ends=False),
     Submitted("raycluster", ray_cluster, lambda n: [1 + n]),
     Submitted("rayjob", ray_job, lambda n: [1 + n], beside=(1,)),
     Submitted("raycronjob", ray_cron_job, lambda n: [1 + n], beside=(1,)),

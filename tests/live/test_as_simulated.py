@@ -206,6 +206,9 @@ VARIANTS: dict[str, Object] = {
     "lws-of-sub-groups": lws(1, 4, inner={"subGroupPolicy": {"subGroupSize": 2}}),
     "lws-leader-first": lws(1, 3, startupPolicy="LeaderReady"),
     "lws-of-two-templates": lws(1, 2, inner={"leaderTemplate": template("3")}),
+    "disaggregatedset": whole("disaggregatedset.x-k8s.io/v1", "DisaggregatedSet", {
+        "roles": [{"name": "prefill", "spec": lws(2, 2)["spec"]}, {"name": "decode", "spec": lws(1, 3)["spec"]}],
+    }),
     "pytorchjob": kubeflow(*PYTORCH, Master=1, Worker=2),
     "pytorchjob-elastic": kubeflow(*PYTORCH, None, {"minReplicas": 1, "maxReplicas": 4}, Master=1, Worker=3),
     "pytorchjob-said": kubeflow(

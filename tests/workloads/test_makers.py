@@ -296,3 +296,15 @@ def test_a_component_without_pod_sets_beside_one_that_has_some_has_its_pods_too(
         {**wrapper, "spec": {"components": [{"template": said, "podSets": pod_sets}, {"template": unsaid}]}}
     )
     assert (len(done.bindings), gangs(done)) == (4, [2])
+
+
+def test_each_role_of_a_disaggregated_set_is_served_by_gangs_of_its_own() -> None:
+    def role(name: str, replicas: int, size: int) -> Object:
+        inner = {"size": size, "workerTemplate": node()}
+        return {"name": name, "spec": {"replicas": replicas, "leaderWorkerTemplate": inner}}
+
+    spec = {"roles": [role("prefill", 2, 3), role("decode", 1, 2)]}
+    named = {"apiVersion": "disaggregatedset.x-k8s.io/v1", "kind": "DisaggregatedSet", "metadata": {"name": "llm"}}
+    done = simulated({**named, "spec": spec})
+    assert gangs(done) == [2, 3, 3]
+    assert len(done.bindings) == 8

@@ -46,6 +46,14 @@ def notebook(owner: Object, _: Surroundings) -> Iterator[Object]:
     yield {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": spec}
 
 
+def disaggregated_set(owner: Object, there: Surroundings) -> Iterator[Object]:
+    """A LeaderWorkerSet for each role."""
+    for _, role in items(owner, "spec.roles"):
+        metadata = {**mapping(role, "metadata"), "name": f"{text(owner, 'metadata.name')}-{text(role, 'name')}"}
+        made = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata}
+        yield {**made, "spec": mapping(role, "spec")}
+
+
 def ray_job(owner: Object, _: Surroundings) -> Iterator[Object]:
     """A RayCluster, unless it names one that is there, and the Job that submits what is run, if one does."""
     yield from made_of_ray_job(owner)
@@ -135,4 +143,6 @@ def _is_named(value: object) -> bool:
     return isinstance(value, dict) and "name" in value
 
 
-MAKERS: Mapping[str, Maker] = {each.__name__: each for each in (daemon_set, notebook, ray_job, train_job)}
+MAKERS: Mapping[str, Maker] = {
+    each.__name__: each for each in (daemon_set, disaggregated_set, notebook, ray_job, train_job)
+}
