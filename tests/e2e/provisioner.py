@@ -29,6 +29,8 @@ class Provisioner(Follower):
         self._made: set[str] = set()
         #: nodes for which it refuses to make volumes: it takes the annotation back, so that pods are scheduled anew
         self.refusing: set[str] = set()
+        #: how many volumes still find room on a node, where that is limited; then it refuses as well
+        self.room: dict[str, int] = {}
         #: of each claim the nodes that it named
         self.asked: defaultdict[str, list[str]] = defaultdict(list)
         #: for how long it is busy with each volume, in seconds
@@ -42,7 +44,7 @@ class Provisioner(Follower):
             return
         if self.asked[metadata["name"]][-1:] != [node]:
             self.asked[metadata["name"]].append(node)
-        if node in self.refusing:
+        if node in self.refusing or (metadata["uid"] not in self._made and self.room.get(node, 1) <= 0):
             version = {"resourceVersion": metadata["resourceVersion"]}
             patch = {"metadata": {**version, "annotations": {SELECTED_NODE: None}}}
             api.patch(f"{self._path}/{metadata['name']}", json=patch, headers=MERGE_PATCH)
@@ -50,6 +52,8 @@ class Provisioner(Follower):
         if metadata["uid"] in self._made:
             return
         self._made.add(metadata["uid"])
+        if node in self.room:
+            self.room[node] -= 1
         time.sleep(self.takes)
         ref = {name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion")}
         manifest = volume(f"pvc-{metadata['uid']}", node, spec["storageClassName"], csi={"driver": PROVISIONER})

@@ -38,7 +38,15 @@ class Havoc:
         self._taken = 0
         self._service = start("--binds-per-second", "40")
         self._faults: list[Callable[[], None]] = [
-            *(self.kill, self.cordon, self.taint, self.delete_a_pod, self.delete_a_pod, self.take_a_volume),
+            *(
+                self.kill,
+                self.cordon,
+                self.taint,
+                self.lose_a_node,
+                self.delete_a_pod,
+                self.delete_a_pod,
+                self.take_a_volume,
+            ),
             *(self.delete_a_claim, self.delete_a_class, self.refuse, self.refuse),
         ]
 
@@ -63,6 +71,16 @@ class Havoc:
     def taint(self) -> None:
         taint = {"key": "broken", "effect": "NoSchedule"}
         self._change(self._random.choice(_NODES), taints=[taint] * (self._random.random() < 0.5))
+
+    def lose_a_node(self) -> None:
+        """It comes again a moment later, as another one of its name."""
+        place = f"{CORE}/nodes/{self._random.choice(_NODES)}"
+        found = self.world.get(place)
+        self.world.api.delete(place).raise_for_status()
+        time.sleep(self._random.random())
+        kept = {"metadata": ("name", "labels"), "status": ("capacity", "allocatable")}
+        manifest = {part: {field: found[part][field] for field in fields} for part, fields in kept.items()}
+        self.world.create(f"{CORE}/nodes", manifest)
 
     def delete_a_pod(self) -> None:
         """It comes again, at once or a moment later."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from stromboli.live import volumes
 from tests.controlplane.cluster import eventually
 from tests.e2e.audit import Audit
 from tests.e2e.conftest import Start
@@ -83,13 +85,13 @@ def test_a_gang_whose_node_goes_while_its_volumes_are_made_starts_all_the_same(
 ) -> None:
     """Its claims name the other node, before any provisioner was at work."""
     start()
-    node, other = (f"{CORE}/nodes/node-{number}" for number in range(2))
-    world.api.patch(other, json={"spec": {"unschedulable": True}}, headers=MERGE_PATCH).raise_for_status()
+    node = f"{CORE}/nodes/node-0"
+    cordon(world, True, "node-1")
     world.group("train", 3)
     disks.claim_all([disks.claim(f"train-{number}", "made") for number in range(3)])
     world.pods([pod_with_claims(f"train-{n}", f"train-{n}", group="train") for n in range(3)])
     eventually(lambda: len(disks.reserved()) == 3)
-    world.api.patch(other, json={"spec": {"unschedulable": False}}, headers=MERGE_PATCH).raise_for_status()
+    cordon(world, False, "node-1")
     if way == "deleted":
         world.api.delete(node).raise_for_status()
     else:
@@ -155,6 +157,86 @@ def test_published_capacity_is_heeded(world: World, disks: Disks, provisioner: P
     world.api.patch(f"{place}/node-1", json={"capacity": "2Gi"}, headers=MERGE_PATCH).raise_for_status()
     world.pods([pod_with_claims("p2", "c2")])
     eventually(lambda: "free storage" in why(world, "p2"))
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_storage_that_runs_out_once_a_node_is_chosen_sends_pods_elsewhere(
+    world: World, disks: Disks, provisioner: Provisioner, start: Start, left: int
+) -> None:
+    """All pods of the gang, or only that whose volume is not made; what is published tells of plenty all the time."""
+    spec = {"attachRequired": False, "storageCapacity": True}
+    world.create(f"{STORAGE}/csidrivers", {"metadata": {"name": PROVISIONER}, "spec": spec})
+    place = f"{STORAGE}/namespaces/{world.namespace}/csistoragecapacities"
+    world.create(
+        place, {"metadata": {"name": "all"}, "storageClassName": "made", "capacity": "1Ti", "nodeTopology": {}}
+    )
+    provisioner.room = {"node-0": left}
+    cordon(world, True, "node-1")
+    start()
+    disks.claim_all([disks.claim(f"train-{number}", "made") for number in range(2)])
+    world.group("train", 2)
+    with Order(disks) as order:
+        world.pods([pod_with_claims(f"train-{n}", f"train-{n}", group="train") for n in range(2)])
+        eventually(lambda: len(provisioner.asked) == 2)
+        assert world.placed() == {}
+        cordon(world, False, "node-1")
+        eventually(lambda: sorted(world.placed().values()) == ["node-0"] * left + ["node-1"] * (2 - left))
+        order.check({f"train-{number}": [f"train-{number}"] for number in range(2)})
+    assert disks.reserved() == set()
+
+
+def test_a_gang_waits_whole_for_a_node_that_took_the_first_of_its_volumes_along(
+    world: World, disks: Disks, provisioner: Provisioner, start: Start
+) -> None:
+    provisioner.room = {"node-0": 1}
+    cordon(world, True, "node-1")
+    start()
+    disks.claim_all([disks.claim(f"train-{number}", "made") for number in range(2)])
+    world.group("train", 2)
+    world.pods([pod_with_claims(f"train-{n}", f"train-{n}", group="train") for n in range(2)])
+    eventually(lambda: len(disks.bound()) == 1)
+    lost = f"{CORE}/nodes/node-0"
+    world.api.delete(lost).raise_for_status()
+    world.api.delete("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-0")
+    cordon(world, False, "node-1")
+    eventually(lambda: "PersistentVolume's node affinity" in why(world, "train-0") + why(world, "train-1"))
+    assert world.placed() == {}
+    assert disks.reserved() == set()
+    world.nodes(1, cpu="32")
+    eventually(lambda: sorted(world.placed().values()) == ["node-0", "node-1"], 60)
+
+
+def test_of_a_claim_that_is_shared_with_another_scheduler_only_what_is_ours_is_given_back(
+    world: World, disks: Disks, start: Start, tmp_path: Path
+) -> None:
+    """kube-scheduler's pod may not go where our pod's volume was to be made, and may once our pod has given up."""
+
+    def selected(claim: str) -> str | None:
+        node: str | None = disks.get(claim)["metadata"].get("annotations", {}).get(SELECTED_NODE)
+        return node
+
+    def on(node: str) -> dict[str, str]:
+        return {"kubernetes.io/hostname": node}
+
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(WITHIN_TWO_SECONDS)
+    service = start("--policy", str(policy))
+    disks.claim_all([disks.claim("shared", "made")])
+    world.pods([pod_with_claims("ours", "shared", nodeSelector=on("node-0"))])
+    eventually(lambda: selected("shared") == "node-0")
+    world.pods([pod_with_claims("theirs", "shared", scheduler="default-scheduler", nodeSelector=on("node-1"))])
+    world.cluster.start_scheduler()
+    try:
+        eventually(lambda: selected("shared") == "node-1", 60)
+        # For so long it is left to its provisioner.
+        time.sleep(volumes._ON_ITS_WAY + 2)
+        assert selected("shared") == "node-1"
+        # kube-scheduler would soon write it again.
+        assert f"claim={world.namespace}/shared node=node-1" not in service.text
+        with Provisioner(world.cluster, world.namespace):
+            eventually(lambda: world.placed().get("theirs") == "node-1", 60)
+    finally:
+        world.cluster.stop_scheduler()
 
 
 def why(world: World, name: str) -> str:
@@ -227,7 +309,8 @@ def test_what_was_written_for_a_gang_that_finds_no_place_is_given_back(
         eventually(lambda: len(world.placed()) == 4)
 
 
-def cordon(world: World, on: bool) -> None:
-    for node in world.items(f"{CORE}/nodes"):
-        path = f"{CORE}/nodes/{node['metadata']['name']}"
+def cordon(world: World, on: bool, *nodes: str) -> None:
+    """Cordon nodes, all without names, or take that back."""
+    for name in nodes or [node["metadata"]["name"] for node in world.items(f"{CORE}/nodes")]:
+        path = f"{CORE}/nodes/{name}"
         world.api.patch(path, json={"spec": {"unschedulable": on}}, headers=MERGE_PATCH).raise_for_status()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from stromboli.api.decisions import Bind, VolumeUse
 from stromboli.explain.rehearsal import advance
+from stromboli.kube.storage import SELECTED_NODE
+from stromboli.kube.volume_reservation import is_written_by_another
 from stromboli.state.cluster import ClusterState
 from tests import builders
 from tests.kube.test_volumes import ZONE, claim, nodes_for, opened, place, pod, storage_class, volume
@@ -139,3 +143,26 @@ def test_pods_of_a_session_share_what_is_published() -> None:
     assert nodes_for(session, "p2") == []
     second.discard()
     assert nodes_for(session, "p2") == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "written"),
+    [
+        ({"f:metadata": {"f:annotations": {".": {}, f"f:{SELECTED_NODE}": {}}}}, True),
+        ({"f:spec": {"f:claimRef": {"f:uid": {}}}}, True),
+        (
+            {
+                "f:metadata": {"f:annotations": {"f:pv.kubernetes.io/bind-completed": {}}},
+                "f:spec": {"f:volumeName": {}},
+            },
+            False,
+        ),
+        ({"f:status": {"f:phase": {}}}, False),
+        ({}, False),
+    ],
+)
+def test_who_wrote_a_reservation_is_told_by_field_managers(fields: dict[str, Any], written: bool) -> None:
+    entries = [{"manager": "user"}, {"manager": "kube-scheduler", "fieldsV1": fields}]
+    assert is_written_by_another({"metadata": {"managedFields": entries}}, "stromboli") is written
+    assert not is_written_by_another({"metadata": {"managedFields": entries}}, "kube-scheduler")
+    assert not is_written_by_another({"metadata": {}}, "stromboli")

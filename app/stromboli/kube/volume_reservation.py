@@ -70,6 +70,17 @@ def is_returnable(volume: Plain) -> bool:
     return BY_CONTROLLER in annotations_of(volume) and phase in (None, "", "Available", "Pending")
 
 
+def is_written_by_another(obj: Plain, manager: str) -> bool:
+    """Whether a field manager, but not this one, wrote the node that a claim names or the claim of a volume."""
+    writers = set()
+    for entry in (obj.get("metadata") or {}).get("managedFields") or ():
+        fields = entry.get("fieldsV1") or {}
+        annotations = (fields.get("f:metadata") or {}).get("f:annotations") or {}
+        if f"f:{SELECTED_NODE}" in annotations or "f:claimRef" in (fields.get("f:spec") or {}):
+            writers.add(entry.get("manager"))
+    return bool(writers) and manager not in writers
+
+
 def check_claim(claim: Plain | None, key: str, uid: str) -> Plain:
     """A claim that can still be bound for a pod. Raises StaleVolumeError."""
     metadata = (claim.get("metadata") or {}) if claim is not None else {}

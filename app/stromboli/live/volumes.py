@@ -7,9 +7,10 @@ for which no volume is provisioned, or not in time, is avoided for the claim for
 A bound claim stays bound; Kubernetes cannot undo that. Volumes that exist are bound last, since those to be provisioned
 may be refused: a pod would be held on a node where it cannot have all its volumes.
 
-A claim that is not bound is released when all its pods are ours and none is getting a node: at once when we gave up the
-binding, and after a delay when a former leader left it, or when a provisioner has been asked that has not refused: its
-volume may be on its way. Until then sessions may use the claim as it is.
+A claim that is not bound is released when none of its pods is getting a node, and no other scheduler may have written
+what is released: at once when we gave up the binding, and after a delay when a former leader left it, or when a
+provisioner has been asked that has not refused: its volume may be on its way. Until then sessions may use the claim as
+it is.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from stromboli.kube.storage import (
 from stromboli.kube.volume_index import reaching
 from stromboli.kube.volume_reservation import StaleVolumeError, VolumeRefusedError
 from stromboli.live.avoided_nodes import AvoidedNodes
-from stromboli.live.client import MERGE_PATCH, ApiError, Kube
+from stromboli.live.client import AGENT, MERGE_PATCH, ApiError, Kube
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.reserver import Reserver, Step
@@ -271,8 +272,6 @@ class Volumes(Reserver[VolumeUse, _Release]):
             self._releases.schedule(_Release(key, "", uid, volume=name), LATE)
 
     async def _release(self, item: _Release) -> None:
-        if self._is_wanted(item):
-            return
         try:
             if item.volume:
                 await self._volumes.change(item.volume, partial(self._return, item))
@@ -287,22 +286,23 @@ class Volumes(Reserver[VolumeUse, _Release]):
         ref = (volume.get("spec") or {}).get("claimRef") or {}
         ours = reservation.claim_of(volume) == item.object and ref.get("uid") == item.uid
         bound = claim is not None and reservation.volume_name(claim) == item.volume
-        if ours and not bound and reservation.is_returnable(volume) and not self._is_wanted(item):
+        if ours and not bound and reservation.is_returnable(volume) and not self._is_wanted(item, volume):
             await self._patch(self._volumes, item.volume, volume, reservation.RETURNED)
             log.info("volume released", volume=item.volume, claim=item.object, pod=item.pod)
 
     async def _deselect(self, item: _Release, claim: Object) -> None:
         ours = claim["metadata"].get("uid") == item.uid and reservation.selected_node(claim) == item.node
-        if ours and not reservation.volume_name(claim) and not self._is_wanted(item):
+        if ours and not reservation.volume_name(claim) and not self._is_wanted(item, claim):
             await self._patch(self._claims, item.object, claim, reservation.selecting(None))
             log.info("claim released", claim=item.object, node=item.node, pod=item.pod)
 
-    def _is_wanted(self, item: _Release) -> bool:
-        """Whether a pod that uses a claim has a node, is getting one, or belongs to another scheduler.
+    def _is_wanted(self, item: _Release, written: Object) -> bool:
+        """Whether a pod that uses a claim has a node or is getting one, or the reservation is that of others.
 
-        A claim whose reservation we did not make belongs to others if no pod uses it or its class binds immediately.
+        It is if another field manager wrote it on the claim or volume; also if no pod uses the claim, or its class
+        binds immediately, unless we made it.
         """
-        if item.object in self._promised:
+        if item.object in self._promised or reservation.is_written_by_another(written, AGENT):
             return True
         users = self._users_of(item.object)
         if not item.pod and not (users and self._is_delayed(item.object)):
