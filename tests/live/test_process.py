@@ -106,20 +106,34 @@ async def test_sigterm_ends_the_process(
 
 SERVICE = """
 import asyncio, sys, time
+from stromboli.discovery import discover
+from stromboli.engine import Engine
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.registry import Registry
 from stromboli.live import Service, Settings
 from stromboli.live.watchdog import end_within
-from tests.live.first_fit import FirstFit
+from tests import builders
 
-class Hangs(FirstFit):
-    def decide(self, snapshot, *, now):
-        while True:
-            time.sleep(0.01)
+def waits():
+    while True:
+        time.sleep(0.01)
+
+class Hangs(Plugin):
+    name = "hangs"
+
+    {method}
+
+def engine(text):
+    known = discover()
+    registry = Registry(known.actions, known.plugins | {{"hangs": Hangs}})
+    return Engine(builders.policy("hangs priority gang", "predicates", actions="enqueue, allocate"), registry=registry)
 
 async def main():
-    service = Service(Settings(kubeconfig={kubeconfig!r}, session_timeout=0.1), Hangs)
+    service = Service(Settings(kubeconfig={kubeconfig!r}, session_timeout=3.0), engine, reads=builders.READS)
     await service.start()
     while not service.stuck():
         await asyncio.sleep(0.05)
+    assert service.notes() == service.stuck()
     print(service.stuck(), file=sys.stderr, flush=True)
     await service.wait()
     end_within(1.0)
@@ -128,9 +142,23 @@ asyncio.run(main())
 """
 
 
-async def test_a_session_that_hangs_is_seen_and_does_not_hold_the_end(cluster: Cluster, spawn: Run) -> None:
-    process = await spawn("-c", SERVICE.format(kubeconfig=str(cluster.kubeconfig)))
-    await until_said(process, "a session has been running for 0 s")
+@pytest.mark.parametrize(
+    ("method", "at"),
+    [
+        ("def node_order(self, pod, nodes):\n        waits()", "Hangs.node_order (<string>:"),
+        ("predicate = staticmethod(lambda pod, nodes=None: waits())", "Hangs.<lambda> (<string>:"),
+        ("def job_valid(self, job):\n        return waits()", "Hangs.job_valid (<string>:"),
+    ],
+)
+async def test_a_plugin_that_never_returns_is_named_and_does_not_hold_the_end(
+    cluster: Cluster, spawn: Run, method: str, at: str
+) -> None:
+    cluster.gang("train", 2)
+    process = await spawn("-c", SERVICE.format(kubeconfig=str(cluster.kubeconfig), method=method))
+    said = await until_said(process, f"plugin hangs: {at}")
+    assert "session takes long" in said[-1]
+    said = await until_said(process, "a session has been running for 3 s")
+    assert f"in plugin hangs: {at}" in said[-1]
     process.send_signal(signal.SIGTERM)
     code, said = await ended(process)
     assert code == 1

@@ -50,10 +50,10 @@ async def test_plugins_that_fail_are_told_by_events_and_that_they_are_well_again
     service = await start(engine)
     service.report_plugins({("odd", "node_order"): "plugin odd failed in node_order: LookupError: no such team"})
     await until(lambda: "PluginFailed" in cluster.reasons())
-    assert list(service.failing.values()) == ["plugin odd failed in node_order: LookupError: no such team"]
+    assert service.notes() == ["plugin odd failed in node_order: LookupError: no such team"]
     service.report_plugins({})
     await until(lambda: "PluginRecovered" in cluster.reasons())
-    assert not service.failing
+    assert not service.notes()
     assert service.unready() == []
 
 

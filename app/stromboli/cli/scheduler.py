@@ -113,8 +113,8 @@ class _Watcher(Metrics):
         return self.published.session if self.published is not None and leads else None
 
     def notes(self) -> Sequence[str]:
-        """What is not as it should be though the service does its work: the plugins that failed in the last session."""
-        return list(self.service.failing.values()) if self.service is not None and self.service.leads else []
+        """What is not as it should be though the service does its work."""
+        return self.service.notes() if self.service is not None else []
 
     def missing(self) -> Sequence[str]:
         """What the service waits for."""

@@ -70,7 +70,7 @@ def make_app(
     async def readyz() -> PlainTextResponse:
         """Whether the cluster is known and followed; one line for each problem, with a remedy.
 
-        After `ok` a line for each plugin that failed in the last session.
+        After `ok` a line for each plugin that failed in the last session, and for a session that takes long.
         """
         return _probe(probes.unready(), probes.notes())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from stromboli.api.decisions import Bind, Decision, Evict
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
 from stromboli.live.settings import Settings
+from stromboli.live.whereabouts import whereabouts
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
@@ -110,7 +112,9 @@ class TickLoop:
         #: number of urgent changes so far, and number of those that the last complete session saw
         self._changes, self._known = 0, 0
         self._news = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "session")
+        self._patience = settings.session_patience
+        self._thread = ThreadPoolExecutor(1, "session", self._entered)
+        self._thread_id = 0
 
     def wake(self, urgent: bool = True) -> None:
         """Something changed. A change that is not urgent waits for the next period."""
@@ -143,6 +147,21 @@ class TickLoop:
     def session_age(self) -> float:
         """Seconds since the current session began; 0 between sessions."""
         return 0.0 if self._began is None else time.perf_counter() - self._began
+
+    def overdue(self, seconds: float) -> str:
+        """What the current session is at, if it has taken longer than some seconds; else empty."""
+        age = self.session_age
+        return f"a session has been running for {age:.0f} s, in {whereabouts(self._thread_id)}" if age > seconds else ""
+
+    async def watch(self) -> None:
+        """Log what a session is at that takes long, until cancelled."""
+        while True:
+            await asyncio.sleep(self._patience)
+            if self.session_age > self._patience:
+                log.warning("session takes long", session=self.number, at=whereabouts(self._thread_id))
+
+    def _entered(self) -> None:
+        self._thread_id = threading.get_ident()
 
     async def run(self) -> None:
         """Run sessions until cancelled."""

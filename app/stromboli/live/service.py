@@ -186,14 +186,20 @@ class Service:
             lines.append("the initial lists have not been applied")
         return [line for line in lines if line]
 
+    def notes(self) -> list[str]:
+        """What is wrong although this replica is ready: plugins that failed in the last session, a session that takes
+        long.
+        """
+        if not self.leads:
+            return []
+        lines = [*self._service_events.failing.values(), self._ticks.overdue(self.settings.session_patience)]
+        return [line for line in lines if line]
+
     def stuck(self) -> list[str]:
         """Why this process should be restarted, one line per reason."""
-        lines = []
-        if self._work is not None and self._work.done():
-            lines.append("a part of the service has ended")
-        if self._ticks.session_age > self.settings.session_timeout:
-            lines.append(f"a session has been running for {self._ticks.session_age:.0f} s")
-        return lines
+        ended = self._work is not None and self._work.done()
+        lines = ["a part of the service has ended" if ended else "", self._ticks.overdue(self.settings.session_timeout)]
+        return [line for line in lines if line]
 
     @property
     def leads(self) -> bool:
@@ -274,6 +280,7 @@ class Service:
         self._writers.start(tasks)
         tasks.create_task(self._operator.run(), name="operator")
         tasks.create_task(self._schedule(), name="ticks")
+        tasks.create_task(self._ticks.watch(), name="ticks-watch")
         tasks.create_task(self._take_over(), name="takeover")
         for part in self._writers.releasing:
             tasks.create_task(self._when_ready(part), name=type(part).__name__)
@@ -344,11 +351,6 @@ class Service:
     def _policy_report(self, problem: str | None) -> None:
         self.observer.policy(problem)
         self._service_events.policy(problem, in_force=self._decidable.is_set())
-
-    @property
-    def failing(self) -> Mapping[tuple[str, str], str]:
-        """Plugins that failed in the last session: (plugin, extension point) -> message."""
-        return self._service_events.failing
 
     def absent(self, kind: str, key: str) -> str:
         """Why sessions know no pod or job of a key, or too few pods of it: their scheduler is not served here, they or

@@ -124,6 +124,11 @@ class Settings(BaseModel):
     """Time between renewals, and between attempts to acquire the lease."""
 
     @property
+    def session_patience(self) -> float:
+        """Seconds after which it is told what a running session is at."""
+        return self.session_timeout / 10
+
+    @property
     def own_namespace(self) -> str:
         """The namespace of the service's own objects."""
         return self.lease_namespace or os.environ.get("POD_NAMESPACE") or "default"
