@@ -38,16 +38,8 @@ class Havoc:
         self._taken = 0
         self._service = start("--binds-per-second", "40")
         self._faults: list[Callable[[], None]] = [
-            *(
-                self.kill,
-                self.cordon,
-                self.taint,
-                self.lose_a_node,
-                self.delete_a_pod,
-                self.delete_a_pod,
-                self.take_a_volume,
-            ),
-            *(self.delete_a_claim, self.delete_a_class, self.refuse, self.refuse),
+            *(self.kill, self.cordon, self.taint, self.lose_a_node, self.delete_a_pod, self.delete_a_pod),
+            *(self.take_a_volume, self.delete_a_claim, self.delete_a_class, self.refuse, self.refuse),
         ]
 
     def go_on(self) -> None:
@@ -104,10 +96,10 @@ class Havoc:
                 self.disks.claim_all([self.disks.claim(name, class_of(name))])
 
     def delete_a_class(self) -> None:
-        name, provisioner = self._random.choice((("local", "kubernetes.io/no-provisioner"), ("made", PROVISIONER)))
-        self.disks.delete_class(name)
+        # Without its class a claim waits for no pod: Kubernetes binds it to a volume that is there, on any node.
+        self.disks.delete_class("made")
         time.sleep(self._random.random())
-        self.disks.storage_class(name, provisioner)
+        self.disks.storage_class("made", PROVISIONER)
 
     def refuse(self) -> None:
         self.provisioner.takes = self._random.choice((0.0, 0.05, 0.3))
