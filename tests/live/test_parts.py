@@ -347,6 +347,24 @@ def test_one_stale_bind_takes_its_gang_with_it(mirror: Mirror) -> None:
     assert standing() == []
 
 
+@pytest.mark.parametrize(("gone", "stands"), [("", True), ("bound", True), ("refused", False), ("deleted", False)])
+def test_a_bind_relies_on_those_of_its_gang_that_were_under_way(mirror: Mirror, gone: str, stands: bool) -> None:
+    annotations = {"scheduling.k8s.io/group-name": "gang"}
+    mirror.event("Node", "ADDED", node("n"))
+    for name in ("first", "later"):
+        mirror.event("Pod", "ADDED", pod(name, metadata={"annotations": annotations}))
+    mirror.state.assume("default/first", "n")
+    snapshot, bind = mirror.state.snapshot(), Bind("default", "later", "uid-later", "n")
+    if gone == "refused":
+        mirror.state.forget("default/first")
+    elif gone:
+        at = {"nodeName": "n"} if gone == "bound" else {}
+        type = "DELETED" if gone == "deleted" else "MODIFIED"
+        mirror.event("Pod", type, pod("first", metadata={"annotations": annotations}, **at))
+    valid, stale = still_valid([bind], snapshot, mirror.state, lambda key: False)
+    assert (valid, stale) == (([bind], []) if stands else ([], [bind]))
+
+
 # -- queues and statuses ---------------------------------------------------------------------------------------------
 
 

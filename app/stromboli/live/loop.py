@@ -10,11 +10,14 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+import numpy as np
+
 from stromboli.api.decisions import Bind, Decision, Evict
+from stromboli.api.pod_state import PodState
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
 from stromboli.live.settings import Settings
@@ -249,9 +252,11 @@ def still_valid(
     """Divide bindings into those that are still valid and those that are not.
 
     The cluster has changed since the snapshot. If a pod is deleted, replaced, bound or held back, or its node has
-    changed, the bindings of its whole gang are stale: the next session decides anew.
+    changed, the bindings of its whole gang are stale: the next session decides anew. So they are if another pod of the
+    gang, whose binding was under way, will not be bound.
     """
     stale = {bind.uid for bind in binds if not _stands(bind, snapshot, state, held)}
+    stale |= set(_dropped(snapshot, state)).difference(bind.uid for bind in binds)
     if not stale:
         return list(binds), []
     gang_of = {record.uid: record.job or record.uid for record in snapshot.pods.records if record is not None}
@@ -260,6 +265,17 @@ def still_valid(
     for bind in binds:
         divided[gang_of[bind.uid] in broken].append(bind)
     return divided
+
+
+def _dropped(snapshot: Snapshot, state: ClusterState) -> Iterator[str]:
+    """The uids of pods that a session saw with an assumed binding, or gave one, and that have none and no node."""
+    pods = snapshot.pods
+    for row in np.flatnonzero(pods.state == PodState.Binding).tolist():
+        record = pods.records[row]
+        if record is not None and record.key not in state.assumed:
+            now = state.record(record.key)
+            if now is None or now.uid != record.uid or not now.node_name:
+                yield record.uid
 
 
 def node_terms(node: NodeRecord | None) -> tuple[object, ...] | None:
