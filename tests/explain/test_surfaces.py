@@ -19,6 +19,7 @@ from stromboli.api.crds import KubeModel, PodGroup, Queue
 from stromboli.api.decisions import Decision, EmitEvent, SetPodGroupStatus, SetPodUnscheduled, SetQueueStatus
 from stromboli.api.objects import Metadata, Pod, PriorityClass
 from stromboli.api.reasons import Actionable, next_step
+from stromboli.dashboard import routes
 from stromboli.dashboard.history import History
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, Eviction
@@ -301,7 +302,9 @@ def service() -> Asked:
 
 @pytest.fixture(scope="module")
 def pages(service: Asked) -> Iterator[httpx.Client]:
-    with page(service) as address, httpx.Client(base_url=address) as client:
+    with pytest.MonkeyPatch.context() as patch, page(service) as address, httpx.Client(base_url=address) as client:
+        # A page shows a session for as long as its report was dear, also when another one has run.
+        patch.setattr(routes, "_THRIFT", 0.0)
         yield client
 
 

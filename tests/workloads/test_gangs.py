@@ -111,6 +111,13 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         [1, 1],
         8,
     ),
+    "DisaggregatedSet": (
+        "disaggregatedset.x-k8s.io/v1",
+        "DisaggregatedSet",
+        {"roles": [{"name": "prefill", "spec": leader(2)}, {"name": "decode", "spec": leader(3)}]},
+        [2, 2, 3, 3],
+        10,
+    ),
     "RayCluster": (RAY, "RayCluster", ray(replicas(3, groupName="a", minReplicas=1)), [4], 4),
     "RayCluster of hosts": (RAY, "RayCluster", ray(replicas(2, groupName="a", numOfHosts=2)), [5], 5),
     "RayCluster that scales": (

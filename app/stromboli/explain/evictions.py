@@ -90,10 +90,9 @@ def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
     refused = session.view.snapshot.refused
     alone = Counter((each.job, refused[each.uid].why) for each in agreeing if each.uid in refused)
     if alone.total() == len(agreeing):
-        said = (
-            Passage((namespace_of(of),), f"{count} of {of or '(none)'}: {why.rstrip('.')}", "some of other namespaces")
-            for (of, why), count in sorted(alone.items())
-        )
+        jobs = session.view.jobs
+        told = ((of, f"{count} of {called(jobs, of) or '(none)'}: {why}") for (of, why), count in sorted(alone.items()))
+        said = (Passage((namespace_of(of),), words.rstrip("."), "some of other namespaces") for of, words in told)
         message = f"evictions {where} were refused a moment ago, and those pods are not tried again yet"
         return _reason("EvictionRefused", message).saying(job.namespace, said)
     victims = session.ask.victims(point, pod, agreeing)
