@@ -1,4 +1,4 @@
-"""What keeps pods from nodes or from running as newer parts of Kubernetes have it: who, what and how many."""
+"""What keeps pods from nodes or from running is told with who, what and how many."""
 
 from __future__ import annotations
 
