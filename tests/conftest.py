@@ -81,8 +81,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-    # Simulations unfreeze everything when they end.
-    gc.unfreeze = lambda: None
 
 
 @pytest.fixture(scope="session")

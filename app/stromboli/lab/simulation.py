@@ -85,14 +85,16 @@ def run_over_time(
 @contextmanager
 def _rare_collections() -> Iterator[None]:
     """Collect garbage rarely meanwhile: what a simulation makes is freed without it."""
-    known = gc.get_threshold()
+    known, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)
     try:
         yield
     finally:
         gc.set_threshold(*known)
-        gc.unfreeze()
+        # What the process had frozen before stays so.
+        if not frozen:
+            gc.unfreeze()
 
 
 class Submission:
