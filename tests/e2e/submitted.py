@@ -61,8 +61,13 @@ class Submitted:
         """How many pods it has that ask for a CPU."""
         return self.pods(size) if self.pods else sum(self.together(size))
 
+    def short(self, size: int) -> int:
+        """CPUs with which a pod or a gang of it waits, and no gang that has started finds room to grow."""
+        several = len(self.together(size)) > 1 and not self.pods
+        return self.started(size) if several else self.count(size) - 1
+
     def started(self, size: int) -> int:
-        """How many pods start where there is a CPU less than they ask for."""
+        """How many pods start on `short` CPUs."""
         return self.count(size) - 1 if self.pods else sum(self.together(size)[:-1])
 
     def submit(self, world: World, size: int) -> None:

@@ -144,6 +144,7 @@ OTHERS = {
     f"{verb} {group}/{plural}"
     for group, plurals in {
         "argoproj.io": ("cronworkflows", "workflows"),
+        "disaggregatedset.x-k8s.io": ("disaggregatedsets",),
         "jobset.x-k8s.io": ("jobsets",),
         "kubeflow.org": (*("jaxjobs", "mpijobs", "notebooks", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs"),),
         "ray.io": ("rayclusters", "raycronjobs", "rayjobs", "rayservices"),

@@ -125,7 +125,7 @@ def test_what_people_submit_starts_whole_scales_restarts_and_ends(world: World, 
     if not world.api.get(f"{path}/{PRIORITY}").is_success:
         world.create(path, {"metadata": {"name": PRIORITY}, "value": 1000})
     cluster = Cluster(world)
-    cluster.nodes({each.name: each.count(2) - 1 for each in SUBMITTED}, "short")
+    cluster.nodes({each.name: each.short(2) for each in SUBMITTED}, "short")
     start()
 
     cluster.submit(2)
@@ -139,7 +139,7 @@ def test_what_people_submit_starts_whole_scales_restarts_and_ends(world: World, 
     cluster.submit(3)
     settles(cluster.together, expected(3), 60)
     assert cluster.started() == before
-    cluster.nodes({each.name: each.count(3) - each.count(2) + 1 for each in SUBMITTED}, "rest")
+    cluster.nodes({each.name: each.count(3) - each.short(2) for each in SUBMITTED}, "rest")
     whole = {each.name: each.count(3) for each in SUBMITTED}
     settles(cluster.started, whole, 60)
 
