@@ -247,6 +247,26 @@ def test_what_was_read_by_itself_outweighs_only_an_older_list(mirror: Mirror) ->
     assert {name: each and each.spec.queue for name, each in groups.items()} == {"older": "read", "newer": "listed"}
 
 
+@pytest.mark.parametrize("kind", ["PodGroup", "Pod"])
+@pytest.mark.parametrize("told", ["event", "list"])
+def test_what_was_deleted_before_it_was_read_stays_away(mirror: Mirror, kind: str, told: str) -> None:
+    def read(name: str, version: str) -> Any:
+        return group(name, version=version) if kind == "PodGroup" else pod(name, metadata={"resourceVersion": version})
+
+    mirror.event(kind, "ADDED", read("made", "100"))
+    if told == "event":
+        mirror.event(kind, "DELETED", read("made", "101"))
+    else:
+        mirror.listing(kind).complete("101")
+    mirror.looked_up(kind, read("made", "100"))
+    assert not mirror.state.keys(kind)
+    # One that is made again meanwhile, or that the watch has yet to tell of, is there.
+    mirror.looked_up(kind, read("made", "102"))
+    mirror.event(kind, "ADDED", read("other", "103"))
+    mirror.looked_up(kind, read("made", "102"))
+    assert set(mirror.state.keys(kind)) == {"default/made", "default/other"}
+
+
 def test_only_what_may_give_a_pod_a_place_is_urgent(mirror: Mirror, wakes: list[bool]) -> None:
     def woke(kind: str, type: str, obj: Any) -> bool:
         wakes.clear()

@@ -47,7 +47,7 @@ class Sheet(Protocol):
 
     def keep(self, key: str) -> None: ...
 
-    def complete(self) -> list[str]: ...
+    def complete(self, version: str = "") -> list[str]: ...
 
 
 class Applied(Protocol):
@@ -75,6 +75,8 @@ class Mirror:
         self._complaints: list[Complaint] = []
         self._refusals: list[Refusal] = []
         self._listings: dict[str, Listing] = {}
+        #: the version of the last event or list of each kind
+        self._reached: dict[str, str] = {}
         #: (kind, key) -> problem of objects that were not read completely, so that each is reported once
         self._problems: dict[tuple[str, str], str] = {}
         #: objects of which nothing was read
@@ -105,19 +107,29 @@ class Mirror:
     def event(self, kind: str, type: str, obj: Any) -> None:
         """Apply one watch event: ADDED, MODIFIED or DELETED."""
         key = object_key(obj)
+        self._reached[kind] = version_of(obj)
         self._observer.watch_event(kind, type)
         if type == "DELETED":
             self.delete(kind, key, obj)
         else:
             self.upsert(kind, key, obj, type)
 
-    def looked_up(self, kind: str, obj: Any) -> None:
-        """Apply an object that was read individually; a list in progress may contain an older version."""
-        key = object_key(obj)
+    def looked_up(self, kind: str, obj: Any) -> bool:
+        """Apply an object that was read individually; a list in progress may contain an older version.
+
+        Returns False for one of a version that the watch has passed and that is not there: it was deleted meanwhile.
+        """
+        key, version = object_key(obj), version_of(obj)
         listing = self._listings.get(kind)
         if listing is not None:
-            listing.seen[key] = version_of(obj)
+            listing.seen[key] = version
+        if is_older(version, self._reached.get(kind, "")) and not self._is_there(kind, key):
+            return False
         self.upsert(kind, key, obj, "MODIFIED")
+        return True
+
+    def _is_there(self, kind: str, key: str) -> bool:
+        return self.state.pod_group(key) is not None if kind == "PodGroup" else key in self.state.keys(kind)
 
     def upsert(self, kind: str, key: str, obj: Any, type: str) -> None:
         """Apply the current version of an object."""
@@ -273,9 +285,10 @@ class Listing:
         """An object of the list cannot be read, and is kept."""
         self._known.discard(key)
 
-    def complete(self) -> list[str]:
-        """The list is complete. Returns the keys of removed objects."""
+    def complete(self, version: str = "") -> list[str]:
+        """The list of a version is complete. Returns the keys of removed objects."""
         self._mirror._listings.pop(self._kind, None)
+        self._mirror._reached[self._kind] = version
         dropped = sorted(self._known)
         for key in dropped:
             self._mirror.delete(self._kind, key, key)

@@ -212,8 +212,8 @@ class _Listing:
         """An object of the list cannot be read, and is kept."""
         self._known.discard(_key(key))
 
-    def complete(self) -> list[str]:
-        """The list is complete. Returns the keys of removed objects."""
+    def complete(self, version: str = "") -> list[str]:
+        """The list of a version is complete. Returns the keys of removed objects."""
         dropped = sorted(self._known)
         for key in dropped:
             self._groups.delete("PodGroup", key.removesuffix(inner_name("")), None)

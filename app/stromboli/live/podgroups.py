@@ -259,7 +259,9 @@ class PodGroupMaker:
                 assigned = family.assigned(pod)
                 if assigned.create and assigned.queue not in self._state.queues:
                     self._want_queue(assigned.queue, assigned.parent)
-                await self._create(key, self._manifest(family, pod), family)
+                if not await self._create(key, self._manifest(family, pod), family):
+                    self._again.add(uid)
+                    continue
             self._made.add(key)
         if family.uid:
             self._managers[family.uid].add(uid)
@@ -280,7 +282,8 @@ class PodGroupMaker:
             manifest["metadata"] |= {"annotations": kept} if kept else {}
         return manifest
 
-    async def _create(self, key: str, manifest: Object, family: Family) -> None:
+    async def _create(self, key: str, manifest: Object, family: Family) -> bool:
+        """Returns False for a group that was deleted again before the API server's answer came."""
         owner = family.owner
         if owner is not None and family.uid not in self._groups_of:
             self._prints[family.uid] = print_of(owner)
@@ -293,10 +296,10 @@ class PodGroupMaker:
             if owner is not None:
                 self._prints.pop(family.uid, None)
                 self.owner_changed(owner)
-        else:
-            # Its pods need not wait until the watch tells of it.
-            self._mirror.looked_up("PodGroup", msgspec.json.decode(made))
-            log.info("pod group made", job=key, pods=manifest["spec"]["minMember"])
+            return True
+        log.info("pod group made", job=key, pods=manifest["spec"]["minMember"])
+        # Its pods need not wait until the watch tells of it.
+        return self._mirror.looked_up("PodGroup", msgspec.json.decode(made))
 
     async def _belong(self, key: str, family: Family, pods: Sequence[objects.Pod]) -> None:
         """Have a group that no object owns belong to all of its pods, so that it goes with the last of them."""
@@ -347,17 +350,14 @@ class PodGroupMaker:
         assert kind is not None
         above = tuple(await self._owners.above(owner))
         inside = self._namespace_object(owner["metadata"].get("namespace"))
-        rules = self._owners.rules
-        kinds = self._owners.kinds
+        kinds, rules = self._owners.kinds, self._owners.rules
         family = Family(owner, kind, kinds.read(owner), kinds, above, namespace=inside, rules=rules)
         for manager in self._managers.get(uid, ()):
             if manager in self._families:
                 self._families[manager] = family.beneath(self._families[manager])
-        before = self._said.get(uid)
-        lasting = False
+        before, lasting = self._said.get(uid), False
         for key in sorted(self._groups_of.get(uid, ())):
-            group = self._state.pod_group(key)
-            if group is None:
+            if (group := self._state.pod_group(key)) is None:
                 continue
             if family.is_over(group):
                 if self._state.jobs.has_pods(key):

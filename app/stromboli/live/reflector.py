@@ -189,7 +189,7 @@ class Reflector:
                 else:
                     listing.add(obj)
             await asyncio.sleep(0)
-        dropped = listing.complete()
+        dropped = listing.complete(version)
         log.info("listed", kind=self.source.kind, why=why, objects=count, dropped=len(dropped))
         self._listed, self._in_step = began, self._clock()
         self._misses = 0
