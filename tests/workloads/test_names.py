@@ -12,7 +12,7 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.words import lines
 from stromboli.framework.cluster.environment import OFFLINE
-from stromboli.workloads.names import called, further_apart, in_queue, smaller_gang
+from stromboli.workloads.names import further_apart, in_queue, smaller_gang
 from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.plugins.sessions import decide, policy
 
@@ -163,7 +163,7 @@ def test_a_job_that_grew_does_not_hold_what_it_waits_for() -> None:
     ],
 )
 def test_a_job_is_called_by_its_workload_where_its_own_name_says_nothing(made: Any, says: str) -> None:
-    assert called(made) == says
+    assert made.workload == says
 
 
 def test_advice_about_files_names_what_their_groups_are_made_by() -> None:

@@ -9,7 +9,7 @@ def counted(number: float, noun: str) -> str:
 
 
 def by_number(number: float, singular: str, plural: str) -> str:
-    """The verb for a number of things: `is` or `are`."""
+    """The word that goes with a number of things: `is` or `are`."""
     return singular if number == 1 else plural
 
 

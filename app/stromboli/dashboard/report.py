@@ -40,7 +40,7 @@ from stromboli.framework.diagnosis.ignored import ignored_of_queue
 from stromboli.framework.plugin.report import QueueGauges
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.workloads.names import called, workload_of
+from stromboli.workloads.names import workload_of
 
 _LOST = "queue not found"
 
@@ -289,7 +289,7 @@ class SessionReport:
             placed=said.placed,
             min_member=said.min_member,
             workload=workload_of(job.pod_group),
-            called=called(job.pod_group),
+            called=job.pod_group.workload,
             stage=said.stage,
             reason=said.reason,
             message=f"{said.message} ({said.detail})" if said.detail else said.message,

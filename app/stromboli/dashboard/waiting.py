@@ -16,7 +16,7 @@ from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.workloads.names import called, workload_of
+from stromboli.workloads.names import workload_of
 
 #: what lists of jobs can be sorted by, and by what they are if nothing is said
 SORTED: dict[str, Callable[[JobRow], tuple[float, str, str]]] = {
@@ -77,7 +77,7 @@ def lost_row(group: PodGroup, pods: int, queues: Iterable[str]) -> JobRow:
         placed=0,
         min_member=group.spec.min_member,
         workload=workload_of(group),
-        called=called(group),
+        called=group.workload,
         stage=reason.stage.name,
         reason=reason.reason,
         message=reason.numbered,

@@ -18,7 +18,6 @@ from stromboli.framework.diagnosis.explain import why_job
 from stromboli.framework.session.session import Session
 from stromboli.kube.dra.users import users_of
 from stromboli.state.pods import USER_ANNOTATION, PodRecord
-from stromboli.workloads.names import called
 
 
 def jobs_ahead(session: Session, job: Job, reason: Reason, willing: Mask) -> list[Job]:
@@ -67,7 +66,7 @@ def waiting_for(session: Session, job: Job) -> Holding:
         queue=job.queue.name,
         pods=len(pending),
         amounts=amounts(session, asked, pod=next(iter(pending), None)),
-        called=called(job.pod_group),
+        called=job.pod_group.workload,
     )
 
 
@@ -113,7 +112,7 @@ def of_devices(session: Session, pod: PodRecord | None, waiting: Job) -> list[Ho
             queue=job.queue.name,
             pods=pods[job.key],
             amounts={f"devices of {name}": str(number) for name, number in sorted(held[job.key].items())},
-            called=called(job.pod_group),
+            called=job.pod_group.workload,
         )
         for job in (view.jobs[key] for key in largest[:MOST_HOLDERS])
     ]
@@ -159,7 +158,7 @@ def in_jobs(session: Session, jobs: Iterable[Job], columns: Sequence[int], *, cl
             queue=job.queue.name,
             pods=job.allocated_count,
             amounts=amounts(session, vector, columns),
-            called=called(job.pod_group),
+            called=job.pod_group.workload,
         )
         for job, vector in ranked[:MOST_HOLDERS]
         if vector[list(columns)].any()

@@ -29,7 +29,6 @@ from stromboli.framework.reasons import insufficient, resource_name
 from stromboli.framework.session.session import Session
 from stromboli.placement.fitting import Alike, fitting
 from stromboli.state.pods import PodRecord
-from stromboli.workloads.names import called
 
 #: holders that are named
 MOST_HOLDERS = 5
@@ -229,7 +228,7 @@ def holders(session: Session, nodes: Mask, columns: Sequence[int], waiting: Job)
             queue=job.queue.name if job else "",
             pods=number[namespace, name],
             amounts=amounts(session, held[namespace, name], columns),
-            called=called(job.pod_group) if job else "",
+            called=job.pod_group.workload if job else "",
         )
         for namespace, name in largest[:MOST_HOLDERS]
         for job in (session.view.jobs.get(f"{namespace}/{name}"),)

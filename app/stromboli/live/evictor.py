@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.json import encode
 
 from stromboli.api import objects
-from stromboli.api.crds import PodGroup
+from stromboli.api.crds import title_of
 from stromboli.api.decisions import FOREIGN_POD_GROUP, Evict, Nominate
 from stromboli.api.errors import in_words
 from stromboli.api.keys import namespace_of
@@ -75,11 +75,6 @@ class _Round:
 def _beneficiary(item: tuple[Evict, _Round] | Nominate) -> str:
     """The namespace on whose behalf pods are evicted or a node is nominated."""
     return item.namespace if isinstance(item, Nominate) else namespace_of(item[0].beneficiary)
-
-
-def _called(pod_group: PodGroup | None, key: str) -> str:
-    """What people call the job of a PodGroup, which may be gone."""
-    return pod_group.title if pod_group is not None else f"PodGroup {key or '(none)'}"
 
 
 class Evictor:
@@ -240,7 +235,7 @@ class Evictor:
         victims, beneficiary = state.pod_group(together.job), state.pod_group(first.beneficiary)
         count, reader = counted(together.evicted, "pod"), namespace_of(first.beneficiary)
         known = not together.job or first.namespace == reader
-        whose = _called(victims, together.job) if known else FOREIGN_POD_GROUP
+        whose = title_of(victims, together.job) if known else FOREIGN_POD_GROUP
         if together.evicted and victims is not None:
             note = f"{count} evicted: {self._told(first, first.namespace)}"
             self._events.emit(about_pod_group(victims), "Warning", "Evict", note, "Evicting")
@@ -254,7 +249,7 @@ class Evictor:
             self._events.emit(about_pod_group(beneficiary), "Warning", "EvictionRefused", note, "Evicting")
 
     def _told(self, victim: Evict, reader: str) -> str:
-        return victim.told(reader, _called(self._mirror.state.pod_group(victim.beneficiary), victim.beneficiary))
+        return victim.told(reader, title_of(self._mirror.state.pod_group(victim.beneficiary), victim.beneficiary))
 
     async def _nominate(self, nomination: Nominate) -> None:
         path = f"/api/v1/namespaces/{nomination.namespace}/pods/{nomination.name}/status"

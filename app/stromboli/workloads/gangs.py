@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from stromboli.workloads.model import RoleFields, WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, labels, mapping, seconds, text
+from stromboli.workloads.said import KUEUE_QUEUE
 
 #: the part of a gang that there is once for each value of the label that tells parts apart
 EACH = "*"
@@ -155,18 +156,14 @@ def why_fewer(gang: Gang, wanted: int, owners: Sequence[Object]) -> str:
     return f"is {started} instead of {wanted}, since {by.get('kind')} {text(by, 'metadata.name')} {why}"
 
 
-#: with this label Kueue suspends and resumes a workload
-_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-
-
 def suspended(owner: Object, kind: WorkloadKind) -> str:
     """That a workload is suspended, and how it is resumed, or that it runs elsewhere; empty for others."""
     name, namespace = text(owner, "metadata.name"), text(owner, "metadata.namespace") or "default"
     named = f"{kind.kind} {namespace}/{name}"
     if at(owner, kind.suspend) is True:
         resume = f"stromboli job resume {name} -n {namespace}"
-        if labels(owner).get(_KUEUE_QUEUE):
-            resume = f"Kueue resumes what has the label {_KUEUE_QUEUE} once it admits it, else {resume}"
+        if labels(owner).get(KUEUE_QUEUE):
+            resume = f"Kueue resumes what has the label {KUEUE_QUEUE} once it admits it, else {resume}"
         return f"{named} is suspended, so it has no pods: {resume}"
     path = next((path for path in _MANAGED_BY if text(owner, path) == _ELSEWHERE), "")
     return f"{named} runs in another cluster, so it has no pods here: {path} is {_ELSEWHERE}" if path else ""

@@ -17,12 +17,6 @@ def workload_of(group: PodGroup) -> str:
     return found[-1] if found else ""
 
 
-def called(group: PodGroup) -> str:
-    """What people call the job of a PodGroup whose name was made from a uid: its workload or its pod; else empty."""
-    names = [name for _, name in group.owners] if group_uid(group.metadata.name) else []
-    return names[-1] if names else ""
-
-
 def is_by_hand(group: PodGroup) -> bool:
     """Whether people say how many pods of a group start together, in it or in one of the coscheduling plugin."""
     owners = group.metadata.owner_references

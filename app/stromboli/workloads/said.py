@@ -15,7 +15,9 @@ from stromboli.state.pods import EVICTED_TOGETHER, QUEUE_ANNOTATION
 from stromboli.workloads.paths import Object, at, described, items, labels, notes, seconds, text
 
 MIN_MEMBER = ("scheduling.volcano.sh/group-min-member", "kai.scheduler/batch-min-member")
-QUEUE = (QUEUE_ANNOTATION, "volcano.sh/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
+#: with this label Kueue suspends and resumes a workload
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+QUEUE = (QUEUE_ANNOTATION, "volcano.sh/queue-name", KUEUE_QUEUE, "kai.scheduler/queue")
 PRIORITY_CLASS = ("ray.io/priority-class-name", "kueue.x-k8s.io/priority-class", "priorityClassName")
 RUN_TIME = (crds.RUN_TIME, "kueue.x-k8s.io/max-exec-time-seconds")
 PREEMPTABLE = "volcano.sh/preemptable"

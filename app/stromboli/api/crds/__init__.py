@@ -57,6 +57,7 @@ from stromboli.api.crds.podgroups import (
     SubGroupPolicy,
     group_uid,
     run_time,
+    title_of,
 )
 from stromboli.api.crds.queues import (
     CLOSED_BY_PARENT,
@@ -124,6 +125,7 @@ __all__ = [
     "dumped",
     "group_uid",
     "run_time",
+    "title_of",
 ]
 
 Resource: TypeAlias = Queue | PodGroup | HyperNode

@@ -169,6 +169,11 @@ class PodGroup(KubeObject):
         return found + [(kind, name) for kind, slash, name in (each.partition("/") for each in listed) if slash]
 
     @property
+    def workload(self) -> str:
+        """The name of its workload, or of its pod, if its own name was made from a uid; else empty."""
+        return self.owners[-1][1] if group_uid(self.metadata.name) and self.owners else ""
+
+    @property
     def title(self) -> str:
         """What people call it: its workload, such as `RayJob default/train`, if its own name follows from that."""
         return " ".join(self._called)
@@ -207,3 +212,8 @@ class PodGroup(KubeObject):
             return run_time(self.metadata.annotations[RUN_TIME])
         except (KeyError, ValueError):
             return None
+
+
+def title_of(group: PodGroup | None, key: str) -> str:
+    """What people call the PodGroup with a key, which may be gone, or whose key may be empty."""
+    return group.title if group is not None else f"PodGroup {key or '(none)'}"

@@ -169,7 +169,7 @@ def called(jobs: Mapping[str, Job], key: str) -> str:
 def title_of(jobs: Mapping[str, Job], key: str) -> str:
     """What people call the job with a key, whether it is in the session or not."""
     job = jobs.get(key)
-    return job.title if job is not None else f"PodGroup {key or '(none)'}"
+    return crds.title_of(job.pod_group if job is not None else None, key)
 
 
 class RoleCounts:
