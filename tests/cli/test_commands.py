@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,23 @@ def test_each_help_text_has_an_example() -> None:
     found = dict(everything())
     assert len(found) > 20
     assert [name for name, command in found.items() if "Example: stromboli " not in (command.help or "")] == []
+
+
+def test_groups_are_listed_without_importing_their_commands() -> None:
+    """To import all of them takes seconds, and lists and completion are what newcomers ask for first."""
+    heavy = {"fastapi", "kubernetes", "numpy"}
+    listed = f"""
+import sys
+from stromboli.cli.completion import completed
+groups = {{"stromboli": [], "stromboli queue": ["queue"], "stromboli lab": ["lab"]}}
+lines = [f"{{words}} {{line}}" for words, group in groups.items() for line in [*completed([*group, ""])][:-1]]
+assert not {heavy} & sys.modules.keys()
+print(dict(line.split("\t") for line in lines))
+"""
+    done = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, check=True)
+    purposes, told = ast.literal_eval(done.stdout), dict(everything())
+    assert purposes == {words: told[words].get_short_help_str() for words in purposes}
+    assert len(purposes) > 20
 
 
 @pytest.mark.parametrize(

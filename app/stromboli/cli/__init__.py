@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -62,6 +64,21 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 
 
+class _Listing(TyperGroup):
+    """A group to be printed: what its commands are for is read from their source, for to import all takes seconds."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*_COMMANDS[str(self.name)], *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        module, _, function = _COMMANDS[str(self.name)].get(cmd_name, "").partition(":")
+        if not module:
+            return super().get_command(ctx, cmd_name)
+        source = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+        defined = {each.name: each for each in source.body if isinstance(each, ast.FunctionDef)}
+        return TyperCommand(cmd_name, help=ast.get_docstring(defined[function]))
+
+
 class _LazyGroup(TyperGroup):
     """A group whose commands are imported when they are asked for, and which says in a line what is typed wrong."""
 
@@ -94,8 +111,18 @@ class _LazyGroup(TyperGroup):
             ctx.fail(f"no such command {args[0]!r}{did_you_mean(args[0], self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        self._listing().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        listing = self._listing()
+        return listing.shell_complete(typer.Context(listing, parent=ctx), incomplete)
+
+    def _listing(self) -> _Listing:
+        return _Listing(name=self.name, commands=dict(self.commands), params=self.params)
+
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*_COMMANDS[str(self.name)], *super().list_commands(ctx)]
+        return self._listing().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = _COMMANDS[str(self.name)].get(cmd_name)
