@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import httpx
@@ -10,13 +11,14 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from stromboli.engine import Engine, Successive
+from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.extender import Published
 from stromboli.framework.cluster.environment import Environment
 from stromboli.http import extender
 from stromboli.http.extender import LiveSessions
 from stromboli.http.server import Probes, make_app
 from stromboli.live import Service
+from stromboli.state.snapshot import Snapshot
 from tests.live.cluster import Cluster, Object
 from tests.live.conftest import StartService, until
 
@@ -48,9 +50,12 @@ class Asker:
 
     async def filter(self, pod: Object, nodes: list[str]) -> list[str]:
         """The nodes that a pod may go to."""
-        body = msgspec.json.encode({"Pod": pod, "NodeNames": nodes})
-        found: list[str] = (await self._http.post("/filter", content=body)).raise_for_status().json()["NodeNames"]
+        found: list[str] = (await self.ask(pod, nodes)).raise_for_status().json()["NodeNames"]
         return found
+
+    async def ask(self, pod: Object, nodes: list[str]) -> httpx.Response:
+        """The answer to `/filter`."""
+        return await self._http.post("/filter", content=msgspec.json.encode({"Pod": pod, "NodeNames": nodes}))
 
     async def bind(self, pod: Object, node: str, uid: str = "") -> str:
         """Why a pod is not bound to a node, empty when it is."""
@@ -58,6 +63,21 @@ class Asker:
         asked = {"PodName": meta["name"], "PodNamespace": "default", "PodUID": uid or meta["uid"], "Node": node}
         error: str = (await self._http.post("/bind", json=asked)).raise_for_status().json()["Error"]
         return error
+
+
+class Hanging(Successive):
+    """Sessions that hang once they are not to go on."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.goes_on, self.hangs = threading.Event(), threading.Event()
+        self.goes_on.set()
+
+    def decide(self, snapshot: Snapshot, *, now: float) -> SessionResult:
+        if not self.goes_on.is_set():
+            self.hangs.set()
+            self.goes_on.wait(60)
+        return super().decide(snapshot, now=now)
 
 
 @pytest.fixture
@@ -105,6 +125,31 @@ async def test_a_session_that_is_due_is_waited_for_and_a_group_that_may_never_co
     lost = cluster.pod("lost", "missing", schedulerName=SCHEDULER)
     async with asyncio.timeout(20):
         assert await asker.filter(lost, NODES) == []
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_session_that_hangs_refuses_no_pod_and_holds_no_request(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Hanging(Engine(), Environment())
+    asker = Asker(await start(lambda _: engine, extender_scheduler_names=(SCHEDULER,)))
+    cluster.group("train", 1)
+    decided = cluster.pod("train", "train", schedulerName=SCHEDULER)
+    await until(lambda: asker.published is not None)
+    (node,) = await asker.filter(decided, NODES)
+    monkeypatch.setattr(extender, "_HANGS", 0.0)
+    engine.goes_on.clear()
+    cluster.group("late", 1)
+    late = [cluster.pod(f"late-{number}", "late", schedulerName=SCHEDULER) for number in range(3)]
+    await until(engine.hangs.is_set)
+    async with asyncio.timeout(60):
+        told = [await asker.ask(pod, NODES) for pod in late]
+    assert {answer.status_code for answer in told} == {503}
+    assert all("a session has been running for 0 s, in " in answer.text for answer in told)
+    assert await asker.filter(decided, NODES) == [node], "what was decided stands"
+    monkeypatch.setattr(extender, "_HANGS", 60.0)
+    engine.goes_on.set()
+    assert all([await asker.filter(pod, NODES) for pod in late])
 
 
 async def test_room_that_was_just_made_is_known(cluster: Cluster, asker: Asker) -> None:

@@ -4,15 +4,17 @@ Answers have no side effects, bindings aside: kube-scheduler asks about the same
 situations, and does not report the outcome.
 
 When a pod is refused, kube-scheduler preempts at once. So no refusal may rest on outdated knowledge: while a session is
-about to consider a change, or kube-scheduler has seen a pod end before we have, the answer waits. A refused node comes
-with a reason. Nodes in `FailedNodes` only lack what evictions on them may free, resources or the queue's share; all
-others are in `FailedAndUnresolvableNodes`.
+about to consider a change, or kube-scheduler has seen a pod end before we have, the answer waits, and while a session
+hangs it is an error, after which kube-scheduler asks again. A refused node comes with a reason. Nodes in `FailedNodes`
+only lack what evictions on them may free, resources or the queue's share; all others are in
+`FailedAndUnresolvableNodes`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Raw
@@ -111,15 +113,17 @@ class Extender:
     async def _settled(
         self, pod: Pod, names: Sequence[str], answer: Callable[[], T], refuses: Callable[[T], bool]
     ) -> T:
-        """A verdict that does not refuse, or refuses with complete knowledge."""
+        """A verdict that does not refuse, or refuses with complete knowledge. Raises NoAnswerError if that is late."""
         now, patience = asyncio.get_running_loop().time, self._source.patience(pod, names)
         found, since = answer(), now()
-        while refuses(found) and (left := since + patience() - now()) > 0:
-            try:
+        while refuses(found):
+            if late := self._source.late():
+                raise NoAnswerError(late)
+            if (left := since + patience() - now()) <= 0:
+                break
+            with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._source.news()
-            except TimeoutError:
-                break
             found = answer()
         return found
 

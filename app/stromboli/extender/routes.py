@@ -16,7 +16,7 @@ Q = TypeVar("Q")
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The answer."},
     400: {"description": "The request cannot be read; a line says why."},
-    503: {"description": "This replica does not lead, or no session has ended; a line says which."},
+    503: {"description": "This replica does not lead, no session has ended, or one hangs; a line says which."},
 }
 
 

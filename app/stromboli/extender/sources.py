@@ -22,6 +22,10 @@ class Source(Protocol):
         """Why this replica cannot answer about our pods; empty if it can."""
         ...
 
+    def late(self) -> str:
+        """Why no news may come for long, such as a session that hangs; empty if they come."""
+        ...
+
     def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
         """Tells for how many seconds from now a refusal of these nodes waits for news, 0 once it is not outdated."""
         ...
@@ -47,6 +51,9 @@ class Standing:
 
     def trouble(self) -> str:
         return "" if self.published() is not None else NO_SESSION
+
+    def late(self) -> str:
+        return ""
 
     def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
         return lambda: 0.0

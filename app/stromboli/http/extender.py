@@ -18,6 +18,8 @@ from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 #: seconds for which a refusal waits for a session that is due, and for what may never come; kube-scheduler is blocked
 #: meanwhile, and may not ask again for minutes
 _DUE, _HOPED = 4.0, 1.0
+#: seconds after which a session counts as one that hangs; less than _DUE, so that no refusal outlasts its wait for one
+_HANGS = 3.0
 #: how long to wait for the PodGroup of a new pod, in seconds
 _NEW = 5.0
 
@@ -35,6 +37,10 @@ class LiveSessions:
         if not self._service.leads:
             return "another replica leads"
         return "" if self.published() is not None else NO_SESSION
+
+    def late(self) -> str:
+        """What a session is at that hangs; empty if none does."""
+        return self._service.overdue(_HANGS)
 
     def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
         """Tells for how many seconds from now a refusal of these nodes waits for news.

@@ -162,6 +162,10 @@ class Service:
         """Whether a session has ended that saw so many of them."""
         return self._ticks.knows(changes)
 
+    def overdue(self, seconds: float) -> str:
+        """What the current session is at, if it has taken longer than some seconds; else empty."""
+        return self._ticks.overdue(seconds)
+
     async def bind_as_asked(self, bind: Bind) -> str:
         """Bind a pod for kube-scheduler; why that was not possible, empty when it has its node."""
         return await bind_as_asked(self._binder_kube, self.state, bind)
@@ -192,13 +196,13 @@ class Service:
         """
         if not self.leads:
             return []
-        lines = [*self._service_events.failing.values(), self._ticks.overdue(self.settings.session_patience)]
+        lines = [*self._service_events.failing.values(), self.overdue(self.settings.session_patience)]
         return [line for line in lines if line]
 
     def stuck(self) -> list[str]:
         """Why this process should be restarted, one line per reason."""
         ended = self._work is not None and self._work.done()
-        lines = ["a part of the service has ended" if ended else "", self._ticks.overdue(self.settings.session_timeout)]
+        lines = ["a part of the service has ended" if ended else "", self.overdue(self.settings.session_timeout)]
         return [line for line in lines if line]
 
     @property
