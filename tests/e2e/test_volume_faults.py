@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -24,6 +25,8 @@ _GANGS, _MEMBERS = 8, 8
 _NODES = [f"disk-{number}" for number in range(4)]
 #: faults of one run
 _FAULTS = 24
+#: runs, each with a seed of its own
+RUNS = int(os.environ.get("STROMBOLI_VOLUME_RUNS", "3"))
 
 
 class Havoc:
@@ -156,7 +159,7 @@ def class_of(claim: str) -> str:
     return claim.rpartition("-")[2].replace("there", "local")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(RUNS))
 def test_gangs_start_whole_in_the_end_and_nothing_stays_reserved(
     world: World, disks: Disks, provisioner: Provisioner, start: Start, audit: Audit, seed: int
 ) -> None:
