@@ -52,6 +52,9 @@ ELSEWHERE = {
     r"stromboli (lab simulate large|why .*-f cluster\.yaml --policy policy)": (
         "tests/test_docs.py::test_the_commands_below_the_examples_print_what_the_page_says"
     ),
+    r"kubectl auth can-i create ": (
+        "tests/controlplane/test_chart.py::test_users_may_do_with_podgroups_and_queues_what_the_table_of_roles_says"
+    ),
     r"helm test ": "tests/e2e/test_chart.py::test_the_test_of_a_release_starts_a_gang",
     r"stromboli plugins new team$|cd stromboli-team|pytest|stromboli plugins check team ": (
         "tests/test_contributing.py::test_a_plugin_is_written_as_its_guide_says"

@@ -50,6 +50,7 @@ ADMISSION_OFF = (
 _TRIES = 10
 
 CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "deployment-controller",
     "disruption-controller",
     "endpoints-controller",
@@ -188,6 +189,10 @@ class Cluster:
     def pid(self, program: str) -> int:
         """The process id of a program that runs; KeyError when it was not started."""
         return self._programs[program].pid
+
+    def runs(self, program: str) -> bool:
+        """Whether a program was started and has not ended."""
+        return program in self._programs and self._programs[program].running
 
     # -- life ---
 
@@ -342,7 +347,7 @@ class Cluster:
     # -- parts ---
 
     def _run(self, name: str, *args: str) -> Program:
-        if name in self._programs and self._programs[name].running:
+        if self.runs(name):
             raise ClusterError(f"{name} runs already, and would be left behind")
         program = Program([str(self.binaries[name]), *args], self.directory / f"{name}.log")
         self._programs[name] = program

@@ -30,6 +30,10 @@ pytestmark = pytest.mark.e2e
 NAMESPACE = "stromboli-system"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
+RBAC = "rbac.authorization.k8s.io"
+#: what it is to read and to write
+VERBS = {"read": ("get", "list", "watch"), "write": ("create", "delete", "deletecollection", "patch", "update")}
+
 Helm = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -57,6 +61,14 @@ def installed(binaries: Binaries, helm: Helm) -> Iterator[Cluster]:
 def api(installed: Cluster) -> Iterator[httpx.Client]:
     with installed.client() as client:
         yield client
+
+
+@pytest.fixture
+def managed(installed: Cluster) -> Cluster:
+    """The cluster, with its controllers."""
+    if not installed.runs("kube-controller-manager"):
+        installed.start_controller_manager()
+    return installed
 
 
 def test_lint_finds_nothing(helm: Helm) -> None:
@@ -246,17 +258,6 @@ def test_a_release_has_the_nodes_of_a_shard(helm: Helm) -> None:
     assert "mode" in refused.stderr
 
 
-def test_roles_of_users_are_part_of_those_that_every_cluster_has(helm: Helm) -> None:
-    def into(role: str) -> set[str]:
-        prefix = "rbac.authorization.k8s.io/aggregate-to-"
-        (found,) = [obj for obj in made(helm, of="templates/userroles.yaml") if obj["metadata"]["name"] == role]
-        return {label.removeprefix(prefix) for label in found["metadata"]["labels"] if label.startswith(prefix)}
-
-    assert into("stromboli-podgroup-viewer") == {"view", "edit", "admin"}
-    assert into("stromboli-podgroup-editor") == {"edit", "admin"}
-    assert into("stromboli-queue-admin") == set()
-
-
 def test_alerts_and_the_dashboard_come_when_they_are_asked_for(helm: Helm, repository: Path) -> None:
     assert "PrometheusRule" not in rendered(helm)
     objects = rendered(helm, "prometheusRule.enabled=true", "prometheusRule.labels.team=a")
@@ -444,42 +445,45 @@ def test_a_queue_in_use_cannot_be_deleted(api: httpx.Client) -> None:
     api.delete(f"{queues}/used").raise_for_status()
 
 
-@pytest.mark.parametrize(
-    ("role", "verb", "resource", "allowed"),
-    [
-        ("podgroup-viewer", "list", "podgroups", True),
-        ("podgroup-viewer", "create", "podgroups", False),
-        ("podgroup-editor", "create", "podgroups", True),
-        ("podgroup-editor", "patch", "podgroups/status", False),
-        ("queue-viewer", "watch", "queues", True),
-        ("queue-viewer", "patch", "queues", False),
-        ("queue-admin", "create", "queues", True),
-        ("queue-admin", "create", "podgroups", False),
-    ],
-)
-def test_users_may_do_with_podgroups_and_queues_what_their_role_says(
-    api: httpx.Client, role: str, verb: str, resource: str, allowed: bool
+def test_users_may_do_with_podgroups_and_queues_what_the_table_of_roles_says(
+    managed: Cluster, api: httpx.Client, repository: Path
 ) -> None:
-    binding = {
-        "metadata": {"name": f"user-of-{role}"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"stromboli-{role}"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": f"user-of-{role}"}],
+    kinds, *roles = table_of_roles(repository)
+    for role, *_ in roles:
+        bind_role(api, role, {"apiGroup": RBAC, "kind": "Group", "name": role})
+    expected = {
+        (role, verb, kind): word in granted
+        for role, *cells in roles
+        for kind, granted in zip(kinds[1:], cells, strict=True)
+        for word, verbs in VERBS.items()
+        for verb in verbs
     }
-    made = api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", json=binding)
-    assert made.is_success or made.status_code == httpx.codes.CONFLICT, made.text
-    kind, _, subresource = resource.partition("/")
-    attributes = {
-        "verb": verb, "group": "scheduling.volcano.sh", "resource": kind, "subresource": subresource,
-        "namespace": "default",
-    }  # fmt: skip
-    review = {"spec": {"user": f"user-of-{role}", "resourceAttributes": attributes}}
 
-    def answer() -> bool:
-        reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        said: bool = api.post(reviews, json=review).raise_for_status().json()["status"]["allowed"]
-        return said
+    def answers() -> dict[tuple[str, str, str], bool]:
+        return {asked: may_in_group(api, *asked) for asked in expected}
 
-    eventually(lambda: answer() is allowed)
+    # The controller adds to the roles of the cluster, and the API server learns of it a moment later.
+    eventually(lambda: answers() == expected)
+    words = "auth can-i create podgroups.scheduling.volcano.sh --namespace research --as alice --as-group"
+    for role, told in (("edit", "yes\n"), ("view", "no\n")):
+        assert kubectl(managed, *words.split(), role).stdout == told
+
+
+def test_an_administrator_of_queues_opens_and_closes_them(managed: Cluster, api: httpx.Client) -> None:
+    subject = {"kind": "ServiceAccount", "name": "queues", "namespace": "default"}
+    api.post("/api/v1/namespaces/default/serviceaccounts", json={"metadata": {"name": "queues"}}).raise_for_status()
+    bind_role(api, "stromboli-queue-admin", subject)
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "shut"}, "spec": {}}
+    api.post("/apis/scheduling.volcano.sh/v1beta1/queues", json=queue).raise_for_status()
+    account = managed.service_account_kubeconfig("default", "queues")
+    command = [sys.executable, "-m", "stromboli", "queue", "close", "shut", "--kubeconfig", str(account)]
+
+    def closed() -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    eventually(lambda: "queue shut is closed now" in closed())
+    api.delete("/apis/scheduling.volcano.sh/v1beta1/queues/shut").raise_for_status()
 
 
 def test_the_scheduler_may_hold_a_lease_in_its_namespace_only(installed: Cluster) -> None:
@@ -843,6 +847,37 @@ def may(cluster: Cluster, verb: str, group: str, resource: str, namespace: str) 
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
             json={"spec": {"resourceAttributes": attributes}},
         )
+    allowed: bool = answer.raise_for_status().json()["status"]["allowed"]
+    return allowed
+
+
+def table_of_roles(repository: Path) -> list[list[str]]:
+    """The rows of the table of roles in docs/operations.md, its head first, without marks."""
+    text = (repository / "docs/operations.md").read_text()
+    lines = text[text.index("| ClusterRole |") :].partition("\n\n")[0].splitlines()
+    rows = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
+    return [rows[0], *rows[2:]]
+
+
+def bind_role(api: httpx.Client, role: str, subject: dict[str, str]) -> None:
+    """Give a ClusterRole to a user, a group or an account, in all namespaces."""
+    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
+    binding = {"metadata": {"name": f"{subject['name']}-has-{role}"}, "roleRef": reference, "subjects": [subject]}
+    api.post(f"/apis/{RBAC}/v1/clusterrolebindings", json=binding).raise_for_status()
+
+
+def may_in_group(api: httpx.Client, group: str, verb: str, resource: str) -> bool:
+    """Whether somebody may as a member of a group, asked as `kubectl auth can-i --as-group` does."""
+    kind, _, subresource = resource.partition("/")
+    attributes = {
+        "verb": verb, "group": "scheduling.volcano.sh", "resource": kind, "subresource": subresource,
+        "namespace": "default",
+    }  # fmt: skip
+    answer = api.post(
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        json={"spec": {"resourceAttributes": attributes}},
+        headers={"Impersonate-User": "alice", "Impersonate-Group": group},
+    )
     allowed: bool = answer.raise_for_status().json()["status"]["allowed"]
     return allowed
 
