@@ -472,7 +472,8 @@ def test_what_is_not_enough_is_told_with_what_it_waits_for_then(objects: list[ob
     full = [pod_group("run", queue="default", phase="Running"), *gang("run", 8, node="n")]
     found = why(state(node("n"), queue("default"), full, *objects), "job default/job")
     told = {f"{remedy.who}: {remedy.change}": remedy.effect for remedy in found.remedies}
-    assert told[change].startswith("then it waits at "), told
+    assert told[f"{change}, and wait until default/run ends"] == "2 pods bound", told
+    assert "once that is mended it waits at " in found.detail
 
 
 @pytest.mark.parametrize(

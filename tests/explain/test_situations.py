@@ -205,8 +205,7 @@ CASES = {
         lambda: one(node("n"), full(), resources={"example.com/card": "1"}),
         "NeverFits",
         "user",
-        ("ask for no example.com/card",),
-        ("wait until",),
+        ("ask for no example.com/card, and wait until default/runs ends",),
     ),
     "storage class missing": Case(
         lambda: with_objects(one(node("n"), **claiming()), PersistentVolumeClaim=claim("fast")),
@@ -568,7 +567,7 @@ def test_what_a_person_would_do_is_told(name: str) -> None:
 def test_others_are_not_in_the_way_of_what_never_fits() -> None:
     found = why(CASES["a card that no node has, in a full cluster"].made(), JOB)
     assert (found.holders, found.ahead) == ([], [])
-    assert [each.effect for each in found.remedies if each.who == "user"] == ["then it waits at Placement: ClusterFull"]
+    assert [each.effect for each in found.remedies if each.who == "user"] == ["1 pod bound"]
 
 
 @pytest.mark.parametrize("deserved", ["0", "4"])

@@ -33,6 +33,14 @@ class NodeCause(Part, frozen=True, kw_only=True):
     cause: str
     #: how many nodes it rules out, each counted under its first cause
     nodes: int
+    #: what else rules out some of those, and how many
+    also: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def all_of_it(self) -> str:
+        """The cause, with what else is in the way."""
+        others = [each if number == self.nodes else f"{each} on {number}" for each, number in self.also.items()]
+        return f"{self.cause}; also {', '.join(others)}" if others else self.cause
 
 
 class Holding(Part, frozen=True, kw_only=True):

@@ -347,7 +347,7 @@ def _steps(
         Stage.QueueShare: queue_share(session, job.queue)
         + (shares_of_others(session, job.queue, waiting) if reason is not None else ""),
         Stage.Gang: _gang(job, waiting, fitting) + _apart(reason),
-        Stage.Placement: "; ".join(f"{counted(cause.nodes, 'node')}: {cause.cause}" for cause in found.causes),
+        Stage.Placement: "; ".join(f"{counted(cause.nodes, 'node')}: {cause.all_of_it}" for cause in found.causes),
         Stage.Preemption: "; ".join(f"{each.action}: {each.reason}" for each in evictions),
         Stage.Binding: _binding(session, job),
     }

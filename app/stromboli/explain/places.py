@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,9 +52,10 @@ class Places:
     #: the node that comes closest, -1 without one
     closest: int = -1
 
-    def add(self, cause: str, nodes: Mask) -> None:
-        """Some nodes have a cause."""
-        self.causes.append(NodeCause(cause=cause, nodes=int(nodes.sum())))
+    def add(self, cause: str, nodes: Mask, others: Sequence[tuple[str, Mask]] = ()) -> None:
+        """Some nodes have a cause, and some of those have others as well."""
+        also = {other: both for other, mask in others if other != cause and (both := int((mask & nodes).sum()))}
+        self.causes.append(NodeCause(cause=cause, nodes=int(nodes.sum()), also=also))
         self.where[cause] = nodes
 
 
@@ -94,10 +95,10 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     out.willing = np.ones(len(view.nodes), np.bool_)
     alike = Alike(session, pod)
     of_gang = alike.replaced if count > 1 else set()
-    for cause, failed in session.kernel.causes(pod):
-        if cause in of_gang:
-            continue
-        out.add(str(cause), failed)
+    refusals = [(str(cause), failed) for cause, failed in session.kernel.refusals(pod) if cause not in of_gang]
+    for cause, failed in refusals:
+        if (first := failed & out.willing).any():
+            out.add(cause, first, [*refusals, *_too_small(session, pod)])
         out.willing &= ~failed
     willing = np.flatnonzero(out.willing)
     if not len(willing):
@@ -141,6 +142,14 @@ def _shortage(session: Session, request: Vector, free: Matrix) -> Matrix:
     short: Matrix = np.where(compared(request, session.view.nodes.always)[:, None], request[:, None] - free, 0.0)
     short[short < TOLERANCE] = 0.0
     return short
+
+
+def _too_small(session: Session, pod: PodRecord) -> Iterator[tuple[str, Mask]]:
+    """By resource, the nodes that have too little of it free."""
+    nodes = session.view.nodes
+    short = _shortage(session, session.view.request(pod), nodes.available(nodes.rows)) > 0
+    for column in np.flatnonzero(short.any(axis=1)).tolist():
+        yield insufficient(session.view.dimensions, pod, [column]), short[column]
 
 
 def _lacking(session: Session, pod: PodRecord, short: Matrix) -> list[tuple[str, Mask]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, TypeAlias
 
 import msgspec
@@ -171,6 +172,8 @@ class Future:
     session: Session | None = None
     #: whether the last session still decided something
     unsettled: bool = False
+    #: what the first session took
+    steps: int = 0
 
 
 class _Unasked:
@@ -242,6 +245,8 @@ class Rehearsal:
         self.environment = replace(environment, extender=self._extender)
         self.now = now
         self._work = _Work(most_steps)
+        #: what was decided in the session on the cluster as it is, once one was asked for
+        self.begun: Future | None = None
         #: whether the caller has waited so long that nothing more should be tried
         self.late = late
 
@@ -258,14 +263,20 @@ class Rehearsal:
     def after(self, change: Change) -> Rehearsal:
         """A rehearsal on the cluster after a change; its work counts here as well."""
         other = copy(self)
-        other.state = self.state.fork()
+        other.state, other.begun = self.state.fork(), None
         change(other.state)
         return other
 
     def at(self, now: float) -> Rehearsal:
         """A rehearsal on the cluster as it is, at another time; its work counts here as well."""
         other = copy(self)
-        other.now = now
+        other.now, other.begun = now, None
+        return other
+
+    def under(self, engine: Engine) -> Rehearsal:
+        """A rehearsal on the cluster as it is, by another engine; its work counts here as well."""
+        other = copy(self)
+        other.engine, other.begun = engine, None
         return other
 
     def abandon(self) -> None:
@@ -283,7 +294,8 @@ class Rehearsal:
 
     def session(self) -> Session:
         """A session on the cluster as it is. Gangs for which it looked in vain are not searched for again."""
-        session = self.run(cycles=1).session
+        self.begun = self.run(cycles=1)
+        session = self.begun.session
         assert session is not None
         if IN_VAIN in session.actions_left:
             left = {**self.environment.left, IN_VAIN: session.actions_left[IN_VAIN]}
@@ -307,8 +319,10 @@ class Rehearsal:
         engine: Engine | None = None,
         cycles: int = CYCLES,
         enough: Callable[[Future], bool] = lambda future: False,
+        most: float = inf,
     ) -> Future:
-        """What would be decided after a change, until nothing is, it is `enough`, or `cycles` sessions are over.
+        """What would be decided after a change, until nothing is, it is `enough`, `cycles` sessions are over, or they
+        took as many steps as `most`.
 
         Raises AbandonedError and TooManyStepsError.
         """
@@ -319,17 +333,19 @@ class Rehearsal:
             Future(),
             Successive((engine or self.engine).unbounded().watched(self.step), self.environment),
         )
+        before = self.steps
         for _ in range(cycles):
             if self._work.abandoned:
                 raise AbandonedError
             result = sessions.decide(state.snapshot(), now=self.now)
+            future.steps = future.steps or self.steps - before
             self._work.sessions += 1
             future.session = result.session
             _note(future, result.decisions, state)
             future.unsettled = any(isinstance(each, Bind | Evict) for each in result.decisions)
             admitted = any(isinstance(each, SetPodGroupStatus) for each in result.decisions)
             leaving = terminating(state)
-            if enough(future) or not (future.unsettled or admitted or leaving):
+            if enough(future) or self.steps - before >= most or not (future.unsettled or admitted or leaving):
                 break
             advance(state, result.decisions, self.now)
             for key in leaving:

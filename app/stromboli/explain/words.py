@@ -117,7 +117,7 @@ def _job(answer: Answer) -> Iterator[str]:
             yield f"  {each.action}: {each.reason}: {each.message}{f' ({each.detail})' if each.detail else ''}"
     if answer.nodes:
         yield "Nodes"
-        yield from (f"  {counted(cause.nodes, 'node')}: {cause.cause}" for cause in answer.nodes)
+        yield from (f"  {counted(cause.nodes, 'node')}: {cause.all_of_it}" for cause in answer.nodes)
         if answer.nearest:
             yield f"  nearest: {answer.nearest}"
     if answer.holders:

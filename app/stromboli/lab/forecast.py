@@ -44,6 +44,8 @@ RUNS = 9
 _MOST_SESSIONS, _MOST_STEPS = 3_000, 120_000_000
 #: sessions come as parts of the time since now, a second apart at least: after changes, and as time passes
 _FINENESS, _COARSENESS = 1e-3, 0.03
+#: steps for the start in an answer about a job, and sessions that have to be within them for it to be tried at all
+_OF_AN_ANSWER, _FEWEST_SESSIONS = 30_000_000, 30
 #: how far the queue is run, in seconds
 _HORIZON = 30 * 86_400.0
 #: seconds after which a pod that terminates is gone
@@ -52,6 +54,7 @@ _GRACE = 30.0
 _MOST_NAMED = 5
 #: before it is known of a kind: the parts of a declared time that the quantiles 0, 0.5 and 1 need
 _PARTS = (0.5, 1.0, 1.1)
+_TOO_LONG = "running the queue forward takes too long"
 _UNKNOWN = "nothing says how long some jobs run that hold what it needs"
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _GONE = frozenset((int(PodState.Succeeded), int(PodState.Failed)))
@@ -63,7 +66,7 @@ class TooMuchWorkError(StromboliError):
     """Running the queue forward took as much work as it may."""
 
     def __init__(self) -> None:
-        super().__init__("running the queue forward takes too long")
+        super().__init__(_TOO_LONG)
 
 
 class Silent:
@@ -115,8 +118,9 @@ class Outcome:
 class Forecast:
     """Runs a cluster forward. One that was made is for one question."""
 
-    def __init__(self, rehearsal: Rehearsal, past: PastRuns) -> None:
+    def __init__(self, rehearsal: Rehearsal, past: PastRuns, most_steps: int | None = None) -> None:
         self._rehearsal, self._past = rehearsal, past
+        self._most_steps = _MOST_STEPS if most_steps is None else most_steps
         self._now = rehearsal.now
         self._sessions = self._steps = 0
         self._state = rehearsal.state.fork()
@@ -184,7 +188,7 @@ class Forecast:
     def _step(self, steps: int) -> None:
         self._rehearsal.step(steps)
         self._steps += steps
-        if self._steps > _MOST_STEPS:
+        if self._steps > self._most_steps:
             raise TooMuchWorkError
 
     # -- what came of all ------------------------------------------------------------------------------------------
@@ -197,7 +201,7 @@ class Forecast:
         named = [group.called if group is not None else key for key, group in groups]
         said = Start(started=len(reached), simulated=len(outcomes), unknown=named, unknown_count=len(unknown))
         if not outcomes:
-            return replace(said, why="running the queue forward takes too long")
+            return replace(said, why=_TOO_LONG)
         if not reached:
             return self._never(said, job, outcomes[0])
         middle, last = starts[len(starts) // 2], starts[-1]
@@ -261,7 +265,9 @@ def with_start(answer: Answer, rehearsal: Rehearsal, past: PastRuns) -> Answer:
     key = f"{answer.namespace}/{answer.name if answer.kind == 'Job' else answer.group}"
     if not waits or answer.reason in _FOR_GOOD or not _has_pods_without_nodes(rehearsal.state, key):
         return answer
-    start = Forecast(rehearsal, past).start([key])[0]
+    if rehearsal.begun is not None and rehearsal.begun.steps * _FEWEST_SESSIONS > _OF_AN_ANSWER:
+        return replace(answer, start=Start(why=_TOO_LONG))
+    start = Forecast(rehearsal, past, _OF_AN_ANSWER).start([key])[0]
     group = rehearsal.state.pod_group(key)
     if group is not None:
         past.starts.tell(key, group.metadata.uid, start, rehearsal.now)

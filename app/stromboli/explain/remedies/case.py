@@ -8,14 +8,17 @@ from functools import partial
 
 from stromboli.api.resources import Vector
 from stromboli.engine import Engine
-from stromboli.explain.answers import Answer, Remedy
+from stromboli.explain.answers import Answer
 from stromboli.explain.rehearsal import Change, Future, Rehearsal
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
+from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
 #: steps that may be taken to try changes, for answers within about two seconds, and those that a session itself counts
-MOST_STEPS, _OF_A_SESSION = 45_000_000, 300_000
+MOST_STEPS, _OF_A_SESSION = 30_000_000, 150_000
+#: steps of a session from which on changes are tried without the other jobs that wait: that costs what one job costs
+MANY_WAIT = MOST_STEPS // 15
 #: candidates of one kind
 MOST_ALIKE = 6
 
@@ -34,6 +37,18 @@ class Candidate:
     needed: int = 0
     #: when it is made, seconds since the epoch; 0 for at once
     at: float = 0.0
+
+    def then(self, other: Candidate) -> Candidate:
+        """This change and another one, which was found after it."""
+        changes = [each.change for each in (self, other) if each.change is not None]
+
+        def change(state: ClusterState) -> None:
+            for each in changes:
+                each(state)
+
+        who = min(self.who, other.who, key=("admin", "user", "wait").index)
+        words, jobs = f"{self.words}, and {other.words}", [*self.jobs, *other.jobs]
+        return Candidate(words, who, change, other.engine or self.engine, jobs, other.needed, other.at)
 
 
 @dataclass(slots=True)
@@ -60,8 +75,23 @@ class Case:
     #: what blocks; of a pod that waits for its gang, what blocks that
     reason: str
     stage: str
-    #: what was found so far, by who can do it
-    found: dict[str, Remedy] = field(default_factory=dict)
+    #: what was found so far, by who can do it, and what it brings about
+    found: dict[str, tuple[Candidate, str]] = field(default_factory=dict)
+    #: changes after which it waits for something else, by who can make them, and for what
+    first_steps: dict[str, tuple[Candidate, str]] = field(default_factory=dict)
+    #: changes of the job, or of what keeps it away, that are not enough alone
+    parts: list[Candidate] = field(default_factory=list)
+    #: what was in the way after one or more of them: several changes may do away with the same
+    seen: set[object] = field(default_factory=set)
+    #: whether changes are tried without the other jobs that wait, which are too many to look at each time
+    apart: bool = False
+    #: whether nothing but those is in the way
+    others_first: bool = False
+
+    @property
+    def lacks_pods(self) -> bool:
+        """Whether a gang has fewer pods than it starts with."""
+        return self.reason in ("NotEnoughPods", "NotEnoughPodsOfTask")
 
     @property
     def exhausted(self) -> bool:
@@ -88,14 +118,14 @@ class Case:
         asked for.
         """
         enough = partial(self.reached, needed=candidate.needed)
-        alone_there, there = self.alone, self.rehearsal
+        alone_there, there, most = self.alone, self.rehearsal, MOST_STEPS + self.began - taken(self.rehearsal)
         if candidate.at:
             alone_there, there = alone_there.at(candidate.at), there.at(candidate.at)
-        if not whole:
+        if not whole or self.apart:
             alone = alone_there.run(candidate.change, engine=candidate.engine, enough=enough)
-            if not self.reached(alone, candidate.needed):
+            if self.apart or not self.reached(alone, candidate.needed):
                 return alone
-        return there.run(candidate.change, engine=candidate.engine, enough=enough)
+        return there.run(candidate.change, engine=candidate.engine, enough=enough, most=most)
 
     def helps(self, change: Change) -> bool:
         """Whether a change alone is enough; not once enough was tried."""

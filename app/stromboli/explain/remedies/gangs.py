@@ -59,8 +59,7 @@ def gangs(case: Case) -> Iterator[Candidate]:
     low = max(1, job.ready_count + 1)
     high = min(job.min_available - 1, job.valid_count)
     known = min(high, job.ready_count + case.answer.would_fit)
-    lacks = case.reason in ("NotEnoughPods", "NotEnoughPodsOfTask")
-    first = in_order(job.pod_group, case.pods) if lacks else None
+    first = in_order(job.pod_group, case.pods) if case.lacks_pods else None
     # A gang that starts with a fraction of its pods is another job, unless there are no more at first.
     low = max(low, high if first else math.ceil(job.min_available * _LEAST))
     for number in dict.fromkeys(n for n in (known, low) if low <= n <= high):

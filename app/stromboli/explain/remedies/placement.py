@@ -143,7 +143,8 @@ def requests(case: Case) -> Iterator[Candidate]:
         yield from _others_nodes(case)
     willing = case.session.kernel.feasible(pod)
     if not willing.any():
-        return
+        # Something else keeps it off all nodes as well.
+        willing = np.ones(len(view.nodes), np.bool_)
     largest = view.nodes.allocatable[:, willing].max(axis=1)
     over = [c for c in np.flatnonzero(request > largest).tolist() if c != PODS]
     if not over:

@@ -7,7 +7,7 @@ admission, or with requests that no node meets: then it is told for what else th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -29,10 +29,13 @@ from stromboli.explain.remedies import (
     shares,
     users,
 )
-from stromboli.explain.remedies.case import Candidate, Case, taken
+from stromboli.explain.remedies.case import MANY_WAIT, MOST_ALIKE, Candidate, Case, taken
 from stromboli.framework.cluster.job import title_of
 from stromboli.framework.session.session import Session
 
+#: changes that are tried together, where none is enough alone
+_PAIR, _MOST_TOGETHER = 2, 3
+_IN_VAIN = "it would not start even if all other jobs were gone"
 #: reasons of pods that wait for others of their gang
 _OF_OTHERS = ("GangNotReady", "SameRoleFailed")
 
@@ -42,31 +45,34 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
     case = _case(session, answer, rehearsal)
     if case is None:
         return answer
-    found, first_steps = case.found, dict[str, Remedy]()
     if case.reached(case.before):
-        nothing = "nothing: it will get its place without a change"
-        found["wait"] = Remedy(change=nothing, who="wait", effect=_effect(case, case.before))
+        nothing = Candidate("nothing: it will get its place without a change", "wait")
+        case.found["wait"] = nothing, _effect(case, case.before)
+    elif case.others_first:
+        turn = Candidate("wait until the other jobs that wait have places or are gone", "wait")
+        case.found["wait"] = turn, f"{counted(case.needed, 'pod')} bound"
     else:
-        for kind in _KINDS:
-            for candidate in kind(case):
-                if case.exhausted or candidate.who in found:
-                    break
-                future = case.outcome(candidate, whole=kind in _FIRST)
-                if case.reached(future, candidate.needed):
-                    found[candidate.who] = _remedy(candidate, _effect(case, future))
-                elif kind in _FIRST and candidate.who not in first_steps and (then := _waits_next(case, future)):
-                    first_steps[candidate.who] = _remedy(candidate, then)
-        if answer.who == "wait" and "wait" not in found and not case.exhausted and _waits_in_vain(case):
-            said = [answer.detail] if answer.detail else []
-            detail = "; ".join([*said, "it would not start even if all other jobs were gone"])
-            answer = replace(answer, who="user" if "user" in found else "admin", detail=detail)
-    found = first_steps | found
+        _search(case)
+        lacks = not case.found or (answer.who == "user" and not case.found.keys() & {"user", "wait"})
+        case.seen.add(_in_the_way(answer))
+        later = _in_steps(case, _MOST_TOGETHER) if lacks else []
+        vain = answer.who == "wait" and "wait" not in case.found and not case.exhausted and _waits_in_vain(case)
+        if vain:
+            answer = replace(answer, who="user" if "user" in case.found else "admin")
+        case.found = case.first_steps | case.found
+        answer = replace(
+            answer, detail="; ".join(filter(None, [answer.detail, _later(later), _IN_VAIN * (vain and not later)]))
+        )
     order = {who: rank for rank, who in enumerate(dict.fromkeys((answer.who, "user", "admin", "wait")))}
+    remedies = [
+        Remedy(change=each.words, who=who, effect=effect, jobs=list(each.jobs))
+        for who, (each, effect) in case.found.items()
+    ]
     return replace(
         answer,
-        remedies=sorted(found.values(), key=lambda remedy: order[remedy.who]),
+        remedies=sorted(remedies, key=lambda remedy: order[remedy.who]),
         tried=True,
-        unfinished=case.exhausted,
+        unfinished=case.exhausted or case.others_first,
     )
 
 
@@ -75,8 +81,89 @@ def _waits_in_vain(case: Case) -> bool:
     return not case.reached(case.outcome(Candidate("", "", others.all_gone(case.key))))
 
 
-def _remedy(candidate: Candidate, effect: str) -> Remedy:
-    return Remedy(change=candidate.words, who=candidate.who, effect=effect, jobs=list(candidate.jobs))
+def _search(case: Case) -> None:
+    """Find single changes that are enough."""
+    first_steps = dict[str, tuple[Candidate, str]]()
+    for kind in _KINDS:
+        for candidate in kind(case):
+            if case.exhausted or candidate.who in case.found:
+                break
+            future = case.outcome(candidate, whole=kind in _FIRST)
+            if case.reached(future, candidate.needed):
+                case.found[candidate.who] = candidate, _effect(case, future)
+                continue
+            if kind in _FIRST and candidate.who not in first_steps and (then := _waits_next(case, future)):
+                first_steps[candidate.who] = candidate, then
+            if len(case.parts) < MOST_ALIKE and (kind in _PARTS or (kind is gangs.gangs and case.lacks_pods)):
+                case.parts.append(candidate)
+    case.first_steps = first_steps
+
+
+def _in_steps(case: Case, most: int) -> list[Answer]:
+    """Find the fewest changes that are enough together, up to `most`, where none is alone. Returns what the job or pod
+    waits for after each but the last.
+    """
+    open_ = list[tuple[Candidate, Case]]()
+    for part in case.parts:
+        after = _after(case, part)
+        if after is None:
+            continue
+        _search(after)
+        if after.found:
+            _together(case, part, after)
+            return [after.answer]
+        open_.append((part, after))
+    for part, after in open_ if most > _PAIR else ():
+        later = _in_steps(after, most - 1)
+        if after.found:
+            _together(case, part, after)
+            return [after.answer, *later]
+    return []
+
+
+def _together(case: Case, part: Candidate, after: Case) -> None:
+    """Add a change and what was found after it; of those that the same party makes, what asks for the least."""
+    for who in [who for who in ("wait", "user", "admin") if who in after.found]:
+        candidate, effect = after.found[who]
+        both = part.then(candidate)
+        case.found.setdefault(both.who, (both, effect))
+
+
+def _after(case: Case, part: Candidate) -> Case | None:
+    """The case after a change that is not enough; None where what is in the way then was seen before."""
+    if case.exhausted:
+        return None
+    there = case.alone if case.apart else case.rehearsal
+    if part.change is not None:
+        there = there.after(part.change)
+    if part.engine is not None:
+        there = there.under(part.engine)
+    session = there.session()
+    answer = explained(session, case.answer.kind.lower(), f"{case.answer.namespace}/{case.answer.name}", None)
+    if answer is None or _in_the_way(answer) in case.seen:
+        return None
+    case.seen.add(_in_the_way(answer))
+    after = _case(session, answer, there)
+    if after is not None:
+        after.began, after.seen = case.began, case.seen
+    return after
+
+
+def _in_the_way(answer: Answer) -> object:
+    """What an answer says is in the way."""
+    causes = frozenset((each.cause, *each.also) for each in answer.nodes)
+    return answer.stage, answer.reason, answer.message, causes
+
+
+def _later(later: Sequence[Answer]) -> str:
+    """What a job or pod waits for after what its answer says is mended."""
+    said = "; then ".join(f"at {each.stage}: {each.reason}: {_blocking(each)}" for each in later)
+    return f"once that is mended it waits {said}" if said else ""
+
+
+def _blocking(answer: Answer) -> str:
+    """What the stage says that blocks."""
+    return next((step.text for step in answer.steps if step.stage == answer.stage), answer.message)
 
 
 def _waits_next(case: Case, future: Future) -> str:
@@ -127,8 +214,10 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
     sample = sample_of(session, ordered, told)
     if sample is not None:
         ordered = [sample, *(pod for pod in ordered if pod is not sample)]
-    before = rehearsal.run()
-    return Case(
+    before = rehearsal.begun or rehearsal.run(cycles=1)
+    promised = any(view.pods.state[pod.row] == PodState.Pipelined for pod in pods)
+    many_wait = before.steps > MANY_WAIT and not promised
+    case = Case(
         session=session,
         rehearsal=rehearsal,
         answer=answer,
@@ -137,12 +226,16 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
         pods=ordered,
         keys=keys,
         needed=min(needed, len(keys)),
-        before=before,
+        before=before if many_wait else rehearsal.run(),
+        apart=many_wait,
         alone=rehearsal.after(others.none_waiting(group, keys)),
         began=taken(rehearsal),
         reason=word,
         stage=stage,
     )
+    if many_wait:
+        case.others_first = case.reached(case.alone.run(enough=case.reached))
+    return case
 
 
 def _effect(case: Case, future: Future) -> str:
@@ -157,7 +250,7 @@ def _effect(case: Case, future: Future) -> str:
         parts.append(f"{others} more")
     if gone:
         parts.append(f"{counted(gone, 'pod')} of others evicted")
-    return ", ".join(parts)
+    return ", ".join(parts) + (" if no other job waited" if case.apart else "")
 
 
 _ADMITTING: tuple[Callable[[Case], Iterator[Candidate]], ...] = (admission.groups, admission.queues)
@@ -169,4 +262,9 @@ _KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     *(shares.quotas, pools.others, run_times.over, run_times.given_up, others.actions, others.ends),
     *(others.priorities, shares.weights, pools.deserved),
     *(shares.kept_by_others, pools.kept_by_others, placement.nodes),
+)
+#: what may be one part of a change: what is wrong with the job itself, limits, and jobs that have to end
+_PARTS = (
+    *(*_FIRST, repairs.repairs, placement.predicates, claims.claims, gangs.topology, gangs.sub_groups, gangs.roles),
+    *(gangs.resources, shares.limits, pools.limits, users.limits, shares.quotas, pools.others, others.ends),
 )

@@ -162,12 +162,15 @@ class NodeQuestions:
         """Why nodes are not feasible: each cause with the nodes that fail it first."""
         left = np.ones(len(self.nodes), np.bool_)
         out = []
-        for cause, mask in self._filters(pod, self.nodes.view(self.nodes.rows)):
-            failed = left & ~mask
-            if failed.any():
-                out.append((cause, failed))
-            left &= mask
+        for cause, failed in self.refusals(pod):
+            if (first := left & failed).any():
+                out.append((cause, first))
+            left &= ~failed
         return out
+
+    def refusals(self, pod: PodRecord) -> list[tuple[str, Mask]]:
+        """Why nodes are not feasible: each cause with all nodes that fail it."""
+        return [(cause, ~mask) for cause, mask in self._filters(pod, self.nodes.view(self.nodes.rows))]
 
     def _filters(self, pod: PodRecord, view: NodeView) -> Iterator[tuple[str, Mask]]:
         size = view.rows.size
