@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -73,3 +74,14 @@ def test_sessions_are_begun_when_time_changes_something_and_not_before(name: str
     for (_, what, again), (now, then, _) in pairwise(decided):
         assert what == then or again <= now
     assert all(again > now for now, what, again in decided if "Evict(" not in what)
+
+
+@pytest.mark.parametrize(("waiting", "again"), [(False, 1_000 / 24), (True, -math.inf)])
+def test_past_usage_needs_sessions_only_while_a_pod_waits(waiting: bool, again: float) -> None:
+    by = with_arguments(policy("gang", "predicates fairshare"), "fairshare", **{"usage.window": "1000s"})
+    cluster = state(
+        *(node("n"), queue("default"), pod_group("runs", phase="Running"), pod("runs", "runs", node="n", cpu="8")),
+        *((pod_group("waits"), pod("waits", "waits")) if waiting else ()),
+    )
+    result = Engine(by).decide(cluster.snapshot(), now=NOON, environment=OFFLINE)
+    assert result.again_at == pytest.approx(NOON + again)

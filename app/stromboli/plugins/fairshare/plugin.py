@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -364,7 +365,11 @@ class FairShare(Plugin):
                     tree.usage[self._accounts.row[queue]] = [measured.get(name, 0.0) for name in names]
         if memory is None:
             return None
-        now, past = self._view.time(), self.left
+        # Where nothing waits usage decides nothing; what is told of it is kept within a bucket.
+        jobs = self._view.jobs
+        waits = (jobs.count(PodState.Pending) > 0).any() or jobs.in_phase("", "Pending").any()
+        now, past = self._view.time(math.inf), self.left
+        self._view.time(-math.inf if waits else now + memory.bucket)
         if past is None or past.length != memory.bucket:
             past = UsageHistory.begin(memory, tree.names, names, now)
         past = past.advanced(memory, now).about(tree.names, names)
