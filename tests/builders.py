@@ -122,8 +122,13 @@ def state(*objs: Any) -> ClusterState:
     out = ClusterState(("stromboli",), reads=READS)
     for obj in objs:
         for each in obj if isinstance(obj, list) else [obj]:
-            out.upsert(type(each).__name__, each)
+            out.upsert(kind_of(each), each)
     return out
+
+
+def kind_of(obj: Any) -> str:
+    """The kind of an object, parsed or as plain data."""
+    return str(obj["kind"]) if isinstance(obj, dict) else type(obj).__name__
 
 
 def decide(cluster: ClusterState, policy: str, **options: Any) -> SessionResult:

@@ -142,6 +142,27 @@ def _chain(count: int) -> list[Any]:
     return [builders.node("n"), *chain, *_group(networkTopology={"mode": "hard", "highestTierAllowed": 100_000})]
 
 
+def _claims(count: int, pods: int = 1, volumes: int = 0) -> list[Any]:
+    """Pods with claims of their own, of a class that waits for them, and volumes of it: half can be used anywhere."""
+    once = {"accessModes": ["ReadWriteOnce"], "storageClassName": "late"}
+    delayed = {"kind": "StorageClass", "metadata": {"name": "late"}, "volumeBindingMode": "WaitForFirstConsumer"}
+    there = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n"]}
+    local = {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [there]}]}}}
+    made: list[Any] = [builders.node("n", cpu="1000", labels={"kubernetes.io/hostname": "n"}), *_group()]
+    made.append({**delayed, "provisioner": "kubernetes.io/no-provisioner" if volumes else "example.com/disks"})
+    for at in range(volumes):
+        spec = {**once, "capacity": {"storage": "1Gi"}, **(local if at % 2 else {})}
+        kept = {"kind": "PersistentVolume", "metadata": {"name": f"v{at}"}, "spec": spec}
+        made.append({**kept, "status": {"phase": "Available"}})
+    for pod in range(pods):
+        names = [f"c{pod}-{at}" for at in range(count)]
+        claim = {"kind": "PersistentVolumeClaim", "spec": {**once, "resources": {"requests": {"storage": "1Gi"}}}}
+        made += [{**claim, "metadata": {"name": name, "namespace": "default"}} for name in names]
+        mounts = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+        made += [builders.pod_group(f"g{pod}"), builders.pod(f"p{pod}", f"g{pod}", cpu="1m", volumes=mounts)]
+    return made
+
+
 def _amounts(count: int) -> Fields:
     return {f"example.com/r{at}": "1" for at in range(count)}
 
@@ -164,6 +185,7 @@ OBJECTS: dict[str, tuple[Callable[[int], list[Any]], str, int]] = {
     ),
     "pods with cards of their own": (lambda n: _cards(n, 1), _DEVICES, 20),
     "cards that a pod names": (lambda n: _cards(1, n), _DEVICES, 400),
+    "claims with volumes": (lambda n: _claims(n, volumes=n), "nodeorder", 100),
     "levels of HyperNodes": (_chain, "network-topology-aware", 100),
 }
 
@@ -270,7 +292,8 @@ def test_twice_as_much_costs_twice_the_calls(what: str) -> None:
 
         def first() -> None:
             for obj in objects:
-                state.upsert(type(obj).__name__, gate.read(type(obj).__name__, obj))
+                kind = builders.kind_of(obj)
+                state.upsert(kind, gate.read(kind, obj))
             engine.decide(state.snapshot(), now=builders.NOON)
 
         def again() -> None:
@@ -298,6 +321,16 @@ def test_what_a_pod_names_is_read_once() -> None:
 
     session(1)
     assert session(1_000) <= session(10) + 3 * 1_000
+
+
+def test_pods_with_hundreds_of_claims_are_reached_over_many_sessions() -> None:
+    def session(pods: int) -> int:
+        state = builders.state(_claims(200, pods))
+        ENGINE.decide(state.snapshot(), now=builders.NOON)
+        return calls(lambda: ENGINE.decide(state.snapshot(), now=builders.NOON))
+
+    session(1)
+    assert session(30) <= 1.5 * session(15)
 
 
 def test_a_gang_that_is_too_large_to_move_costs_no_trial_for_each_node() -> None:

@@ -161,31 +161,47 @@ class Reach:
 
     def __init__(self, free: FreeVolumes, facts: NodeFacts) -> None:
         self.free = free
-        self._nodes = len(facts)
+        self.nodes = len(facts)
         rows = [reaching(volume, facts) for volume in free.volumes]
         #: volumes that all nodes can access
-        self._everywhere = np.array([i for i, each in enumerate(rows) if each is None], np.intp)
+        self.everywhere = np.array([i for i, each in enumerate(rows) if each is None], np.intp)
         #: pairs of a node and a volume that it can access, of the other volumes
         some = [(i, each) for i, each in enumerate(rows) if each is not None]
-        self._node = np.concatenate([np.zeros(0, np.intp), *(each for _, each in some)])
-        self._volume = np.repeat(
+        self.node = np.concatenate([np.zeros(0, np.intp), *(each for _, each in some)])
+        self.volume = np.repeat(
             np.array([i for i, _ in some], np.intp), np.array([len(each) for _, each in some], np.intp)
         )
 
-    def first(self, wanted: Mask, taken: Sequence[Rows]) -> Rows:
-        """The first of the wanted volumes that each node can access, -1 for none, shape (nodes,).
 
-        `taken` are earlier answers, whose volumes are not available on the same node again.
-        """
-        none = len(self.free)
-        out = np.full(self._nodes, none, np.intp)
-        # Among one more volume than earlier answers, at least one is available everywhere.
-        for volume in self._everywhere[wanted[self._everywhere]][len(taken) :: -1].tolist():
-            out[np.logical_and.reduce([earlier != volume for earlier in taken] or [True])] = volume
-        keep = wanted[self._volume]
-        for earlier in taken:
-            keep &= earlier[self._node] != self._volume
-        np.minimum.at(out, self._node[keep], self._volume[keep])
+class Choices:
+    """The unbound volumes of a class that the claims of one pod get on each node, one claim after the other.
+
+    A claim costs one pass over the pairs of nodes and volumes, however many claims came before it.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        #: which pairs are left, shape (pairs,)
+        self._left = np.ones(len(reach.volume), np.bool_)
+        #: where volumes that all nodes can access were taken, by index, and which of them are left on some node
+        self._taken: dict[int, Mask] = {}
+        self._somewhere = np.ones(len(reach.free), np.bool_)
+
+    def take(self, wanted: Mask) -> Rows:
+        """The first of the wanted volumes that is left on each node, -1 for none, shape (nodes,)."""
+        reach, none = self._reach, len(self._reach.free)
+        out = np.full(reach.nodes, none, np.intp)
+        pairs = np.flatnonzero(self._left & wanted[reach.volume])
+        np.minimum.at(out, reach.node[pairs], reach.volume[pairs])
+        for volume in reach.everywhere[(wanted & self._somewhere)[reach.everywhere]].tolist():
+            waiting = out > volume
+            if not waiting.any():
+                break
+            taken = self._taken.get(volume, np.zeros_like(waiting))
+            out[waiting & ~taken] = volume
+            self._taken[volume] = taken | waiting
+            self._somewhere[volume] = not self._taken[volume].all()
+        self._left[pairs] &= reach.volume[pairs] != out[reach.node[pairs]]
         out[out == none] = -1
         return out
 

@@ -24,7 +24,7 @@ from stromboli.kube.node_affinity import selected_nodes
 from stromboli.kube.pod_claims import claim_obstacle, claims_of
 from stromboli.kube.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
 from stromboli.kube.storage_capacity import StorageCapacity
-from stromboli.kube.volume_index import VolumeIndex, fits, reach, reaching
+from stromboli.kube.volume_index import Choices, VolumeIndex, fits, reach, reaching
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import Requirement, derived
@@ -52,6 +52,8 @@ class Bindings:
     volumes: list[Sequence[PersistentVolume]]
     #: by claim, the index of its volume on each node or -1, shape (nodes,)
     choices: list[Rows]
+    #: by class of storage, what its free volumes are chosen by
+    choosers: dict[str, Choices] = field(default_factory=dict, kw_only=True)
     #: nodes where every claim is matched or can be provisioned, shape (nodes,)
     satisfied: Mask
     #: nodes with enough storage capacity for all claims, shape (nodes,); None for all
@@ -259,11 +261,13 @@ class VolumeBinding:
             choice[slice(None) if rows is None else rows] = 0
             return [own], choice
         free = self._volumes.free(claim.storage_class, self._storage)
-        taken = [c for v, c in zip(earlier.volumes, earlier.choices, strict=True) if v is free.volumes]
         wanted = free.suiting(claim) & self._left_of(claim.storage_class)
         if not wanted.any():
             return free.volumes, self._nothing
-        return free.volumes, reach(free, claim.storage_class, self._facts).first(wanted, taken)
+        chooser = earlier.choosers.get(claim.storage_class)
+        if chooser is None:
+            chooser = earlier.choosers[claim.storage_class] = Choices(reach(free, claim.storage_class, self._facts))
+        return free.volumes, chooser.take(wanted)
 
     def _own_volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         """The volume that refers to a claim or was matched with it before, the only one that it can get."""

@@ -22,6 +22,8 @@ Watch: TypeAlias = Callable[[int], None]
 
 #: what a question to plugins takes beside the nodes that it is about, in steps
 CALL = 2_000
+#: what each claim of a pod adds to that
+_CLAIM = 1_000
 
 
 class NodeQuestions:
@@ -173,8 +175,9 @@ class NodeQuestions:
         return [(cause, ~mask) for cause, mask in self._filters(pod, self.nodes.view(self.nodes.rows))]
 
     def _filters(self, pod: PodRecord, view: NodeView) -> Iterator[tuple[str, Mask]]:
-        size = view.rows.size
-        self.step(size + CALL)
+        size, of_class = view.rows.size, pod.pod_class
+        claims = len(of_class.claims) + len(of_class.spec.resource_claims or ())
+        self.step(size + CALL + _CLAIM * claims)
         return self._points.filters("predicate", size, pod, view)
 
     def score(self, pod: PodRecord, view: NodeView) -> Vector:
