@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from stromboli.api.crds import RUN_TIME
 from stromboli.engine import Engine
@@ -15,7 +16,7 @@ from stromboli.explain.jobs import explain_job
 from stromboli.explain.past_runs import Kind, PastRuns, Run
 from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
 from stromboli.explain.told_starts import WITHIN
-from stromboli.explain.words import expected
+from stromboli.explain.words import expected, lines
 from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.lab import forecast
 from stromboli.lab.forecast import Forecast, with_start
@@ -91,11 +92,63 @@ def test_time_that_a_job_has_run_counts() -> None:
     assert 0 <= said.earliest <= said.expected < 400
 
 
-def test_a_job_that_is_over_its_time_ends_any_moment() -> None:
-    cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a", since=4000), job("waits", 2))
+@pytest.mark.parametrize(("passed", "middle"), [(1_201, 15), (4_800, 1_800), (14_400, 6_600)])
+def test_a_job_that_is_over_its_time_is_named_and_may_be_late_by_as_much_again(passed: float, middle: float) -> None:
+    cluster = state(queue("default"), node("a", "4"), job("runs", 4, "20m", on="a", since=passed), job("waits", 2))
     said = starts(cluster, "waits")
+    assert said.expected is not None
     assert said.latest is not None
-    assert said.latest <= 4
+    assert middle <= said.expected <= 5 * middle
+    assert said.latest <= 2 * passed
+    assert (said.overdue, said.overdue_count) == (["default/runs"], 1)
+    assert "now" not in expected(said)
+
+
+def test_a_job_that_waits_for_none_that_is_over_its_time_names_none() -> None:
+    cluster = state(
+        queue("default"), node("a", "4"), node("b", "4"), job("runs", 4, "20m", on="a", since=9_000), job("waits", 2)
+    )
+    said = starts(cluster, "waits")
+    assert (said.expected, said.overdue) == (0, [])
+    assert expected(said) == "Expected to start now"
+
+
+@pytest.mark.parametrize(
+    ("said", "deadlines", "ends"),
+    [
+        ("", (600, 1_200), 1_200),
+        ("30m", (600, 1_200), 1_200),
+        ("10m", (600, 1_200), 600),
+        ("30m", (600, 0), 1_800),
+        ("", (600, 0), None),
+        ("1 hour", (600, 600), 600),
+    ],
+)
+def test_deadlines_of_pods_count_where_all_of_them_have_one(
+    said: str, deadlines: tuple[int, int], ends: float | None
+) -> None:
+    pods = [
+        structs.replace(each, spec=structs.replace(each.spec, active_deadline_seconds=seconds or None))
+        for each, seconds in zip(gang("runs", 2, cpu="2", node="a"), deadlines, strict=True)
+    ]
+    runs = [group("runs", said, min_member=2), *pods]
+    found = starts(state(queue("default"), node("a", "4"), runs, job("waits", 4)), "waits")
+    assert found.expected == (None if ends is None else pytest.approx(ends, abs=2))
+
+
+def test_a_run_time_that_cannot_be_read_is_told() -> None:
+    cluster = state(queue("default"), node("a", "1"), job("waits", 2, "1 hour"))
+    session = Engine(FIFO).decide(cluster.snapshot(), now=NOON).session
+    answer = explain_job(session, "default/waits")
+    assert answer is not None
+    why = "has no effect: it should be a duration above 0 such as 90m, not '1 hour'"
+    assert answer.ignored == {"metadata.annotations[stromboli.io/run-time]": why}
+    assert any(line == f"  metadata.annotations[stromboli.io/run-time] {why}" for line in lines(answer))
+    condition = next(each for each in session.view.jobs["default/waits"].conditions if each.type == "FieldIgnored")
+    assert (condition.reason, condition.message) == (
+        "RunTimeUnreadable",
+        f"metadata.annotations[stromboli.io/run-time] {why}",
+    )
 
 
 def test_jobs_before_it_start_first_and_have_their_time() -> None:
@@ -255,6 +308,14 @@ def test_quantiles_of_jobs_are_spread_and_begin_with_the_median() -> None:
             "Expected to start in 12 min (8 to 31 min); on other workloads, 80% started within such a range",
         ),
         (Start(earliest=480), "Expected to start in 8 min or later"),
+        (
+            Start(expected=0, earliest=0, latest=1, overdue=["a/b"], overdue_count=2),
+            "Expected to start as soon as these end, which are overdue: a/b, 1 more",
+        ),
+        (
+            Start(expected=720, earliest=480, latest=1860, overdue=["a/b"], overdue_count=1),
+            "Expected to start in 12 min (8 to 31 min); these run for longer than they said: a/b",
+        ),
         (Start(why="x", unknown=["a/b"], unknown_count=3), "No start can be told: x: a/b, 2 more"),
     ],
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from stromboli.engine import Engine
 from stromboli.explain.jobs import explain_job
@@ -106,6 +108,24 @@ def test_jobs_that_say_nothing_are_taken_to_run_for_the_default() -> None:
     jobs = [Job(0, 1000, pods(1, 4), 1000, name="long"), Job(10, 50, pods(2, 4), 50, name="gang"), unknown]
     assert of(run(jobs, with_reservation(default="1h"), nodes=2), "unknown", "started") >= 1000
     assert of(run(jobs, with_reservation(default="2m"), nodes=2), "unknown", "started") == pytest.approx(200, abs=6)
+
+
+def test_deadlines_of_pods_count_where_all_of_them_have_one() -> None:
+    def gang(*deadlines: int) -> Gang:
+        tasks = (Task.requesting(1, {"cpu": 4}) for _ in deadlines)
+        ends = zip(tasks, deadlines, strict=True)
+        return Gang.of(
+            *(replace(task, spec=structs.replace(task.spec, active_deadline_seconds=end or None)) for task, end in ends)
+        )
+
+    def started(*deadlines: int) -> float:
+        jobs = [Job(0, 1000, pods(1, 4), 1000, name="long"), Job(10, 50, pods(3, 4), 50, name="wide")]
+        done = run([*jobs, Job(200, 100, gang(*deadlines), name="short")], with_reservation(), nodes=3)
+        return of(done, "short", "started")
+
+    assert started(60, 100) == pytest.approx(200, abs=6)
+    assert started(60, 0) >= 1000
+    assert started(60, 5_000) >= 1000
 
 
 @pytest.mark.exhaustive

@@ -30,6 +30,17 @@ def priority_class(name: str) -> dict[str, Any]:
     return {"kind": "PriorityClass", "metadata": {"name": name}, "value": 5}
 
 
+def test_annotations_that_cannot_be_read_are_named_once() -> None:
+    def group(name: str) -> dict[str, Any]:
+        noted = {"name": name, "annotations": {"stromboli.io/run-time": "1 hour"}}
+        return {"kind": "PodGroup", "metadata": noted, "spec": {"minMember": 1}}
+
+    assert admitted(group("a"), group("b"), group("c"))[1] == [
+        "standard input: document 1: item 1: PodGroup default/a: metadata.annotations[stromboli.io/run-time]:"
+        " cannot be read: '1 hour', in 2 more objects as well"
+    ]
+
+
 @pytest.mark.parametrize("lenient", [False, True])
 def test_a_class_that_is_not_there_is_named_once(lenient: bool) -> None:
     group = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 1, "priorityClassName": "hgih"}}

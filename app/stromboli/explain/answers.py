@@ -142,6 +142,10 @@ class Start(Part, frozen=True, kw_only=True):
     unknown: list[str] = field(default_factory=list)
     #: how many there are
     unknown_count: int = 0
+    #: jobs that hold what it needs and run for longer than they said, `NAMESPACE/NAME`
+    overdue: list[str] = field(default_factory=list)
+    #: how many there are
+    overdue_count: int = 0
 
 
 class SizedStart(Part, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from stromboli.api.crds import PodGroup
+from stromboli.api.crds import PodGroup, longest_run
 from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
@@ -104,7 +104,7 @@ def _outlined(session: Session, said: Answer, job: Job, reason: Reason | None) -
         pods=job.size,
         placed=job.ready_count,
         min_member=job.min_available,
-        run_time=job.pod_group.run_time or 0.0,
+        run_time=longest_run(job.pod_group.run_time, (pod.deadline for pod in session.view.members(job))) or 0.0,
         workload=workload_of(job.pod_group),
         ignored=ignored_of_job(session, job),
     )

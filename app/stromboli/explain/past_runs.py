@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stromboli.api.crds import PodGroup
+from stromboli.api.crds import PodGroup, longest_run
 from stromboli.api.pod_state import PodState
 from stromboli.explain.told_starts import ToldStarts
 from stromboli.state.cluster import ClusterState
@@ -137,7 +137,7 @@ def learn(past: PastRuns, pod: PodRecord, group: PodGroup, now: float) -> bool:
     if not pod.started or ended <= pod.started:
         return False
     kind = Kind.of(workload_of(group), group.queue, group.spec.min_member)
-    past.add(kind, Run(ended - pod.started, group.run_time or 0.0, ended))
+    past.add(kind, Run(ended - pod.started, longest_run(group.run_time, (pod.deadline,)) or 0.0, ended))
     return True
 
 

@@ -130,6 +130,7 @@ def pod_of(record: PodRecord, node: str, status: objects.PodStatus) -> objects.P
             node_name=node,
             priority=record.spec_priority,
             scheduler_name=record.scheduler_name,
+            active_deadline_seconds=int(record.deadline) or None,
         ),
         status=msgspec.structs.replace(
             status,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from stromboli.api import duration, quantity
 from stromboli.api.resources import in_bytes, listed, told_quantity
 from stromboli.api.words import counted
 from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start, Starts
+from stromboli.framework.diagnosis.ignored import place_of
 
 #: who can change what has one of these reasons
 _WHO_BY_REASON = {"SchedulingGated": "what set the gates", "NoPodGroup": "the service makes one, if it may"}
@@ -46,12 +47,11 @@ def lasting(seconds: float) -> str:
 
 def expected(start: Start) -> str:
     """When a job is expected to start, in a sentence: `Expected to start in 12 min (8 to 31 min)`."""
-    rest = start.unknown_count - len(start.unknown)
-    named = [*start.unknown, f"{rest} more"] if start.unknown and rest else start.unknown
+    named, late = _first(start.unknown, start.unknown_count), _first(start.overdue, start.overdue_count)
     if _is_now(start):
-        return "Expected to start now"
+        return f"Expected to start as soon as these end, which are overdue: {late}" if late else "Expected to start now"
     if start.earliest is None:
-        return f"No start can be told: {start.why}{': ' + ', '.join(named) if named else ''}"
+        return f"No start can be told: {start.why}{': ' if named else ''}{named}"
     if start.expected is None:
         said = f"Expected to start in {_span(start.earliest)} or later"
     else:
@@ -61,7 +61,14 @@ def expected(start: Start) -> str:
             said += f"{start.within:.0%} started within theirs"
         elif start.within is not None:
             said += f"; on other workloads, {start.within:.0%} started within such a range"
-    return f"{said}; nothing says how long these run: {', '.join(named)}" if named else said
+    said += f"; these run for longer than they said: {late}" if late else ""
+    return f"{said}; nothing says how long these run: {named}" if named else said
+
+
+def _first(names: Sequence[str], count: int) -> str:
+    """The first of so many jobs, and how many more there are: `a/b, 2 more`."""
+    rest = count - len(names)
+    return ", ".join([*names, f"{rest} more"] if names and rest else names)
 
 
 def _range(start: Start) -> str:
@@ -186,7 +193,7 @@ def _history(answer: Answer) -> Iterator[str]:
 def _ignored(fields: Mapping[str, str]) -> Iterator[str]:
     if fields:
         yield "Ignored"
-        yield from (f"  spec.{name} {why}" for name, why in fields.items())
+        yield from (f"  {place_of(name)} {why}" for name, why in fields.items())
 
 
 def _holdings(some: Iterable[Holding]) -> Iterator[str]:

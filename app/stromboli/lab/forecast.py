@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api import objects
-from stromboli.api.crds import PodGroup
+from stromboli.api.crds import PodGroup, longest_run
 from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
@@ -99,6 +99,8 @@ class Known(NamedTuple):
     began: float
     #: by run, infinite where nothing says it
     lengths: Vector
+    #: whether it has run for longer than it said
+    overdue: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class Outcome:
     until: float
     #: jobs that hold places then and never end, since nothing says how long they run
     unknown: tuple[str, ...]
+    #: jobs that were over by then, and have run for longer than they said
+    overdue: tuple[str, ...]
     #: whether it ended for the work that it took, and not because nothing more can happen
     cut: bool
 
@@ -182,8 +186,9 @@ class Forecast:
             and timeline.runs[key].placed
             and key not in jobs
         )
+        overdue = tuple(key for key, job in self._jobs.items() if job.overdue and key not in timeline.runs)
         after = tuple(started.get(job, math.inf) for job in jobs)
-        return Outcome(after, timeline.now - self._now, held, cut and len(started) < len(jobs))
+        return Outcome(after, timeline.now - self._now, held, overdue, cut and len(started) < len(jobs))
 
     def _step(self, steps: int) -> None:
         self._rehearsal.step(steps)
@@ -196,10 +201,16 @@ class Forecast:
     def _told(self, job: str, place: int, outcomes: Sequence[Outcome]) -> Start:
         starts = sorted(outcome.after[place] for outcome in outcomes)
         reached = [each for each in starts if math.isfinite(each)]
-        unknown = sorted({key for outcome in outcomes for key in outcome.unknown})
-        groups = ((key, self._rehearsal.state.pod_group(key)) for key in unknown[:_MOST_NAMED])
-        named = [group.called if group is not None else key for key, group in groups]
-        said = Start(started=len(reached), simulated=len(outcomes), unknown=named, unknown_count=len(unknown))
+        unknown, unknown_count = self._named(key for outcome in outcomes for key in outcome.unknown)
+        overdue, overdue_count = self._named(key for outcome in outcomes for key in outcome.overdue)
+        said = Start(
+            started=len(reached),
+            simulated=len(outcomes),
+            unknown=unknown,
+            unknown_count=unknown_count,
+            overdue=overdue,
+            overdue_count=overdue_count,
+        )
         if not outcomes:
             return replace(said, why=_TOO_LONG)
         if not reached:
@@ -217,6 +228,12 @@ class Forecast:
             first=reached[0],
             last=last if math.isfinite(last) else None,
         )
+
+    def _named(self, jobs: Iterable[str]) -> tuple[list[str], int]:
+        """What the first of some jobs are called, and how many there are."""
+        keys = sorted(set(jobs))
+        groups = ((key, self._rehearsal.state.pod_group(key)) for key in keys[:_MOST_NAMED])
+        return [group.called if group is not None else key for key, group in groups], len(keys)
 
     def _never(self, said: Start, job: str, first: Outcome) -> Start:
         """Why a job did not start in any of the runs."""
@@ -255,8 +272,10 @@ class Forecast:
             began = max(min(started_or_scheduled(pod), self._now) or self._now for pod in placed)
         kind = Kind.of(workload_of(group), group.queue, group.spec.min_member)
         passed = 0.0 if math.isnan(began) else self._now - began
-        lengths = expected_lengths(self._past, kind, group.run_time, passed, quantiles(group.key))
-        return Known(need, tuple(pod.key for pod in pods), len(placed), began, lengths)
+        declared = longest_run(group.run_time, (pod.deadline for pod in pods))
+        lengths = expected_lengths(self._past, kind, declared, passed, quantiles(group.key))
+        overdue = declared is not None and passed > declared
+        return Known(need, tuple(pod.key for pod in pods), len(placed), began, lengths, overdue)
 
 
 def with_start(answer: Answer, rehearsal: Rehearsal, past: PastRuns) -> Answer:
@@ -299,8 +318,8 @@ def expected_lengths(past: PastRuns, kind: Kind, declared: float | None, passed:
     if declared:
         parts = past.parts(kind) or np.interp(np.linspace(0, 1, 21), [0, 0.5, 1], _PARTS).tolist()
         known = [part * declared for part in parts]
-        # One that is over its time is expected to end any moment.
-        beyond: Vector = np.full(len(at), passed)
+        # One that is over its time is expected to be late by as much again at most.
+        beyond: Vector = passed + at * max(passed - declared, 0.0)
     else:
         known = list(past.lengths(kind))
         if not known:

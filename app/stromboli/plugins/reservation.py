@@ -124,9 +124,20 @@ class Reservation(Plugin):
 
     def _run_times(self) -> Vector:
         """For how long each job runs, shape (jobs,)."""
-        values, numbers = self._view.jobs.said("run time", lambda group: group.run_time or 0.0)
-        lengths: Vector = np.array([each or self.arguments.default for each in values[:]])[numbers]
+        values, numbers = self._view.jobs.said("run time", lambda group: group.run_time or math.inf)
+        lengths: Vector = np.minimum(np.array(values[:])[numbers], self._deadlines())
+        lengths[np.isinf(lengths)] = self.arguments.default
         return lengths
+
+    def _deadlines(self) -> Vector:
+        """How long the last pod of each job may run, shape (jobs,), infinite where one of them may for ever."""
+        view = self._view
+        column = view.snapshot.pod_facts.column("deadline", lambda pod: pod.deadline or math.inf)
+        jobs = view.membership.index_of[view.pods.job]
+        rows = np.flatnonzero(jobs >= 0)
+        longest = np.zeros(len(view.jobs))
+        np.maximum.at(longest, jobs[rows], np.array([*column.values[:], math.inf])[column.numbers[rows]])
+        return np.where(longest > 0, longest, math.inf)
 
     def _rows_held(self) -> Rows:
         """The rows of the pods of jobs that have a node."""

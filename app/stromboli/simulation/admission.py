@@ -17,6 +17,7 @@ from stromboli.api import crds, keys, objects
 from stromboli.api.crds import QueueState
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean, nearest, readable
+from stromboli.api.words import counted
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable, with_defaults
 from stromboli.simulation.manifests import Loaded
@@ -77,7 +78,7 @@ def admit(
         unmade = _never_made(admitted, loaded.later, lambda key: groups.made.get(key) or group_of(key))
         admitted = [(kind, obj) for kind, obj in admitted if kind != "Pod" or object_key(obj) not in unmade]
     admitted += [("PodGroup", group) for key, group in groups.made.items() if key not in written]
-    loaded.problems += _without_class(loaded, {*priorities.names, *missed})
+    loaded.problems += [*_unread(loaded), *_without_class(loaded, {*priorities.names, *missed})]
     found = [*admitted, *_missing_queues(loaded, groups.wanted), *_missing_classes(loaded)]
     return _commanded(found, loaded.commands) if loaded.commands else found
 
@@ -121,6 +122,18 @@ def _not_there(
         more = f", which {len(others)} more name" if others else ""
         hint = did_you_mean(name, there) if number < _MOST_HINTS else ""
         yield f"{where}{' '.join(first)}: {path}: there is no {kind} {readable(name)}{more}{hint}"
+
+
+def _unread(loaded: Loaded) -> Iterator[str]:
+    """A line for each annotation that has no effect because it cannot be read."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for kind, obj in loaded.objects:
+        for line in gate.unread(kind, obj):
+            found.setdefault(line, []).append((kind, object_key(obj)))
+    for line, (first, *others) in found.items():
+        where = f"{loaded.places[first][0]}: " if first in loaded.places else ""
+        more = f", in {counted(len(others), 'more object')} as well" if others else ""
+        yield f"{where}{' '.join(first)}: {line}{more}"
 
 
 def _never_made(

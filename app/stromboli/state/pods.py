@@ -77,6 +77,8 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     claim_names: Mapping[str, str]
     #: what keeps its containers from running once it has a node, or why it failed, as its kubelet says
     held_up: str = ""
+    #: spec.activeDeadlineSeconds, 0 when unset
+    deadline: float = 0.0
 
     @property
     def host_network(self) -> bool:
@@ -160,6 +162,7 @@ def make_record(
         spec.priority,
         _claim_names(status) if status.resource_claim_statuses else _NO_STRINGS,
         held_up(pod),
+        float(max(spec.active_deadline_seconds or 0, 0)),
     )
 
 

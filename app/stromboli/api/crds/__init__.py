@@ -56,6 +56,7 @@ from stromboli.api.crds.podgroups import (
     PodGroupStatus,
     SubGroupPolicy,
     group_uid,
+    longest_run,
     run_time,
     title_of,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "crd",
     "dumped",
     "group_uid",
+    "longest_run",
     "run_time",
     "title_of",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from math import inf
 from typing import Annotated, ClassVar, Literal
@@ -58,6 +59,15 @@ def run_time(text: str) -> float:
     if not 0 < seconds < inf:
         raise ValueError(f"should be more than 0, not {text}")
     return seconds
+
+
+def longest_run(declared: float | None, deadlines: Iterable[float]) -> float | None:
+    """The seconds that a job runs at most; None where that is not said.
+
+    It is over when it declares so, or when the last of its pods is over by its `activeDeadlineSeconds`, 0 without one.
+    """
+    bound = min(declared or inf, max((each if each > 0 else inf for each in deadlines), default=inf))
+    return bound if bound < inf else None
 
 
 class PodGroupPhase(StrEnum):

@@ -13,9 +13,9 @@ from functools import cache
 import numpy as np
 from pydantic.alias_generators import to_snake
 
-from stromboli.api.crds import FEWER, GROUP_CLAIMS, PART_OF, Condition, PodGroupCondition
+from stromboli.api.crds import FEWER, GROUP_CLAIMS, PART_OF, RUN_TIME, Condition, PodGroup, PodGroupCondition
 from stromboli.api.resources import Mask
-from stromboli.api.validation import did_you_mean
+from stromboli.api.validation import did_you_mean, field_path, shown
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.topology import has_topology, says_topology
 from stromboli.framework.session.session import Session
@@ -100,10 +100,13 @@ _NOTED = {
         "has no effect: pods wait for a claim of their own where they name {}, of which one is made for the group",
     ),
 }
+#: where the annotation stands that says how long a job runs
+_RUN_TIME = field_path(("metadata", "annotations", RUN_TIME))
 #: the reason of the condition by the field of a PodGroup that has no effect, the first one counts
 _REASONS = {
     "networkTopology": "NotInPolicy",
     "priorityClassName": "NoPriorityClass",
+    _RUN_TIME: "RunTimeUnreadable",
     "minMember": "FewerPodsAtFirst",
     "parentCompositePodGroupName": "GroupStartsAlone",
     "resourceClaims": "ClaimsOfPodsOnly",
@@ -116,6 +119,7 @@ def tell(session: Session) -> None:
         return
     known = session.view.jobs
     noted = known.holds("ignored", lambda group: not group.metadata.annotations.keys().isdisjoint(_NOTED))
+    noted = noted | known.holds("unreadable run time", _has_unreadable_run_time)
     ignoring = known.of(_without_class(session) | _topology_unread(session) | noted)
     for job in known.of(known.holds(CONDITION, lambda group: _is_told(group.status.conditions))):
         session.report.condition(job, _OVER)
@@ -146,6 +150,9 @@ def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
     name = job.pod_group.spec.priority_class_name
     if job.pod_group.priority is None and _is_missing(session, name):
         ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}{_or(session, name)}"
+    if _has_unreadable_run_time(job.pod_group):
+        written = shown(job.pod_group.metadata.annotations[RUN_TIME])
+        ignored[_RUN_TIME] = f"has no effect: it should be a duration above 0 such as 90m, not {written}"
     for key, (field, why) in _NOTED.items():
         if said := job.pod_group.metadata.annotations.get(key):
             ignored[field] = why.format(said)
@@ -154,7 +161,16 @@ def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
 
 def told(ignored: dict[str, str]) -> str:
     """Ignored fields in a sentence: `spec.deserved has no effect under this policy: ...`."""
-    return "; ".join(f"spec.{field} {why}" for field, why in ignored.items())
+    return "; ".join(f"{place_of(field)} {why}" for field, why in ignored.items())
+
+
+def place_of(field: str) -> str:
+    """Where a field that is ignored stands in its object: in the spec, if it does not say more itself."""
+    return field if field.startswith("metadata.") else f"spec.{field}"
+
+
+def _has_unreadable_run_time(group: PodGroup) -> bool:
+    return RUN_TIME in group.metadata.annotations and group.run_time is None
 
 
 def fields_read(session: Session) -> Collection[str]:

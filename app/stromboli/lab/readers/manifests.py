@@ -94,9 +94,9 @@ def _anew(pod: objects.Pod) -> objects.Pod:
 
 def declared_run_time(group: crds.PodGroup | None, pods: Sequence[objects.Pod]) -> float:
     """The seconds that a job says it runs for, NaN if it says nothing."""
-    written = None if group is None else group.run_time
-    deadlines = [seconds for pod in pods if (seconds := pod.spec.active_deadline_seconds or 0) > 0]
-    return float(written if written is not None else min(deadlines, default=math.nan))
+    deadlines = (float(pod.spec.active_deadline_seconds or 0) for pod in pods)
+    said = crds.longest_run(None if group is None else group.run_time, deadlines)
+    return math.nan if said is None else said
 
 
 def gang_of(pods: Sequence[objects.Pod], min_member: int, known: dict[bytes, Gang]) -> Gang:
