@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -51,12 +51,10 @@ def advised(
 
 
 @pytest.fixture
-def own_world(new_cluster: Callable[..., Cluster], definitions: list[Object]) -> World:
-    """An empty cluster with our definitions."""
-    cluster = new_cluster()
-    with cluster.client() as api:
-        define(api, definitions)
-    return World(cluster, "default")
+def scheduled(world: World) -> Iterator[World]:
+    """An empty cluster in which the test starts kube-scheduler."""
+    yield world
+    world.cluster.stop_scheduler()
 
 
 def arguments(helm: Path) -> list[str]:
@@ -143,8 +141,8 @@ def test_a_replica_that_waits_does_not_answer(world: World, start: Start) -> Non
 
 
 @pytest.mark.parametrize("form", [{}, {"bindVerb": "bind", "nodeCacheCapable": False}])
-def test_kube_scheduler_keeps_gangs_whole(own_world: World, start: Start, form: Object) -> None:
-    world, cluster = own_world, own_world.cluster
+def test_kube_scheduler_keeps_gangs_whole(scheduled: World, start: Start, form: Object) -> None:
+    world, cluster = scheduled, scheduled.cluster
     world.nodes(5, cpu="2")
     service = start(kubeconfig=cluster.kubeconfig())
     # In a test no pod is placed by kube-scheduler alone.
@@ -168,10 +166,10 @@ def test_kube_scheduler_keeps_gangs_whole(own_world: World, start: Start, form: 
 
 
 def test_kube_scheduler_asks_by_the_configuration_of_the_chart_with_certificates(
-    own_world: World, start: Start, helm_binary: Path, tmp_path: Path
+    scheduled: World, start: Start, helm_binary: Path, tmp_path: Path
 ) -> None:
     """The address is no name of the certificate's, which is that of the Service of the leader."""
-    world, authority = own_world, trustme.CA()
+    world, authority = scheduled, trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     for name, host in (("server", "stromboli-leader.stromboli-system.svc"), ("client", "kube-scheduler")):
         made = authority.issue_cert(host, *(["127.0.0.1"] if name == "server" else []))
@@ -215,8 +213,8 @@ def gated(name: str, group: str) -> Object:
     return pod(name, group, scheduler=PROFILE, schedulingGates=[{"name": "stromboli.io/gang"}])
 
 
-def test_a_gated_gang_is_seen_by_kube_scheduler_once_it_is_decided(own_world: World, start: Start) -> None:
-    world, cluster = own_world, own_world.cluster
+def test_a_gated_gang_is_seen_by_kube_scheduler_once_it_is_decided(scheduled: World, start: Start) -> None:
+    world, cluster = scheduled, scheduled.cluster
     world.nodes(2, cpu="2")
     leader = LeaderService(start(kubeconfig=cluster.kubeconfig()))
     cluster.start_scheduler(cost.advised_by(leader, ignorable=False))
@@ -236,9 +234,9 @@ def test_a_gated_gang_is_seen_by_kube_scheduler_once_it_is_decided(own_world: Wo
     leader.close()
 
 
-def test_kube_scheduler_asks_about_managed_resources_only(own_world: World, start: Start) -> None:
+def test_kube_scheduler_asks_about_managed_resources_only(scheduled: World, start: Start) -> None:
     """Others it places alone, also of a gang; a gate holds all of them, also where the extender is ignored."""
-    world, cluster = own_world, own_world.cluster
+    world, cluster = scheduled, scheduled.cluster
     world.nodes(2, cpu="4", **{CARD: "1"})
     service = start(kubeconfig=cluster.kubeconfig())
     leader = LeaderService(service)
@@ -271,36 +269,36 @@ def with_card(manifest: Object) -> Object:
     return manifest
 
 
-def test_pods_that_are_held_without_a_gate_cost_few_requests(own_world: World, start: Start) -> None:
-    """kube-scheduler tries them again when something happens, where it backs off at most once in ten seconds each."""
-    world, cluster = own_world, own_world.cluster
+def test_pods_that_are_held_without_a_gate_cost_few_requests(scheduled: World, start: Start) -> None:
+    """kube-scheduler tries them again when something happens, less than twice in the longest backoff each."""
+    world, cluster, longest = scheduled, scheduled.cluster, 2
     world.nodes(2, cpu="2")
     leader = LeaderService(start(kubeconfig=cluster.kubeconfig()))
-    usual = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 10}
+    backoff = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": longest}
     cluster.start_scheduler(
-        cost.advised_by(leader, ignorable=False) | usual, "--feature-gates=SchedulerPopFromBackoffQ=false"
+        cost.advised_by(leader, ignorable=False) | backoff, "--feature-gates=SchedulerPopFromBackoffQ=false"
     )
     world.group("large", 5)
     world.pods([pod(f"large-{number}", "large", scheduler=PROFILE) for number in range(5)])
     eventually(lambda: len(world.refused()) == 5)
     leader.asked.clear()
     began = time.monotonic()
-    for number in range(15):
+    for number in range(10):
         world.pods([pod(f"other-{number}", scheduler=PROFILE, cpu="100m")])
         eventually(lambda name=f"other-{number}": name in world.placed())  # type: ignore[misc]
-        time.sleep(2)
-    minutes = (time.monotonic() - began) / 60
-    assert (leader.asked["/filter"] - 15) / 5 / minutes < 12
+        time.sleep(longest / 4)
+    turns = (time.monotonic() - began) / longest
+    assert (leader.asked["/filter"] - 10) / 5 / turns < 2
     assert not any(name.startswith("large") for name in world.placed())
     quiet = leader.asked.total()
-    time.sleep(12)
+    time.sleep(1.2 * longest)
     assert leader.asked.total() - quiet <= 10
     leader.close()
 
 
-def test_another_replica_goes_on_with_kube_scheduler(own_world: World, start: Start) -> None:
+def test_another_replica_goes_on_with_kube_scheduler(scheduled: World, start: Start) -> None:
     """While no replica leads kube-scheduler is answered with errors, and tries again: no gang is placed in part."""
-    world, cluster = own_world, own_world.cluster
+    world, cluster = scheduled, scheduled.cluster
     world.nodes(4, cpu="4")
     first = start("--leader-elect", kubeconfig=cluster.kubeconfig())
     second = start("--leader-elect", kubeconfig=cluster.kubeconfig("kwok"))
@@ -323,12 +321,12 @@ def test_another_replica_goes_on_with_kube_scheduler(own_world: World, start: St
 
 
 @pytest.mark.parametrize("ignorable", [False, True])
-def test_no_managed_pod_slips_by_while_no_replica_leads(own_world: World, start: Start, ignorable: bool) -> None:
+def test_no_managed_pod_slips_by_while_no_replica_leads(scheduled: World, start: Start, ignorable: bool) -> None:
     """Of a gang behind the gate none starts before the next leader decides; without one, none where we are not ignored.
 
     kube-scheduler goes on meanwhile with pods that ask for no card.
     """
-    world, cluster = own_world, own_world.cluster
+    world, cluster = scheduled, scheduled.cluster
     world.nodes(4, cpu="8", **{CARD: "1"})
     first = start("--leader-elect", kubeconfig=cluster.kubeconfig())
     second = start("--leader-elect", kubeconfig=cluster.kubeconfig("kwok"))
