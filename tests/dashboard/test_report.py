@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import httpx
@@ -60,11 +61,17 @@ class Rights:
         return user.name == "admin" or resource == "queues" or namespace == user.name
 
 
-def asking(service: Service, user: str = "") -> httpx.AsyncClient:
+@cache
+def api(service: Service) -> FastAPI:
+    """Its routes, which take longer to make than to ask."""
     app = FastAPI()
     app.include_router(dashboard_routes(service, Rights(), "stromboli-system"))
+    return app
+
+
+def asking(service: Service, user: str = "") -> httpx.AsyncClient:
     client, host = ("10.0.0.1", "https://stromboli") if user else ("127.0.0.1", "http://127.0.0.1")
-    transport = httpx.ASGITransport(app, client=(client, 4711))
+    transport = httpx.ASGITransport(api(service), client=(client, 4711))
     headers = {"Authorization": f"Bearer {user}"} if user else {}
     return httpx.AsyncClient(transport=transport, base_url=f"{host}/api/v1", headers=headers)
 
