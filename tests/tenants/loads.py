@@ -32,6 +32,8 @@ _GANG = 1_000
 _ROUND, _PAUSE = 50, 0.25
 #: those who ask what would be at the same time, and the resources that each names: more are refused at once
 _ASKERS, _NAMED = 4, 250
+#: claims of a pod
+_CLAIMS = 200
 
 
 @dataclass(slots=True)
@@ -110,6 +112,42 @@ def _flap_pods(hostile: Hostile, stop: threading.Event) -> None:
             name = f"mass-{at % hostile.mass}"
             hostile.world.api.delete(hostile.path("pods", name), params=now)
             hostile.world.api.post(hostile.path("pods"), json=_pod(LOADS["requests"], at % hostile.mass))
+
+
+def _flap_gates(hostile: Hostile, stop: threading.Event) -> None:
+    """Lift the gate of some pods, and replace as many by pods behind one, over and over."""
+    at, now = 0, {"gracePeriodSeconds": "0"}
+    while not stop.wait(_PAUSE):
+        for _ in range(_ROUND // 2):
+            at += 1
+            number = at % hostile.mass
+            path = hostile.path("pods", f"mass-{number}")
+            hostile.world.api.patch(path, json={"spec": {"schedulingGates": None}}, headers=MERGE_PATCH)
+            hostile.world.api.delete(hostile.path("pods", f"mass-{(number + 1) % hostile.mass}"), params=now)
+            gated = _pod(LOADS["flapping gates"], (number + 1) % hostile.mass)
+            hostile.world.api.post(hostile.path("pods"), json=gated)
+
+
+def _flap_sizes(hostile: Hostile, stop: threading.Event) -> None:
+    """Change how many pods some PodGroups start with, over and over."""
+    at = 0
+    while not stop.wait(_PAUSE):
+        for _ in range(_ROUND):
+            at += 1
+            path = hostile.path("podgroups", f"mass-{at % hostile.mass}")
+            hostile.world.api.patch(path, json={"spec": {"minMember": 1 + at % 3}}, headers=MERGE_PATCH)
+
+
+def _flap_queues(hostile: Hostile, stop: threading.Event) -> None:
+    """Create queues, move PodGroups into them, and delete them, over and over."""
+    at, queues = 0, f"{SCHEDULING}/queues"
+    while not stop.wait(_PAUSE):
+        for _ in range(_ROUND // 3):
+            at += 1
+            hostile.world.queue(f"flaps-{at}")
+            path = hostile.path("podgroups", f"mass-{at % hostile.mass}")
+            hostile.world.api.patch(path, json={"spec": {"queue": f"flaps-{at}"}}, headers=MERGE_PATCH)
+            hostile.world.api.delete(f"{queues}/flaps-{at - _ROUND}")
 
 
 def _ask(hostile: Hostile, stop: threading.Event) -> None:
@@ -214,6 +252,24 @@ def _never_fits(number: int) -> Object:
     return {"minMember": 2, "minResources": {"cpu": f"{1_000_000 + number}"}}
 
 
+def _many_claims(number: int) -> Object:
+    """A pod that fits a node and has many claims."""
+    claims = (f"mass-{number}-{at}" for at in range(_CLAIMS))
+    return {"volumes": [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]}
+
+
+def _late_claims(namespace: str, number: int) -> Iterator[Extra]:
+    """The claims of such a pod, of a class whose volumes nobody makes."""
+    late = {"metadata": {"name": "late"}, "provisioner": "example.com/none"}
+    if number == 0:
+        yield _STORAGE, {**late, "volumeBindingMode": "WaitForFirstConsumer"}
+    once = {"accessModes": ["ReadWriteOnce"], "storageClassName": "late"}
+    for at in range(_CLAIMS):
+        spec = {**once, "resources": {"requests": {"storage": "1Mi"}}}
+        path = f"{CORE}/namespaces/{namespace}/persistentvolumeclaims"
+        yield path, {"metadata": {"name": f"mass-{number}-{at}"}, "spec": spec}
+
+
 _NOTES = {f"volcano.sh/{name}": "9" * 4_000 for name in ("sla-waiting-time", "jdb-min-available", "vgpu-mode")}
 
 LOADS: Mapping[str, Load] = {
@@ -221,6 +277,7 @@ LOADS: Mapping[str, Load] = {
     "selectors": Load(_selectors),
     "affinities": Load(_affinities),
     "claims": Load(_with_claim, extras=_claims),
+    "claims by the hundred": Load(_many_claims, extras=_late_claims, share=0.01),
     "PodGroups": Load(group=_large_gang, pods=False),
     "PodGroups that never fit": Load(group=_never_fits, pods=False),
     "admissions": Load(_amounts, group=_refused, share=0.4, activity=_flap_annotations),
@@ -238,6 +295,13 @@ LOADS: Mapping[str, Load] = {
     ),
     "flapping pods": Load(_amounts, activity=_flap_pods),
     "flapping labels": Load(_amounts, activity=_flap_labels),
+    "flapping gates": Load(
+        lambda number: {**_amounts(number), "schedulingGates": [{"name": "example.com/flaps"}]},
+        share=0.4,
+        activity=_flap_gates,
+    ),
+    "flapping sizes": Load(_amounts, group=lambda _: {"minMember": 1}, share=0.4, activity=_flap_sizes),
+    "flapping queues": Load(_amounts, group=lambda _: {"minMember": 1}, share=0.4, activity=_flap_queues),
     "terminating pods": Load(
         lambda number: {"cpu": f"{1 + number % 7}m"},
         share=0.4,
