@@ -131,7 +131,71 @@ def beside(app: str) -> dict[str, Any]:
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
+def volume(storage_class: str, phase: str, zone: str = "") -> dict[str, Any]:
+    """A volume of a claim that is gone, or one in a zone."""
+    spec: dict[str, Any] = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    spec["storageClassName"] = storage_class
+    if zone:
+        terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    else:
+        spec["claimRef"] = {"namespace": "default", "name": "old", "uid": "old"}
+    return {"metadata": {"name": "disk"}, "spec": spec, "status": {"phase": phase}}
+
+
 CASES = {
+    "volume kept for a claim that is gone": Case(
+        lambda: with_objects(
+            one(node("n"), **claiming()), PersistentVolumeClaim=claim(""), PersistentVolume=volume("", "Released")
+        ),
+        "NoMatchingNode",
+        "user",
+        ("remove spec.claimRef of PersistentVolume disk, which is Released",),
+    ),
+    "volume in a zone without nodes": Case(
+        lambda: with_objects(
+            one(node("n", labels={"zone": "a"}), **claiming()),
+            PersistentVolumeClaim=claim("", "disk"),
+            PersistentVolume=volume("", "Bound", zone="b"),
+        ),
+        "NoMatchingNode",
+        "user",
+        ("add 1 node with zone: b, where PersistentVolume disk of PersistentVolumeClaim default/data is",),
+    ),
+    "volume that is gone": Case(
+        lambda: with_objects(one(node("n"), **claiming()), PersistentVolumeClaim=claim("fast", "gone")),
+        "NoMatchingNode",
+        "admin",
+        ("delete PersistentVolumeClaim default/data and create it again",),
+        ("StorageClass",),
+    ),
+    "claim template missing": Case(
+        lambda: one(node("n"), resourceClaims=[{"name": "cards", "resourceClaimTemplateName": "cards"}]),
+        "NoMatchingNode",
+        "user",
+        ("create ResourceClaimTemplate default/cards",),
+    ),
+    "more cards than a gang finds, and a launcher without": Case(
+        lambda: state(
+            *(queue("default"), node("n", cpu="16"), node("cards", resources={"example.com/card": "2"})),
+            *(pod_group("train", 3), pod("launcher", "train")),
+            *(pod(f"w-{at}", "train", resources={"example.com/card": "2"}) for at in range(2)),
+        ),
+        "NeverFits",
+        "user",
+        ("add 1 node like cards",),
+    ),
+    "elastic job that has grown as far as it can": Case(
+        lambda: state(
+            *(queue("default"), node("n", cpu="4"), pod_group("train", 2, phase="Running")),
+            *(pod(f"runs-{at}", "train", node="n") for at in range(4)),
+            pod("waits", "train"),
+        ),
+        "ClusterFull",
+        "admin",
+        ("add 1 node like n",),
+        says=("its other pods would find no places even if all other jobs were gone",),
+    ),
     "cordon": Case(
         lambda: one(node("n", unschedulable=True, taints=CORDON)), "NoMatchingNode", "admin", ("uncordon node n",)
     ),

@@ -134,9 +134,6 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
     if state is PodState.Failed:
         return f"{where}: {pod.held_up}" if pod.held_up else where
     why = _held_up(session, pod) if state is PodState.Running else ""
-    resize = next((each for each in pod.conditions if each.type == "PodResizePending" and each.status == "True"), None)
-    if resize is not None:
-        why = "; ".join(filter(None, [why, f"its resize is {(resize.reason or 'pending').lower()}: {resize.message}"]))
     return f"{where}, but {why}" if why else where
 
 
@@ -148,6 +145,9 @@ def _held_up(session: Session, pod: PodRecord) -> str:
         said.append(f"node {node.name} is not ready (Ready is {node.ready})")
     elif row < 0 and pod.node_name:
         said.append(f"node {pod.node_name} is not there")
+    resize = next((each for each in pod.conditions if each.type == "PodResizePending" and each.status == "True"), None)
+    if resize is not None:
+        said.append(f"its resize is {(resize.reason or 'pending').lower()}: {resize.message}")
     return "; ".join(said)
 
 

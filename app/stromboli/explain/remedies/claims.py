@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from stromboli.api import keys, objects
 from stromboli.api.validation import nearest
-from stromboli.explain.rehearsal import pod_of
+from stromboli.explain.rehearsal import node_of, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
+from stromboli.explain.remedies.changes import put_node, respec
 from stromboli.kube.storage import BIND_COMPLETED
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
@@ -27,6 +28,7 @@ def claims(case: Case) -> Iterator[Candidate]:
     """Claims that are made or met. It is tried without them, since it is not known which node they would be for."""
     if case.reason != "NoMatchingNode":
         return
+    yield from _unmade(case)
     named = dict.fromkeys(claim for pod in case.pods for claim in _claims(pod))
     if not named:
         return
@@ -34,7 +36,14 @@ def claims(case: Case) -> Iterator[Candidate]:
     missing = [claim for claim in named if claim[1] not in there[claim[0]]]
     if missing:
         yield Candidate(f"create {_listed(missing)}", "user", partial(_without, pods=case.pods, gone=missing))
-    unmet = [claim for claim in named if claim not in missing and not _met(case.rehearsal.state, claim)]
+    there_now = [claim for claim in named if claim not in missing]
+    lost = [claim for claim in there_now if _has_lost(case.rehearsal.state, claim)]
+    if lost:
+        again = f"delete {_listed(lost)} and create it again, as its volume is gone"
+        yield Candidate(again, "user", partial(_without, pods=case.pods, gone=lost))
+    yield from _elsewhere(case, there_now)
+    unmet = [claim for claim in there_now if claim not in lost and not _met(case.rehearsal.state, claim)]
+    yield from _released(case, unmet)
     yield from _classes(case, unmet)
     if unmet:
         words = [f"create {_listed(missing)}"] if missing else []
@@ -51,6 +60,67 @@ def _met(state: ClusterState, claim: tuple[str, str]) -> bool:
     if kind == _VOLUME:
         return BIND_COMPLETED in (manifest["metadata"].get("annotations") or {})
     return bool((manifest.get("status") or {}).get("allocation"))
+
+
+def _unmade(case: Case) -> Iterator[Candidate]:
+    """Claims that are yet to be made from templates."""
+    pod = case.pods[0]
+    wanted = [each for each in pod.pod_class.spec.resource_claims or () if each.resource_claim_template_name]
+    unmade = [each for each in wanted if each.name not in pod.claim_names]
+    if unmade:
+        names = dict.fromkeys(f"{pod.namespace}/{each.resource_claim_template_name}" for each in unmade)
+        words = f"create ResourceClaimTemplate {', '.join(names)}, if it is not there: the claim is made from it"
+        rest = [each for each in pod.pod_class.spec.resource_claims or () if each not in unmade]
+        yield Candidate(words, "user", respec(case, resource_claims=rest))
+
+
+def _volume(state: ClusterState, claim: tuple[str, str]) -> tuple[str, Mapping[str, Any] | None]:
+    """The volume that a claim names, empty for none, and its manifest if it is there."""
+    kind, key = claim
+    name = (state.objects[kind][key].get("spec") or {}).get("volumeName") or "" if kind == _VOLUME else ""
+    return name, state.objects["PersistentVolume"].get(name)
+
+
+def _has_lost(state: ClusterState, claim: tuple[str, str]) -> bool:
+    """Whether a claim is bound to a volume that is not there."""
+    name, volume = _volume(state, claim)
+    return bool(name) and volume is None
+
+
+def _elsewhere(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Candidate]:
+    """A node with the labels that the volume of a claim asks of its node, where no node has them."""
+    records = case.session.view.nodes.facts.records
+    for claim in claims:
+        name, volume = _volume(case.rehearsal.state, claim)
+        affinity = ((volume or {}).get("spec") or {}).get("nodeAffinity") or {}
+        term: Mapping[str, Any] = next(iter((affinity.get("required") or {}).get("nodeSelectorTerms") or ()), {})
+        said = [
+            each for each in term.get("matchExpressions") or () if each.get("operator") == "In" and each.get("values")
+        ]
+        labels = {each["key"]: each["values"][0] for each in said}
+        if not labels or not records or any(labels.items() <= record.labels.items() for record in records):
+            continue
+        node = node_of(records[0])
+        meta = replace(node.metadata, name=f"{node.metadata.name}-more", uid=f"{node.metadata.name}-more")
+        meta = replace(meta, labels={**(meta.labels or {}), **labels, "kubernetes.io/hostname": meta.name})
+        where = ", ".join(f"{key}: {value}" for key, value in labels.items())
+        words = f"add 1 node with {where}, where PersistentVolume {name} of {claim[0]} {claim[1]} is"
+        yield Candidate(words, "admin", put_node(replace(node, metadata=meta)))
+
+
+def _released(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Candidate]:
+    """Volumes of a claim's class that are kept for a claim which is gone."""
+    state = case.rehearsal.state
+    for claim in [claim for claim in claims if claim[0] == _VOLUME]:
+        wanted = _class_of(state.objects[_VOLUME][claim[1]])
+        for name, volume in state.objects["PersistentVolume"].items():
+            if (volume.get("status") or {}).get("phase") == "Released" and _class_of(volume) == wanted:
+                words = f"remove spec.claimRef of PersistentVolume {name}, which is Released, for {_listed([claim])}"
+                yield Candidate(words, "admin", partial(_without, pods=case.pods, gone=[claim]))
+
+
+def _class_of(manifest: Mapping[str, Any]) -> str:
+    return (manifest.get("spec") or {}).get("storageClassName") or ""
 
 
 def _classes(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Candidate]:

@@ -18,7 +18,7 @@ from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smallest
 from stromboli.explain.remedies.changes import respec
 from stromboli.explain.remedies.labels import corrected_joining, labels
-from stromboli.explain.remedies.shares import limits
+from stromboli.explain.remedies.shares import limits, needs
 from stromboli.framework.cluster.view import View
 from stromboli.kube.ports import host_ports
 from stromboli.kube.taints import REPELLING, says_state, tolerates
@@ -269,7 +269,9 @@ def _fewest(case: Case, before: Change) -> Candidate | None:
     if not len(facts):
         return _first_node(case)
     willing = np.flatnonzero(case.session.kernel.feasible(case.pods[0])) if case.pods else np.arange(len(facts))
-    at = int(willing[np.argmax(nodes.allocatable[0, willing])]) if len(willing) else 0
+    # Of nodes with cards those are bought that have the cards which are asked for together.
+    cards = [c for c in np.flatnonzero(needs(case) > 0).tolist() if is_device(case.session.view.dimensions[c])]
+    at = int(willing[np.argmax(nodes.allocatable[(*cards, 0)[0], willing])]) if len(willing) else 0
     like = node_of(facts.records[at])
     # What a job asks for that has no pods yet is in more than one piece.
     request, allocatable = (case.asked if case.pods else np.zeros(len(case.asked))), nodes.allocatable[:, at]

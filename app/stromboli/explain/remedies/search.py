@@ -35,7 +35,9 @@ from stromboli.framework.session.session import Session
 
 #: changes that are tried together, where none is enough alone
 _PAIR, _MOST_TOGETHER = 2, 3
-_IN_VAIN = "it would not start even if all other jobs were gone"
+_IN_VAIN, _NO_MORE = (
+    f"{what} even if all other jobs were gone" for what in ("it would not start", "its other pods would find no places")
+)
 #: reasons of pods that wait for others of their gang
 _OF_OTHERS = ("GangNotReady", "SameRoleFailed")
 
@@ -60,8 +62,9 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
         if vain:
             answer = replace(answer, who="user" if "user" in case.found else "admin")
         case.found = case.first_steps | case.found
+        in_vain = _NO_MORE if answer.placed >= answer.min_member > 0 else _IN_VAIN
         answer = replace(
-            answer, detail="; ".join(filter(None, [answer.detail, _later(later), _IN_VAIN * (vain and not later)]))
+            answer, detail="; ".join(filter(None, [answer.detail, _later(answer, later) or (in_vain if vain else "")]))
         )
     order = {who: rank for rank, who in enumerate(dict.fromkeys((answer.who, "user", "admin", "wait")))}
     remedies = [
@@ -155,9 +158,10 @@ def _in_the_way(answer: Answer) -> object:
     return answer.stage, answer.reason, answer.message, causes
 
 
-def _later(later: Sequence[Answer]) -> str:
-    """What a job or pod waits for after what its answer says is mended."""
-    said = "; then ".join(f"at {each.stage}: {each.reason}: {_blocking(each)}" for each in later)
+def _later(answer: Answer, later: Sequence[Answer]) -> str:
+    """What a job or pod waits for after what its answer says is mended, which may not be the first to be mended."""
+    others = [each for each in later if (each.reason, each.message) != (answer.reason, answer.message)]
+    said = "; then ".join(f"at {each.stage}: {each.reason}: {_blocking(each)}" for each in others)
     return f"once that is mended it waits {said}" if said else ""
 
 
