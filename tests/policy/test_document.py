@@ -540,3 +540,8 @@ def test_an_argument_of_another_plugin_is_suggested_with_its_plugin(argument: st
                 {"actions": "allocate", "tiers": [{"plugins": [{"name": "predicates", "arguments": {argument: True}}]}]}
             )
         )
+
+
+def test_two_plugins_that_divide_the_cluster_are_told_of() -> None:
+    both = Engine("actions: allocate\ntiers:\n- plugins: [{name: proportion}, {name: capacity}]").policy
+    assert both.notes == ("tiers: capacity and proportion both divide the cluster: keep one, each has its own shares",)

@@ -192,6 +192,9 @@ class _Reader:
         if "fairshare" in names:
             for other in sorted(names & _OTHER_SHARES):
                 self._wrong("tiers", f"'fairshare' and {other!r} both divide the cluster among queues: use one of them")
+        elif names >= _OTHER_SHARES:
+            both = " and ".join(sorted(_OTHER_SHARES))
+            self.notes.append(f"tiers: {both} both divide the cluster: keep one, each has its own shares")
         return tiers
 
     def _tier(self, path: str, tier: Mapping[str, Any]) -> Tier:
