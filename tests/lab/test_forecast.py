@@ -136,6 +136,11 @@ def test_deadlines_of_pods_count_where_all_of_them_have_one(
     assert found.expected == (None if ends is None else pytest.approx(ends, abs=2))
 
 
+def test_no_start_is_told_beyond_the_time_for_which_the_queue_is_run() -> None:
+    said = starts(state(queue("default"), node("a", "4"), job("runs", 4, "99999h", on="a"), job("waits", 2)), "waits")
+    assert said.why == "not within the next 30d, for which the queue was run forward"
+
+
 def test_a_run_time_that_cannot_be_read_is_told() -> None:
     cluster = state(queue("default"), node("a", "1"), job("waits", 2, "1 hour"))
     session = Engine(FIFO).decide(cluster.snapshot(), now=NOON).session

@@ -68,6 +68,21 @@ def test_of_a_journal_that_is_cut_off_what_is_whole_counts_and_a_damaged_one_is_
     assert str(journal) in told.output
 
 
+def test_a_journal_that_two_services_wrote_is_told(journal: Path, tmp_path: Path) -> None:
+    made = []
+    for name in ("one", "other"):
+        lived = Lived(Engine(DEFAULT_POLICY))
+        lived.follow([node("n", cpu="4"), queue("a"), *gang(name, 4, "a")])
+        lived.passes(100)
+        lived.passes(5, *gang(f"{name}-too", 1, "a"))
+        made.append(lived.file(tmp_path / f"{name}.journal").read_bytes())
+    journal.write_bytes(b"".join(made))
+    jobs = read_journal(journal, discover())
+    assert sorted(jobs.names) == ["one", "other"]
+    assert (jobs.run_time >= 0).all()
+    assert [" goes back in time by " in problem for problem in jobs.problems] == [True]
+
+
 def test_journals_are_known_by_what_they_hold(journal: Path, tmp_path: Path) -> None:
     assert is_journal(journal)
     assert is_journal(journal.rename(tmp_path / "renamed.bin"))

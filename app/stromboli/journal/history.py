@@ -193,7 +193,8 @@ class _Writer:
         elif pod.began is None:
             pod.work.withdrawn = now
         else:
-            pod.work.runs, pod.work.ends_as = now - pod.began, phase
+            # Clocks may step back, and another replica's be behind.
+            pod.work.runs, pod.work.ends_as = max(0.0, now - pod.began), phase
 
 
 def waiting(pod: objects.Pod) -> objects.Pod:

@@ -238,7 +238,7 @@ class Forecast:
     def _never(self, said: Start, job: str, first: Outcome) -> Start:
         """Why a job did not start in any of the runs."""
         if first.cut or first.until > _HORIZON:
-            why = f"not within the next {lasting(first.until)}, for which the queue was run forward"
+            why = f"not within the next {lasting(min(first.until, _HORIZON))}, for which the queue was run forward"
             return replace(said, why=why)
         try:
             if said.unknown and math.isfinite(self._run(0, [job], unknown=0.0).after[0]):

@@ -5,7 +5,7 @@
 | a PodGroup with pods, or a pod without one | a job |
 | when the first of its pods came; what was there at the beginning came then | the arrival, from the first job's |
 | how long the longest of its pods ran, a pod and those in its stead being one | the run time |
-| `stromboli.io/run-time`, else the shortest `activeDeadlineSeconds` of its pods | the declared run time |
+| `stromboli.io/run-time`, or the longest `activeDeadlineSeconds` if all pods have one | the declared run time |
 | `spec.queue`, `spec.minMember` and the pods | queue and gang |
 | the namespace | the user |
 | the value of its PriorityClass | the priority |
@@ -19,10 +19,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stromboli.api import crds
+from stromboli.api import crds, duration
 from stromboli.framework.registry import Registry
 from stromboli.journal import JournalError, read, segments
 from stromboli.journal.events import Put
@@ -57,6 +58,10 @@ def read_journal(path: Path, registry: Registry) -> Workload:
         history = history_of(_entries(path, problems), Engines(registry))
     except JournalError as error:
         raise WorkloadError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+    back = max((before - now for before, now in pairwise(history.sessions)), default=0.0)
+    if back > duration.CLOCK_STEP:
+        two = f"goes back in time by {back:.0f} s, as two recordings in one do: run times may be wrong"
+        problems.append(f"{path}: {two}")
     return in_order(_jobs(history), problems)
 
 

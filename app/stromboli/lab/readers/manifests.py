@@ -6,7 +6,7 @@
 | `metadata.creationTimestamp` of the PodGroup, else of its first pod | the arrival, from the first job's |
 | no such time, as in manifests that no cluster has seen | the arrival is that of the first job |
 | `stromboli.io/run-time` of the PodGroup, or of what owns its pods | the declared run time |
-| else `spec.activeDeadlineSeconds` of its pods, the shortest | the declared run time |
+| or the longest `spec.activeDeadlineSeconds` of its pods if all have one, the shorter of both | the declared run time |
 | how long the longest of its pods ran, from `startTime` until its last container ended, if all are over | run time |
 | else the declared run time, else the one that is given | the run time |
 | `spec.queue`, `spec.minMember` and the pods | queue and gang |
