@@ -210,7 +210,7 @@ class Cluster:
     def stop(self) -> None:
         """Stop everything, last started first, and remove the directory."""
         for program in reversed(self._programs.values()):
-            program.stop()
+            program.stop(signal.SIGKILL)  # what it would still write goes with the directory
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
