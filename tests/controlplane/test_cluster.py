@@ -39,14 +39,16 @@ def test_kwok_runs_a_bound_pod_and_lets_it_go(api: httpx.Client, namespace: str)
         api.delete("/api/v1/nodes/harness").raise_for_status()
 
 
-def test_kube_scheduler_places_a_pod(new_cluster: Callable[..., Cluster]) -> None:
-    cluster = new_cluster()
+def test_kube_scheduler_places_a_pod(cluster: Cluster, api: httpx.Client, namespace: str) -> None:
     cluster.start_scheduler({"profiles": [{"schedulerName": "nobody"}]})
-    pods = "/api/v1/namespaces/default/pods"
-    with cluster.client() as api:
-        api.post("/api/v1/nodes", json=NODE).raise_for_status()
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    api.post("/api/v1/nodes", json=NODE).raise_for_status()
+    try:
         api.post(pods, json=POD).raise_for_status()
         eventually(lambda: get(api, f"{pods}/pod")["spec"].get("nodeName") == "harness")
+    finally:
+        cluster.stop_scheduler()
+        api.delete("/api/v1/nodes/harness").raise_for_status()
 
 
 def test_a_restarted_apiserver_keeps_the_data_and_forgets_old_versions(
