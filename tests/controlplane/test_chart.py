@@ -734,8 +734,7 @@ def kube_scheduler_config(helm: Helm, *values: str) -> dict[str, Any]:
     return config
 
 
-def test_kube_scheduler_runs_by_the_configuration_of_the_chart(new_cluster: Callable[..., Cluster], helm: Helm) -> None:
-    cluster = new_cluster()
+def test_kube_scheduler_runs_by_the_configuration_of_the_chart(cluster: Cluster, helm: Helm) -> None:
     files = {"ca": cluster.ca_file, "cert": cluster.directory / "server.crt", "key": cluster.directory / "server.key"}
     of_tls = [f"kubeScheduler.tls.{name}File={path}" for name, path in files.items()]
     for values in (
