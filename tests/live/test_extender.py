@@ -18,6 +18,7 @@ from stromboli.http import extender
 from stromboli.http.extender import LiveSessions
 from stromboli.http.server import Probes, make_app
 from stromboli.live import Service
+from stromboli.live.settings import Settings
 from stromboli.state.snapshot import Snapshot
 from tests.live.cluster import Cluster, Object
 from tests.live.conftest import StartService, until
@@ -128,7 +129,7 @@ async def test_a_session_that_is_due_is_waited_for_and_a_group_that_may_never_co
 
 
 @pytest.mark.usefixtures("patient")
-async def test_a_session_that_hangs_refuses_no_pod_and_holds_no_request(
+async def test_a_session_that_hangs_holds_no_request_and_refuses_no_pod(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Hanging(Engine(), Environment())
@@ -137,17 +138,19 @@ async def test_a_session_that_hangs_refuses_no_pod_and_holds_no_request(
     decided = cluster.pod("train", "train", schedulerName=SCHEDULER)
     await until(lambda: asker.published is not None)
     (node,) = await asker.filter(decided, NODES)
-    monkeypatch.setattr(extender, "_HANGS", 0.0)
     engine.goes_on.clear()
     cluster.group("late", 1)
     late = [cluster.pod(f"late-{number}", "late", schedulerName=SCHEDULER) for number in range(3)]
     await until(engine.hangs.is_set)
+    monkeypatch.setattr(extender, "_LONG", 0.0)
     async with asyncio.timeout(60):
+        assert [await asker.filter(pod, NODES) for pod in late] == [[], [], []], "a long session is not waited for"
+        monkeypatch.setattr(Settings, "session_patience", 0.0)
         told = [await asker.ask(pod, NODES) for pod in late]
     assert {answer.status_code for answer in told} == {503}
     assert all("a session has been running for 0 s, in " in answer.text for answer in told)
     assert await asker.filter(decided, NODES) == [node], "what was decided stands"
-    monkeypatch.setattr(extender, "_HANGS", 60.0)
+    monkeypatch.undo()
     engine.goes_on.set()
     assert all([await asker.filter(pod, NODES) for pod in late])
 

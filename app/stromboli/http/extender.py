@@ -18,8 +18,8 @@ from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 #: seconds for which a refusal waits for a session that is due, and for what may never come; kube-scheduler is blocked
 #: meanwhile, and may not ask again for minutes
 _DUE, _HOPED = 4.0, 1.0
-#: seconds after which a session counts as one that hangs; less than _DUE, so that no refusal outlasts its wait for one
-_HANGS = 3.0
+#: seconds of a session after which nobody waits for its end
+_LONG = 3.0
 #: how long to wait for the PodGroup of a new pod, in seconds
 _NEW = 5.0
 
@@ -40,7 +40,7 @@ class LiveSessions:
 
     def late(self) -> str:
         """What a session is at that hangs; empty if none does."""
-        return self._service.overdue(_HANGS)
+        return self._service.overdue(self._service.settings.session_patience)
 
     def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
         """Tells for how many seconds from now a refusal of these nodes waits for news.
@@ -67,7 +67,7 @@ class LiveSessions:
             if not state.may_start(key):
                 return 0.0
             if not service.knows(awaited):
-                return _DUE
+                return 0.0 if service.overdue(_LONG) else _DUE
             return _HOPED if not service.knows(service.changes) or self._seem_full(record, names) else 0.0
 
         return patience
