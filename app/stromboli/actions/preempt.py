@@ -17,9 +17,8 @@ from stromboli.api.pod_state import HELD
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import pods as first_fit
 from stromboli.eviction.first_fit.pods import FirstFit, may_preempt_again
-from stromboli.eviction.gang_search import evict_for_job
 from stromboli.eviction.held_amounts import HeldAmounts
-from stromboli.eviction.pod_eviction import evict_within
+from stromboli.eviction.pod_eviction import evict_for_job, evict_within
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import preempting, search_steps
 from stromboli.framework.action import Action, ErrorCacheArguments

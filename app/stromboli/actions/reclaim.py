@@ -13,8 +13,8 @@ from functools import partial
 from stromboli.api.pod_state import PodState
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import pods as first_fit
-from stromboli.eviction.gang_search import evict_for_job
 from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.pod_eviction import evict_for_job
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import search_steps, starving
 from stromboli.framework.action import Action, ErrorCacheArguments

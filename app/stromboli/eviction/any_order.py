@@ -1,23 +1,27 @@
-"""Evicting for a gang whose pods find no places one after the other, though there may be places for all of them.
+"""The best plan for a job: the cheapest of some attempts, and what an exact search makes of it.
 
-All units that may be evicted are, on statements, and an exact search finds places for all pods at once. What these can
-do without is given back like the victims of any other search (`reprieve`).
+Attempts give pods places one after the other, and take the first pods of a gang that starts with fewer than it has. An
+exact search finds places for all pods at once: where attempts find none, it is tried with all units evicted that may
+be; where they do, it is tried without each unit, the most expensive first, for pods that are not alike or whose places
+depend on other pods. What the pods can do without is given back like the victims of any other search (`reprieve`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, takewhile
 
 import numpy as np
 
 from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.plan import Plan
+from stromboli.eviction.ordering import unit_cost
+from stromboli.eviction.plan import Plan, cheapest
+from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
-from stromboli.eviction.room import Room, alike, lacks_all
+from stromboli.eviction.room import Room, alike, candidates_for_any, found_no_victims, lacks_all, may_start
 from stromboli.eviction.trial import Demand, Place, Trial
-from stromboli.eviction.units import Unit
+from stromboli.eviction.units import Unit, may_go_in_part
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import Problem
@@ -32,32 +36,62 @@ _MOST_PODS = 500
 _EVICTION = 10
 #: how often plugins may refuse places that were found before the search ends
 _MOST_REFUSED = 16
+#: how many searches for other places there are for one plan
+_MOST_SEARCHES = 24
 
 
-def plan_in_any_order(
-    context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask, *, whole: bool = True
+def best_plan(
+    context: PreemptionContext,
+    job: Job,
+    pods: Sequence[PodRecord],
+    candidates: Mask | None,
+    attempts: Iterable[Plan],
+    *,
+    may_take: bool = True,
+    whole: bool = True,
 ) -> Plan | None:
-    """Places for what a job needs to start, and the evictions that make them; None, and nothing done, without any.
+    """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed.
 
-    `candidates` may be evicted for each of the pods; `whole` says whether gangs may be that then cannot run.
+    `candidates` may be evicted for them, by default those for any of them; `whole` says whether gangs may be that then
+    cannot run. Each of the `attempts` is set aside before the next is made. `may_take` says whether the queue may take
+    places for all pods.
     """
+    # 1. What amounts rule out, or an earlier session, is not attempted.
+    if not may_start(context, job, pods, candidates):
+        return None
+    # 2. The cheapest attempt, or else places for all pods at once.
+    plan = cheapest(attempts)
+    if plan is None and may_take:
+        plan = _plan_in_any_order(context, job, pods, candidates, whole=whole)
+        if plan is None:
+            found_no_victims(context, job, pods, candidates)
+    # 3. Without victims that the job can do without to start.
+    return None if plan is None else _with_fewer_victims(context, job, pods, plan)
+
+
+def _plan_in_any_order(
+    context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None, *, whole: bool
+) -> Plan | None:
+    """Places for what a job needs to start, and the evictions that make them; None, and nothing done, without any."""
     session = context.session
     if not (lacks_all(session, job) and len(pods) > 1 and context.search_left):
         return None
     kinds, equivalence = kinds_of(session, job, pods), context.equivalence(job, pods)
     if alike(session, job, kinds) or (equivalence is not None and context.is_hopeless(equivalence, 1)):
         return None
+    if candidates is None:
+        candidates = candidates_for_any(context, job, kinds)
     trial = Trial(context, job)
     if Room.of(context, job, kinds, candidates).suffices:
         units = _units(context, job, pods, candidates, whole=whole)
         trial.evicted = [each for each in map(trial.evict, units) if each[1]]
-        promise_in_any_order(context, trial, job, kinds)
+        _promise_in_any_order(context, trial, job, kinds)
     if not trial.placed:
         trial.take_back()
         if equivalence is not None:
             context.in_vain(equivalence, 0)
         return None
-    return settle(session, trial, groups_of(session, job, trial.placed))
+    return settle(session, trial, _groups_of(session, job, trial.placed))
 
 
 def _units(
@@ -72,7 +106,7 @@ def _units(
     return [unit for unit, _ in takewhile(lambda each: each[1] <= _MOST_PODS, zip(units, sums, strict=True))]
 
 
-def promise_in_any_order(
+def _promise_in_any_order(
     context: PreemptionContext, trial: Trial, job: Job, kinds: list[list[PodRecord]], least: int = 1
 ) -> bool:
     """Promise so many pods of a job at least, by kind, places beside what a trial evicted; False, and none, without."""
@@ -99,10 +133,70 @@ def promise_in_any_order(
     return bool(trial.placed)
 
 
-def groups_of(session: Session, job: Job, placed: Sequence[Place]) -> dict[str, int]:
+def _groups_of(session: Session, job: Job, placed: Sequence[Place]) -> dict[str, int]:
     """The HyperNode around the places of each group of a job, by uid."""
     nodes: dict[str, list[int]] = {}
     for place in placed:
         nodes.setdefault(session.view.sub_job_of(job, place.pod).uid, []).append(place.node)
     tree = session.view.topology
     return {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()}
+
+
+def _with_fewer_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], plan: Plan) -> Plan:
+    """The plan, which is in effect, without victims that the job can do without to start; `pods` may all be placed."""
+    session = context.session
+    if not plan.units or len(pods) < 2 or not context.search_left:
+        return plan
+    if len(identical(session, pods)) == len(pods) and not job.divided:
+        return plan
+    plan.set_aside()
+    if lacks_all(session, job):
+        plan = _OtherPlaces(context, job, kinds_of(session, job, pods), plan).found()
+    plan.resume()
+    return plan
+
+
+class _OtherPlaces:
+    """Plans for the same job with fewer victims; all of them are set aside."""
+
+    def __init__(self, context: PreemptionContext, job: Job, kinds: list[list[PodRecord]], plan: Plan) -> None:
+        self._context, self._job, self._kinds = context, job, kinds
+        self._plan = plan
+        self._left = _MOST_SEARCHES
+
+    def found(self) -> Plan:
+        """The plan without what can stay."""
+        for first in [unit.pods[0] for unit in sorted(self._plan.units, key=unit_cost, reverse=True)]:
+            unit = next((each for each in self._plan.units if each.pods[0] is first), None)
+            if unit is not None:
+                self._plan = self._without(unit, unit.pods) or self._in_part(unit) or self._plan
+        return self._plan
+
+    def _in_part(self, unit: Unit) -> Plan | None:
+        """The plan in which as many pods of a gang stay as can, if so it runs."""
+        if not unit.whole or not may_go_in_part(unit.job):
+            return None
+        plan, stay = None, list[PodRecord]()
+        for pod in unit.pods:
+            fewer = self._without(unit, [*stay, pod])
+            if fewer is not None:
+                plan = fewer
+                stay.append(pod)
+        runs = unit.job.ready_count - len(unit.pods) + len(stay) >= unit.job.min_available
+        return plan if runs else None
+
+    def _without(self, unit: Unit, stay: Sequence[PodRecord]) -> Plan | None:
+        """The plan in which some pods of a unit stay; None if the job finds too few places then."""
+        if not self._left:
+            return None
+        self._left -= 1
+        context, job, session = self._context, self._job, self._context.session
+        units = [each.without(stay) if each is unit else each for each in self._plan.units]
+        trial = Trial(context, job)
+        trial.evicted = [each for each in map(trial.evict, units) if each[1]]
+        if not _promise_in_any_order(context, trial, job, self._kinds, self._plan.places):
+            trial.take_back()
+            return None
+        fewer = settle(session, trial, _groups_of(session, job, trial.placed))
+        fewer.set_aside()
+        return fewer

@@ -5,35 +5,22 @@ For a job that asks for it all places are in one HyperNode; of several the one w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from stromboli.api.resources import Mask
-from stromboli.eviction.any_order import plan_in_any_order
+from stromboli.eviction.any_order import best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.other_places import with_fewer_victims
-from stromboli.eviction.plan import FirstPlaces, Plan, cheapest, plans
-from stromboli.eviction.pod_eviction import evict_for_pods
+from stromboli.eviction.plan import FirstPlaces, Plan, plans
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
-from stromboli.eviction.room import found_no_victims, may_start
 from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.placement import domains
 from stromboli.placement.pending import PendingGroup, in_turn, largest_first, needed_first
-from stromboli.state.pods import PodRecord
-
-
-def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
-    """Evict for those pods of a job that may evict others: all at once where the job says how close they should be."""
-    if not has_topology(job):
-        if may_start(context, job, pods) and not evict_for_pods(context, job, pods):
-            found_no_victims(context, job, pods)
-    elif pods:
-        evict_for_gang(context, job, context.candidates(job, pods[0]))
 
 
 def evict_for_gang(context: PreemptionContext, job: Job, candidates: Mask) -> None:
@@ -71,19 +58,14 @@ class GangSearch:
             return False
         # 2. In each HyperNode that the job may be placed in, the least cost of all its places.
         plan = None
-        may = may_evict(session, job, self._pods, context.point)
-        if may and may_start(context, job, self._all, self._candidates):
+        if may_evict(session, job, self._pods, context.point):
             whole = self._arguments.allow_whole_bundle
-            plan = cheapest(self._plans()) or plan_in_any_order(context, job, self._all, self._candidates, whole=whole)
-            if plan is None:
-                found_no_victims(context, job, self._all, self._candidates)
+            plan = best_plan(context, job, self._all, self._candidates, self._plans(), whole=whole)
         if plan is None:
             if equivalence is not None:
                 context.in_vain(equivalence, 0)
             return False
-        # 3. Decide for the cheapest, without victims that it does not need.
-        if not self._ready:
-            plan = with_fewer_victims(context, job, self._all, plan)
+        # 3. Decide for it.
         if has_topology(job):
             domains.locate(session, plan.statement, job)
         # Without victims the pods have no nominated nodes either.

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stromboli.eviction.any_order import plan_in_any_order
+from stromboli.eviction.any_order import best_plan
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.other_places import with_fewer_victims
-from stromboli.eviction.plan import FirstPlaces, Plan, cheapest, plans
+from stromboli.eviction.plan import FirstPlaces, Plan, plans
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.topology import has_topology
 from stromboli.placement.pending import needed_first
 from stromboli.state.pods import PodRecord
 
 
-def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
-    """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run.
+def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
+    """Find places for those pods of a job that may evict others: all at once where it says how close they should be.
 
-    False says that victims were looked for in vain.
-
-    Where the queue's share says how much it may take back, a job that runs goes on, pod by pod.
+    Otherwise pods get places in order until the job starves no longer, and keep them if it may then run. Where the
+    queue's share says how much it may take back, a job that runs goes on, pod by pod.
     """
+    if not pods:
+        return
+    if has_topology(job):
+        evict_for_gang(context, job, context.candidates(job, pods[0]))
+        return
     session, pods = context.session, needed_first(context.session, job, pods)
 
     def attempt(places: FirstPlaces) -> Plan | None:
@@ -33,13 +38,10 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
         trial.take_back()
         return None
 
-    plan = cheapest(plans(session, attempt))
-    taking = plan is not None or (bool(pods) and _may_take(context, job, pods))
-    if plan is None and taking:
-        plan = plan_in_any_order(context, job, pods, context.candidates(job, pods[0]))
+    may_take = _may_take(context, job, pods)
+    plan = best_plan(context, job, pods, None, plans(session, attempt), may_take=may_take)
     if plan is not None:
-        context.promise(job, [with_fewer_victims(context, job, pods, plan).statement])
-    return plan is not None or not taking
+        context.promise(job, [plan.statement])
 
 
 def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> Trial:

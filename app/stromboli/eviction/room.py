@@ -93,7 +93,7 @@ def _bits(mask: Mask) -> int:
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
-def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None = None) -> bool:
+def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None) -> bool:
     """Whether a gang might start if all candidates were evicted, by default those for any of its pods.
 
     It is seen from sums and what was proven before, before places are looked for pod by pod.
@@ -108,9 +108,7 @@ def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], c
     return room.suffices and (known is None or known != (room.digest(), True))
 
 
-def found_no_victims(
-    context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None = None
-) -> None:
+def found_no_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None) -> None:
     """Find out of a gang for which victims were looked for in vain whether there is room for it, whoever goes."""
     session = context.session
     if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
@@ -126,9 +124,12 @@ def found_no_victims(
 
 
 def _room(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]], candidates: Mask | None) -> Room:
-    if candidates is None:
-        candidates = np.logical_or.reduce([context.candidates(job, pods[0]) for pods in kinds])
-    return Room.of(context, job, kinds, candidates)
+    return Room.of(context, job, kinds, candidates_for_any(context, job, kinds) if candidates is None else candidates)
+
+
+def candidates_for_any(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> Mask:
+    """The candidates for any of a job's pods, by kind."""
+    return np.logical_or.reduce([context.candidates(job, pods[0]) for pods in kinds])
 
 
 def _remembered(session: Session) -> dict[str, tuple[str, bool]]:
