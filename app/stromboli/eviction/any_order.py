@@ -15,6 +15,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.plan import Plan, cheapest
 from stromboli.eviction.preemptors import identical
@@ -99,8 +100,8 @@ def _units(
 ) -> list[Unit]:
     """The units that may be evicted for the least important pod, the cheapest first."""
     pod = min((pod for pod in pods if not pod.pod_class.best_effort), key=lambda pod: pod.priority, default=pods[0])
-    found = context.node_candidates(context.held_amounts(job, candidates), job, pod)
-    found.begin(pod, may_go_whole=whole)
+    held = context.held_amounts(job, candidates)
+    found = NodeCandidates(context.session, held, pod, context.point, may_go_whole=whole)
     units = [victim.unit for victim in found.everything()]
     sums = accumulate(len(unit.pods) for unit in units)
     return [unit for unit, _ in takewhile(lambda each: each[1] <= _MOST_PODS, zip(units, sums, strict=True))]

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Sequence
 
 from stromboli.api.resources import Mask, Vector
 from stromboli.eviction.held_amounts import CostBounds, HeldAmounts
-from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.pod_index import PodIndex, Ranks, queue_ranks
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.recent import Recent
@@ -42,7 +41,6 @@ class PreemptionContext:
         #: what is kept of the last searches, by what they looked for
         self._held_amounts: Recent[Hashable, HeldAmounts] = Recent(_MOST_KINDS)
         self._bounds: Recent[Hashable, CostBounds] = Recent(_MOST_KINDS)
-        self._node_candidates: Recent[Hashable, NodeCandidates] = Recent(_MOST_KINDS)
 
     def take_search(self, steps: int) -> None:
         """Count steps of an exact search, to the session's budget as well."""
@@ -81,13 +79,6 @@ class PreemptionContext:
         found = self._bounds.get(key, lambda: CostBounds(self.session, held_amounts, request))
         found.refresh()
         return found
-
-    def node_candidates(self, held_amounts: HeldAmounts, job: Job, pod: PodRecord) -> NodeCandidates:
-        """The candidates of nodes for a pod of a job."""
-        return self._node_candidates.get(
-            (held_amounts, self.kind(job, pod)),
-            lambda: NodeCandidates(self.session, held_amounts, self.session.view.request(pod), self.point),
-        )
 
     def kind(self, job: Job, pod: PodRecord) -> Hashable:
         """What decides, beside the session, which places can be found for a pod of a job."""

@@ -22,7 +22,7 @@ import numpy as np
 from stromboli.api.resources import Mask, Rows, Vector, fits
 from stromboli.eviction.cheapest_first import CheapestFirst
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.node_candidates import Candidate, PotentialVictim
+from stromboli.eviction.node_candidates import Candidate, NodeCandidates, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.prefilter import Prefilter
 from stromboli.eviction.trial import Demand, Evicted, Place, Trial, give_back, undo
@@ -94,8 +94,9 @@ class MinCostSearch:
             return 0
         # 2. What places cost there at least.
         bounds = context.bounds(held_amounts, self._request)
-        self._node_candidates = context.node_candidates(held_amounts, self._job, self._pod)
-        self._node_candidates.begin(self._pod, may_go_whole=self._may_go_whole)
+        self._node_candidates = NodeCandidates(
+            self._session, held_amounts, self._pod, context.point, may_go_whole=self._may_go_whole
+        )
         #: which nodes come into question, shape (nodes,)
         self._possible: Mask = np.zeros(len(self._session.view.nodes), np.bool_)
         self._possible[rows] = True

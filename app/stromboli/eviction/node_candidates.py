@@ -1,14 +1,8 @@
-"""The candidate of each node for the next places there, by amounts: which units would be evicted, and at what cost.
-
-A node's candidate is computed when it is first looked at, and kept: while jobs give up one pod after the other, most
-stay the same. It is computed again when the node changed, when its pods come in another order, or when a job can no
-longer spare what was counted on.
-"""
+"""The candidate of a node for the next places there, by amounts: which units would be evicted, and at what cost."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,7 +17,6 @@ from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import Cost, began, unit_cost
 from stromboli.eviction.units import Unit, spared, whole_gang
 from stromboli.framework.cluster.job import Job
-from stromboli.framework.cluster.nodes import Changes
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -59,22 +52,17 @@ class PotentialVictim:
 _VictimSet: TypeAlias = tuple[Sequence[Unit], float]
 
 
-@dataclass(slots=True)
-class _CacheEntry:
-    """What was found for a node where no whole gang would be evicted, and plugins judge steadily."""
-
-    #: by the key of each job that has pods there: the job, its place among the others, and how many it could give
-    jobs: Mapping[str, tuple[Job, Any, int]]
-    victims: _VictimSet | None
-    #: when jobs were last found to be in their places
-    turn: int
-
-
 class NodeCandidates:
-    """The candidates of all nodes for identical pods of equal jobs; `begin` starts the turn of each of these jobs."""
+    """The candidates of all nodes for identical pods of a job."""
 
-    def __init__(self, session: Session, held_amounts: HeldAmounts, request: Vector, point: str) -> None:
-        """`point` is where plugins are asked about victims."""
+    def __init__(
+        self, session: Session, held_amounts: HeldAmounts, pod: PodRecord, point: str, *, may_go_whole: bool
+    ) -> None:
+        """`pod` is the first of the pods, and `point` where plugins are asked about victims.
+
+        `may_go_whole` says whether gangs may be broken.
+        """
+        request: Vector = session.view.request(pod)
         self._session = session
         self._pod_index = held_amounts.pod_index
         self._ranks = held_amounts.ranks
@@ -91,21 +79,14 @@ class NodeCandidates:
         self._in_turn = session.ask.judges_in_turn(point)
         #: whether it may matter which pods plugins are asked about first
         self._first_matters = not (self._steady or session.ask.gives_back_in_order)
-        self._known: dict[int, _CacheEntry] = {}
         #: what pods of a class hold of what is wanted
         self._amounts: dict[int, list[float]] = {}
-        #: the places of pods in their jobs, by row
+        #: the places of jobs, and of pods in their jobs by row
+        self._places: dict[str, tuple[tuple[Any, ...], int]] = {}
         self._tasks: dict[int, tuple[Any, ...]] = {}
-        self._changes = Changes(session.view.nodes)
-        self._turn = 0
-        self.begin(None, may_go_whole=True)
-
-    def begin(self, pod: PodRecord | None, *, may_go_whole: bool) -> None:
-        """Begin a job's turn; `pod` is the first of its pods. `may_go_whole` says whether gangs may be broken."""
-        self._turn += 1
         self._pod = pod
         self.may_go_whole = may_go_whole
-        self._places: dict[str, tuple[tuple[Any, ...], int]] = {}
+        #: by job the pods of a gang that may be evicted whole
         self._allowed: dict[str, list[PodRecord]] = {}
         #: by node the pods that plugins first let go, where they judge a victim independently of the others
         self._permitted: dict[int, list[PodRecord]] = {}
@@ -117,17 +98,12 @@ class NodeCandidates:
 
         `elsewhere` says at which nodes pods may be, besides, shape (nodes,).
         """
-        self._refresh()
-        known = self._known.get(node)
-        if known is not None and self._holds(known):
-            return _candidate(node, known.victims, left), known.jobs
         free = self._session.view.nodes.future_idle(node)[self._columns].tolist()
         short = [want - TOLERANCE - have for want, have in zip(self._wanted, free, strict=True)]
         if max(short) < 0:
             return Candidate(node, (), Cost.of(())), ()
         willing, pods = self._asked_on(node)
         found, rest = self.sparable(pods)
-        jobs = dict.fromkeys([pod.job for pod in pods])
         victims = self._victims(node, found, rest, short, left, elsewhere)
         more = self._permitted_by_size(willing, pods) if self._first_matters else ()
         if more:
@@ -135,9 +111,7 @@ class NodeCandidates:
             sets = [_candidate(node, each, left) for each in (victims, others)]
             cheapest = min(filter(None, sets), key=lambda each: each.cost, default=None)
             return cheapest, {pod.job for pod in (*pods, *more)}
-        if self._steady and not rest:
-            self._remember(node, pods, victims)
-        return _candidate(node, victims, left), jobs
+        return _candidate(node, victims, left), {pod.job for pod in pods}
 
     def _victims(
         self,
@@ -177,33 +151,8 @@ class NodeCandidates:
         found, rest = self.sparable(pods)
         return sorted(found + self.gangs(rest), key=lambda item: item.cheapness)
 
-    # -- what is kept ----------------------------------------------------------------------------------------------
-
-    def _refresh(self) -> None:
-        """Forget the nodes that changed."""
-        for node in self._changes.take():
-            self._known.pop(node, None)
-
-    def _remember(self, node: int, pods: Sequence[PodRecord], victims: _VictimSet | None) -> None:
-        count = Counter([pod.job for pod in pods])
-        jobs = [self._session.view.jobs[key] for key in count]
-        if not any(job.divided or job.min_by_role for job in jobs):
-            of_jobs = {job.key: (job, self._place(job), count[job.key]) for job in jobs}
-            self._known[node] = _CacheEntry(of_jobs, victims, self._turn)
-
-    def _holds(self, known: _CacheEntry) -> bool:
-        """Whether what is known of a node that did not change would be found again."""
-        for job, _, count in known.jobs.values():
-            if job.ready_count - job.min_available < count:
-                return False
-        if known.turn != self._turn:
-            if any(self._place(job) != place for job, place, _ in known.jobs.values()):
-                return False
-            known.turn = self._turn
-        return True
-
     def _place(self, job: Job) -> tuple[tuple[Any, ...], int]:
-        """What the order of a job's pods among others follows from, as it is when it is first asked for in a turn."""
+        """What the order of a job's pods among others follows from, as it is when it is first asked for."""
         found = self._places.get(job.key)
         if found is None:
             found = self._places[job.key] = self._session.ask.job_key(job), job.counts[PodState.Pending]
@@ -310,13 +259,11 @@ class NodeCandidates:
 
     def _willing(self, rows: Rows) -> list[PodRecord]:
         """The pods in some rows that agree to be evicted; a pod that requests nothing takes only from its like."""
-        assert self._pod is not None
         only_like = self._pod.pod_class.best_effort
         pods = self._session.view.records(rows[self._pod_index.willing_of[rows]])
         return [pod for pod in pods if pod.pod_class.best_effort or not only_like]
 
     def _ask(self, pods: Sequence[PodRecord]) -> list[PodRecord]:
-        assert self._pod is not None
         return self._session.ask.victims(self._point, self._pod, pods)
 
     def _in_order(self, pods: list[PodRecord]) -> list[PodRecord]:
