@@ -75,13 +75,9 @@ class GangSearch:
         return context.grows_by_share
 
     def _plans(self) -> Iterator[Plan]:
-        """The plans to choose from, each set aside before the next is made."""
-        plan = None
+        """The plans to choose from."""
         for domain in search_domains(self._session, self._job, self._arguments):
-            if plan is not None:
-                plan.set_aside()
-            for plan in plans(self._session, partial(self._plan, domain)):
-                yield plan
+            yield from plans(self._session, partial(self._plan, domain))
 
     def _plan(self, domain: int, places: FirstPlaces) -> Plan | None:
         """The evictions of the lowest cost in a HyperNode; None, and nothing done, if none suffice.
