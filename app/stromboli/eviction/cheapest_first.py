@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stromboli.api.pod_state import READY_STATES
 from stromboli.api.resources import Mask, Rows
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.lazy_heap import LazyHeap
 from stromboli.eviction.node_candidates import NodeCandidates, PotentialVictim
 from stromboli.eviction.ordering import unit_cost
+from stromboli.eviction.units import above_minimum
 
 #: the place of a job among its units: it is asked before any of them
 _JOB = -1
@@ -28,20 +28,16 @@ class CheapestFirst:
     """
 
     def __init__(self, context: PreemptionContext, candidates: Mask, node_candidates: NodeCandidates) -> None:
-        """`candidates` masks the pod index: the pods that may be evicted at most."""
-        session = context.session
+        """`candidates` masks the pod index: the pods that may be evicted at most, see `Prefilter.pods`."""
+        jobs = context.session.view.jobs
         self._pod_index = pod_index = context.pod_index
         self._node_candidates = node_candidates
         #: those pods, job by job
         self._candidates: Rows = pod_index.by_job[candidates[pod_index.by_job]]
-        jobs = session.view.jobs
-        ready = jobs.now(jobs.count(*READY_STATES), lambda job: job.ready_count)
         #: whether jobs may have pods to spare, and their places among equals, the last job first, shape (jobs,)
-        self._spares: Mask = ready > jobs.min_available
-        if not node_candidates.may_go_whole:
-            self._candidates = self._candidates[self._spares[pod_index.job[self._candidates]]]
+        self._spares: Mask = above_minimum(jobs)
         self._place: Rows = np.zeros(len(jobs), np.intp)
-        in_order = session.ask.in_job_order(jobs, np.unique(pod_index.job[self._candidates]))
+        in_order = context.session.ask.in_job_order(jobs, np.unique(pod_index.job[self._candidates]))
         self._place[in_order] = -np.arange(len(in_order))
 
     def __iter__(self) -> Iterator[PotentialVictim]:

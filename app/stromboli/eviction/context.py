@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+import numpy as np
+
 from stromboli.api.resources import Mask, Vector
 from stromboli.eviction.held_amounts import CostBounds, HeldAmounts
 from stromboli.eviction.pod_index import PodIndex, Ranks, queue_ranks
@@ -51,15 +53,18 @@ class PreemptionContext:
         """The indexed pods that may be evicted for a pod of a job, as far as queues and priorities of jobs say."""
         pod_index = self.pod_index
         if self.reclaiming:
-            queues, others = pod_index.giving(pod), pod_index.outside(job.queue)
-            return others if queues is None else others & queues[pod_index.queue]
-        mask: Mask = (
-            (pod_index.queue == job.queue.index) & (pod_index.job != job.index) & pod_index.may_go_for(job.queue)
-        )
-        allowed = self.session.ask.preemptable_jobs(pod, len(self.session.view.jobs), pod_index.least_of_jobs)
-        if allowed is not None:
-            mask &= allowed[pod_index.job]
-        return mask
+            return pod_index.outside(job.queue) & self.giving(pod)
+        others: Mask = (pod_index.queue == job.queue.index) & (pod_index.job != job.index)
+        return others & pod_index.may_go_for(job.queue) & self.giving(pod)
+
+    def giving(self, pod: PodRecord) -> Mask:
+        """The indexed pods of queues, or of jobs, that plugins let give to a pod, as things stand."""
+        pod_index, ask = self.pod_index, self.session.ask
+        if self.reclaiming:
+            of, gives = pod_index.queue, ask.reclaimable_queues(pod, pod_index.requests_of_queues)
+        else:
+            of, gives = pod_index.job, ask.preemptable_jobs(pod, len(self.session.view.jobs), pod_index.least_of_jobs)
+        return np.ones(len(of), np.bool_) if gives is None else gives[of]
 
     def ranks(self, queue: Queue) -> Ranks:
         """How important pods are as victims for a queue: see `Cost`."""

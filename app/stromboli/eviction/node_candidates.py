@@ -85,7 +85,7 @@ class NodeCandidates:
         self._places: dict[str, tuple[tuple[Any, ...], int]] = {}
         self._tasks: dict[int, tuple[Any, ...]] = {}
         self._pod = pod
-        self.may_go_whole = may_go_whole
+        self._may_go_whole = may_go_whole
         #: by job the pods of a gang that may be evicted whole
         self._allowed: dict[str, list[PodRecord]] = {}
         #: by node the pods that plugins first let go, where they judge a victim independently of the others
@@ -283,7 +283,7 @@ class NodeCandidates:
 
     def _whole(self, job: Job) -> list[PodRecord]:
         """All pods of a gang, when it may be evicted whole; else none."""
-        if not self.may_go_whole:
+        if not self._may_go_whole:
             return []
         found = self._allowed.get(job.key)
         if found is None:

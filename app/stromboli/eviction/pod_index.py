@@ -16,7 +16,6 @@ from stromboli.eviction.eligibility import agreeing, preemptable
 from stromboli.eviction.ordering import Reversed, distinct, victim_queue_key
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.session.session import Session
-from stromboli.state.pods import PodRecord
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,16 +131,17 @@ class PodIndex:
         return self._session.view.amounts(self.rows)
 
     @cached_property
-    def _requests_of_queues(self) -> tuple[Matrix, Matrix, Matrix]:
+    def requests_of_queues(self) -> tuple[Matrix, Matrix, Matrix]:
+        """What pods of each queue request, see `_extremes`."""
         return self._extremes(self.queue, len(self._session.view.queues))
 
     @cached_property
-    def _requests_of_jobs(self) -> tuple[Matrix, Matrix, Matrix]:
-        return self._extremes(self.job, len(self._session.view.jobs))
+    def _least_of_jobs(self) -> Matrix:
+        return self._extremes(self.job, len(self._session.view.jobs))[0]
 
     def least_of_jobs(self) -> Matrix:
         """What every pod of each job requests at least, shape (jobs, dimensions)."""
-        return self._requests_of_jobs[0]
+        return self._least_of_jobs
 
     def _extremes(self, of: Rows, count: int) -> tuple[Matrix, Matrix, Matrix]:
         """Of groups what every pod requests at least, and the smallest and the largest requests, shape (groups,
@@ -171,10 +171,6 @@ class PodIndex:
         """Which of them are of jobs that were not evicted for a queue too often."""
         paused = self._session.churn.paused_for(queue)
         return ~np.isin(self.job, paused) if paused else np.ones(len(self.rows), np.bool_)
-
-    def giving(self, pod: PodRecord) -> Mask | None:
-        """The queues that plugins let give to a pod of another one, shape (queues,); None for all."""
-        return self._session.ask.reclaimable_queues(pod, self._requests_of_queues)
 
     def outside(self, queue: Queue) -> Mask:
         """Which of them are in other queues that can be reclaimed from."""

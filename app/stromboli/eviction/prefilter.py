@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stromboli.api.pod_state import READY_STATES
 from stromboli.api.resources import TOLERANCE, Mask, Vector, compared
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.units import above_minimum
 from stromboli.state.pods import PodRecord
 
 
@@ -26,19 +26,10 @@ class Prefilter:
 
     def pods(self, *, whole: bool = True) -> Mask:
         """Which pods may be evicted, shape (indexed pods,). `whole` says whether gangs may fall below their minimum."""
-        pod_index, ask = self._pod_index, self._session.ask
+        pod_index = self._pod_index
         alive = pod_index.alive()
-        willing = alive & pod_index.willing
-        jobs = queues = None
-        if self._context.reclaiming:
-            queues = pod_index.giving(self._pod)
-        else:
-            jobs = ask.preemptable_jobs(self._pod, len(self._session.view.jobs), pod_index.least_of_jobs)
-        if jobs is not None:
-            willing &= jobs[pod_index.job]
-        if queues is not None:
-            willing &= queues[pod_index.queue]
-        pods = ask.evictable_pods(self._context.point, pod_index.rows)
+        willing = alive & pod_index.willing & self._context.giving(self._pod)
+        pods = self._session.ask.evictable_pods(self._context.point, pod_index.rows)
         if pods is not None:
             willing &= pods
         return willing & self._candidates & self._can_give(alive, willing, whole=whole)[pod_index.job]
@@ -56,9 +47,7 @@ class Prefilter:
 
     def _can_give(self, alive: Mask, willing: Mask, *, whole: bool) -> Mask:
         """Which jobs have more than they start with, or may be evicted whole as far as their pods are concerned."""
-        jobs, of = self._session.view.jobs, self._pod_index.job
-        held = jobs.now(jobs.count(*READY_STATES), lambda job: job.ready_count)
-        able: Mask = held > jobs.min_available
+        able = above_minimum(self._session.view.jobs)
         if whole:
-            able |= ~np.bincount(of[alive & ~willing], minlength=len(jobs)).astype(np.bool_)
+            able |= ~np.bincount(self._pod_index.job[alive & ~willing], minlength=len(able)).astype(np.bool_)
         return able

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stromboli.api.pod_state import HELD, STATES
+from stromboli.api.pod_state import HELD, READY_STATES, STATES
+from stromboli.api.resources import Mask
 from stromboli.eviction.eligibility import preemptable
 from stromboli.framework.cluster.job import Job, SubJob
+from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import EVICTED_TOGETHER, PodRecord
 
@@ -92,6 +94,12 @@ def spared(session: Session, pods: Iterable[PodRecord]) -> Iterator[tuple[PodRec
         if pod.job not in surplus:
             surplus[pod.job] = Surplus(session, session.view.jobs[pod.job])
         yield pod, surplus[pod.job].spend(pod)
+
+
+def above_minimum(jobs: Jobs) -> Mask:
+    """Which jobs have more pods than they start with, as things stand, shape (jobs,)."""
+    above: Mask = jobs.now(jobs.count(*READY_STATES), lambda job: job.ready_count) > jobs.min_available
+    return above
 
 
 def may_go_in_part(job: Job) -> bool:

@@ -178,7 +178,7 @@ class FirstFit:
         candidates = self._candidates(self._held.on(node))
         if self._context.reclaiming and not candidates:
             return None
-        victims = self._permitted(candidates)
+        victims = self._session.ask.victims(self._context.point, self._pod, candidates)
         free = nodes.future_idle(node)
         for victim in victims:
             free += self._session.view.request(victim)
@@ -206,9 +206,6 @@ class FirstFit:
     def _order(self, pod: PodRecord) -> tuple[object, ...]:
         """The victim order as things stand; shares change with every eviction."""
         return victim_key(self._session, pod, self._job.queue)
-
-    def _permitted(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        return self._session.ask.victims(self._context.point, self._pod, candidates)
 
     def _evict_until_it_fits(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
         """Evict in victim order, each pod on a statement, until the pod fits; None, undone, if it never does."""
