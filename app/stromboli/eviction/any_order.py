@@ -82,17 +82,12 @@ def _plan_in_any_order(
         return None
     if candidates is None:
         candidates = candidates_for_any(context, job, kinds)
-    trial = Trial(context, job)
+    plan = None
     if Room.of(context, job, kinds, candidates).suffices:
-        units = _units(context, job, pods, candidates, whole=whole)
-        trial.evicted = [each for each in map(trial.evict, units) if each[1]]
-        _promise_in_any_order(context, trial, job, kinds)
-    if not trial.placed:
-        trial.take_back()
-        if equivalence is not None:
-            context.in_vain(equivalence, 0)
-        return None
-    return settle(session, trial, _groups_of(session, job, trial.placed))
+        plan = _plan_beside(context, job, kinds, _units(context, job, pods, candidates, whole=whole))
+    if plan is None and equivalence is not None:
+        context.in_vain(equivalence, 0)
+    return plan
 
 
 def _units(
@@ -107,10 +102,21 @@ def _units(
     return [unit for unit, _ in takewhile(lambda each: each[1] <= _MOST_PODS, zip(units, sums, strict=True))]
 
 
-def _promise_in_any_order(
-    context: PreemptionContext, trial: Trial, job: Job, kinds: list[list[PodRecord]], least: int = 1
-) -> bool:
-    """Promise so many pods of a job at least, by kind, places beside what a trial evicted; False, and none, without."""
+def _plan_beside(
+    context: PreemptionContext, job: Job, kinds: list[list[PodRecord]], units: Iterable[Unit], least: int = 1
+) -> Plan | None:
+    """Evict units, and find so many pods of a job at least, by kind, places; None, and nothing done, without them."""
+    trial = Trial(context, job)
+    trial.evicted = [each for each in map(trial.evict, units) if each[1]]
+    _promise(context, trial, job, kinds, least)
+    if not trial.placed:
+        trial.take_back()
+        return None
+    return settle(context.session, trial, _groups_of(context.session, job, trial.placed))
+
+
+def _promise(context: PreemptionContext, trial: Trial, job: Job, kinds: list[list[PodRecord]], least: int) -> None:
+    """Promise so many pods of a job at least, by kind, places beside what a trial evicted, or none."""
     session = context.session
     budget = min(context.search_left, budget_of(session))
     solver = Solver(session, job, kinds, budget, most_refused=_MOST_REFUSED)
@@ -131,7 +137,6 @@ def _promise_in_any_order(
 
     solver.solve(reading, accept)
     context.search_left -= budget - solver.left
-    return bool(trial.placed)
 
 
 def _groups_of(session: Session, job: Job, placed: Sequence[Place]) -> dict[str, int]:
@@ -191,13 +196,8 @@ class _OtherPlaces:
         if not self._left:
             return None
         self._left -= 1
-        context, job, session = self._context, self._job, self._context.session
         units = [each.without(stay) if each is unit else each for each in self._plan.units]
-        trial = Trial(context, job)
-        trial.evicted = [each for each in map(trial.evict, units) if each[1]]
-        if not _promise_in_any_order(context, trial, job, self._kinds, self._plan.places):
-            trial.take_back()
-            return None
-        fewer = settle(session, trial, _groups_of(session, job, trial.placed))
-        fewer.set_aside()
+        fewer = _plan_beside(self._context, self._job, self._kinds, units, self._plan.places)
+        if fewer is not None:
+            fewer.set_aside()
         return fewer
