@@ -5,7 +5,6 @@ For a job that asks for it all places are in one HyperNode; of several the one w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 from stromboli.api.resources import Mask
@@ -60,7 +59,8 @@ class GangSearch:
         plan = None
         if may_evict(session, job, self._pods, context.point):
             whole = self._arguments.allow_whole_bundle
-            plan = best_plan(context, job, self._all, self._candidates, self._plans(), whole=whole)
+            attempts = [partial(self._plan, domain) for domain in search_domains(session, job, self._arguments)]
+            plan = best_plan(context, job, self._all, self._candidates, plans(session, attempts), whole=whole)
         if plan is None:
             if equivalence is not None:
                 context.in_vain(equivalence, 0)
@@ -73,11 +73,6 @@ class GangSearch:
             plan.statement.nominate(job.sub_jobs[uid], hyper_node)
         context.promise(job, [plan.statement])
         return context.grows_by_share
-
-    def _plans(self) -> Iterator[Plan]:
-        """The plans to choose from."""
-        for domain in search_domains(self._session, self._job, self._arguments):
-            yield from plans(self._session, partial(self._plan, domain))
 
     def _plan(self, domain: int, places: FirstPlaces) -> Plan | None:
         """The evictions of the lowest cost in a HyperNode; None, and nothing done, if none suffice.

@@ -22,7 +22,7 @@ _MOST = 8
 
 
 class Plan:
-    """Evictions, and the places that pods are promised; in effect on a statement unless they are set aside."""
+    """Evictions, and the places that pods are promised; in effect on a statement until they are set aside."""
 
     def __init__(self, statement: Statement, units: Sequence[Unit], places: int, of_groups: Mapping[str, int]) -> None:
         self.statement = statement
@@ -45,33 +45,38 @@ class Plan:
         self.statement.discard()
 
     def resume(self) -> None:
-        """Have it in effect again."""
-        self.statement.recover(self._operations)
+        """Have it in effect, whether it was set aside or not."""
+        if not self.statement:
+            self.statement.recover(self._operations)
 
 
 def cheapest(plans: Iterable[Plan]) -> Plan | None:
-    """The first of the cheapest plans, in effect; each is set aside before the next is made."""
-    best = None
-    for plan in plans:
-        plan.set_aside()
-        if best is None or plan.cost < best.cost:
-            best = plan
-        if not plan.evicts:
+    """The first of the cheapest plans, in effect; each has to be set aside before the next is made."""
+    best = last = None
+    for last in plans:
+        if best is None or last.cost < best.cost:
+            best = last
+        if not last.evicts:
             break
-    if best is not None:
+    if last is not None and best is not None:
+        if best is not last:
+            last.set_aside()
         best.resume()
     return best
 
 
-def plans(session: Session, attempt: Callable[[FirstPlaces], Plan | None]) -> Iterator[Plan]:
-    """What attempts with different first places come to."""
-    places = FirstPlaces(session)
-    while True:
-        plan = attempt(places)
-        if plan is not None:
-            yield plan
-        if not places.another():
-            return
+def plans(session: Session, attempts: Iterable[Callable[[FirstPlaces], Plan | None]]) -> Iterator[Plan]:
+    """What attempts, each with different first places, come to; a plan is set aside before the next is made."""
+    plan = None
+    for attempt in attempts:
+        places, more = FirstPlaces(session), True
+        while more:
+            if plan is not None:
+                plan.set_aside()
+            plan = attempt(places)
+            if plan is not None:
+                yield plan
+            more = places.another()
 
 
 class FirstPlaces:

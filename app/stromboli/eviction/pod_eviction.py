@@ -39,7 +39,7 @@ def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord
         return None
 
     may_take = _may_take(context, job, pods)
-    plan = best_plan(context, job, pods, None, plans(session, attempt), may_take=may_take)
+    plan = best_plan(context, job, pods, None, plans(session, [attempt]), may_take=may_take)
     if plan is not None:
         context.promise(job, [plan.statement])
 

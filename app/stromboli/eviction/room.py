@@ -129,7 +129,8 @@ def _room(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodReco
 
 def candidates_for_any(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> Mask:
     """The candidates for any of a job's pods, by kind."""
-    return np.logical_or.reduce([context.candidates(job, pods[0]) for pods in kinds])
+    found: Mask = np.logical_or.reduce([context.candidates(job, pods[0]) for pods in kinds])
+    return found
 
 
 def _remembered(session: Session) -> dict[str, tuple[str, bool]]:
