@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from stromboli.api import objects
 from stromboli.engine import Engine
 from stromboli.framework.diagnosis.ignored import ignored_of_job
 from stromboli.simulation.admission import admit
@@ -15,6 +17,7 @@ from stromboli.simulation.changes import read_changes
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.run import Run, feed, run
 from stromboli.state.cluster import ClusterState
+from stromboli.workloads import known_kinds, label_of
 from tests import builders
 
 Object = dict[str, Any]
@@ -134,6 +137,24 @@ def test_a_label_has_no_say_over_pods_of_a_gang() -> None:
     spec = {"parallelism": 2, "completions": 2, "template": template}
     (found,) = simulated({**job, "spec": spec}).session.view.jobs.values()
     assert (found.min_available, found.pod_group.metadata.name) == (2, "podgroup-job-default-train")
+
+
+def test_kueue_takes_no_gang_from_a_leader_worker_set() -> None:
+    """Its pods belong to StatefulSets, and have Kueue's label beside those of the LeaderWorkerSet."""
+    labels = {KUEUE: "serve", "leaderworkerset.sigs.k8s.io/group-index": "0"}
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "serve-0", "uid": "u", "controller": True}
+    parsed = msgspec.convert(pod("serve-0-1", labels, {COUNT: "2"}, owner=owner), objects.Pod)
+    assert label_of(parsed, known_kinds()) is None
+
+
+def test_an_annotation_of_kueue_names_the_group_before_its_label() -> None:
+    noted = [pod(f"p-{number}", {KUEUE: "other"} if number else {}, {COUNT: "2", KUEUE: "train"}) for number in (0, 1)]
+    assert simulated(*noted, cpu=1).bindings == {}
+    (job,) = simulated(*noted, cpu=2).session.view.jobs.values()
+    assert (job.pod_group.metadata.name, job.min_available) == ("podgroup-kueue-train", 2)
+    found = loaded(pod("p", {}, {COUNT: "1", KUEUE: "a/b"}))
+    admit(found, ("stromboli",))
+    assert found.problems == [f"Pod default/p: {KUEUE}: should be a name, not 'a/b'"]
 
 
 def test_pods_of_a_stateful_set_are_in_the_group_of_their_label() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 #: the API group of Kubernetes' own PodGroups
 NATIVE_GROUP = "scheduling.k8s.io"
 _SUFFIX = f".podgroups.{NATIVE_GROUP}"
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 def key(namespace: str | None, name: str) -> str:
@@ -15,6 +18,14 @@ def key(namespace: str | None, name: str) -> str:
 def namespace_of(key: str) -> str:
     """The namespace in `NAMESPACE/NAME`, empty without one."""
     return key.partition("/")[0] if "/" in key else ""
+
+
+def is_name(text: str) -> bool:
+    """Whether a text is a valid object name.
+
+    The API server does not validate references to objects, which may contain a path elsewhere.
+    """
+    return _NAME.fullmatch(text) is not None
 
 
 def inner_name(name: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -36,7 +35,6 @@ log = Logger(__name__)
 Object: TypeAlias = dict[str, Any]
 """A manifest as decoded JSON."""
 
-_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 #: failures without a readable answer
 CONNECTION_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError)
 
@@ -82,14 +80,6 @@ class ApiError(StromboliError):
 def already_exists(error: ApiError) -> bool:
     """Whether a creation was refused because the object exists; other conflicts have the same status."""
     return error.status == 409 and error.reason == "AlreadyExists"
-
-
-def is_name(text: str) -> bool:
-    """Whether a text is a valid object name.
-
-    The API server does not validate references to objects, which may contain a path elsewhere.
-    """
-    return _NAME.fullmatch(text) is not None
 
 
 class NotSentError(StromboliError, ConnectionError):

@@ -16,8 +16,8 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.errors import StromboliError
-from stromboli.api.keys import key
-from stromboli.live.client import ApiError, Kube, Object, is_name
+from stromboli.api.keys import is_name, key
+from stromboli.live.client import ApiError, Kube, Object
 from stromboli.live.logs import Logger
 from stromboli.live.versions import is_older, version_of
 from stromboli.policy.queue_rules import QueueRule

@@ -15,7 +15,7 @@ import msgspec
 from stromboli.api import keys
 from stromboli.api.crds import CLOSED_BY_PARENT, SCHEDULING, Queue, QueueState
 from stromboli.api.errors import InvalidObjectError
-from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, is_name
+from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object
 from stromboli.live.events import Events, Reference
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
@@ -110,7 +110,7 @@ class QueueStates:
         if command is None or wanted is None:
             return
         name, state = wanted
-        queue = await self._read(name) if state and is_name(name) else None
+        queue = await self._read(name) if state and keys.is_name(name) else None
         if queue is not None:
             why = refusal(await self._queues(), queue, state)
             if why:

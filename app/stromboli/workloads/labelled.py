@@ -15,6 +15,7 @@ from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, shown
 from stromboli.workloads.model import Starts
 from stromboli.workloads.paths import Object
+from stromboli.workloads.readers import GROUP_INDEX
 from stromboli.workloads.table import Kinds
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
@@ -61,14 +62,17 @@ class Label:
 
 
 def label_of(pod: objects.Pod, kinds: Kinds) -> Label | None:
-    """The label that puts a pod into a group; None where none does, or its owner's kind starts pods together."""
-    labelled = pod.metadata.labels
-    if not labelled or labelled.keys().isdisjoint(KEYS):
-        return None
-    key = next((key for key in KEYS if labelled.get(key)), None)
+    """The label that puts a pod into a group; None where none does, or its owner's kind starts pods together.
+
+    Kueue writes its own as an annotation, too, which comes first.
+    """
+    said, noted = pod.metadata.labels or {}, pod.metadata.annotations or {}
+    if noted.get(KUEUE):
+        said = {**said, KUEUE: noted[KUEUE]}
+    key = next((key for key in KEYS if said.get(key)), None)
     if key is None or _starts_together(pod, kinds):
         return None
-    return Label(key, labelled[key], pod.metadata.namespace or "default")
+    return Label(key, said[key], pod.metadata.namespace or "default")
 
 
 def stands_for_label(name: str) -> bool:
@@ -94,6 +98,8 @@ def object_of(group: PodGroup) -> Object | None:
 
 def least_of(pod: objects.Pod, label: Label) -> int:
     """How many pods of a group start together, by what a pod of it says. Raises InvalidObjectError."""
+    if not keys.is_name(label.name):
+        raise InvalidObjectError(f"Pod {pod.metadata.key}", label.key, f"should be a name, not {shown(label.name)}")
     if label.key == LIGHT:
         at, number = ("labels", LIGHT_COUNT), (pod.metadata.labels or {}).get(LIGHT_COUNT)
     else:
@@ -108,6 +114,9 @@ def least_of(pod: objects.Pod, label: Label) -> int:
 
 
 def _starts_together(pod: objects.Pod, kinds: Kinds) -> bool:
+    """Whether a pod is one of a gang by its owner: that of a LeaderWorkerSet is a StatefulSet between the two."""
+    if GROUP_INDEX in (pod.metadata.labels or {}):
+        return True
     manager = next((each for each in pod.metadata.owner_references or () if each.controller), None)
     kind = kinds.get(manager.api_version, manager.kind) if manager is not None else None
     return kind is not None and kind.row.starts is Starts.together
