@@ -30,6 +30,16 @@ def replicated(name: str, *, trains: bool = False, template: Object | None = Non
     return {"name": name, "template": {**made, **(TRAINS if trains else {})}}
 
 
+def patch(labels: Object | None = None, job: str = "", selector: Object | None = None) -> Object:
+    """What a manager changes of a runtime's template."""
+    pods = {"template": {"spec": {"template": {"spec": {"nodeSelector": selector}}}}}
+    template = {
+        "metadata": {"labels": labels or {}},
+        "spec": {"replicatedJobs": [{"name": job, **pods}] if job else []},
+    }
+    return {"manager": "example.com/team", "trainingRuntimeSpec": {"template": template}}
+
+
 def train_job(numbers: Object | None = None, **spec: Any) -> Object:
     named = {"runtimeRef": {"name": "torch"}, **({"trainer": numbers} if numbers else {}), **spec}
     return {"apiVersion": TRAINER, "kind": "TrainJob", "metadata": {"name": "llm"}, "spec": named}
@@ -91,17 +101,28 @@ def test_a_train_job_says_what_its_nodes_ask_for_and_where_they_run() -> None:
     for change in (
         {"podSpecOverrides": [{"targetJobs": [{"name": "node"}], "nodeSelector": {"no": "where"}}]},
         {"podTemplateOverrides": [{"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"no": "where"}}}]},
+        {"runtimePatches": [patch(job="node", selector={"no": "where"})]},
     ):
         assert not simulated(train_job(**change), runtime(TORCH)).bindings
     elsewhere = {"podSpecOverrides": [{"targetJobs": [{"name": "init"}], "nodeSelector": {"no": "where"}}]}
     assert simulated(train_job(**elsewhere), runtime(TORCH)).bindings
+    elsewhere = {"runtimePatches": [patch(job="init", selector={"no": "where"})]}
+    assert simulated(train_job(**elsewhere), runtime(replicated("init", parallelism=0), TORCH)).bindings
+
+
+def test_what_a_node_asks_for_is_laid_over_what_its_runtime_does_also_beside_a_launcher_that_is_a_node() -> None:
+    asked = {"numNodes": 2, "resourcesPerNode": {"requests": {"memory": "1Gi"}}}
+    groups = simulated(train_job(asked), runtime(*LAUNCHED, **MPI)).session.view.snapshot.pod_groups
+    (least,) = (group.spec.min_resources or {} for group in groups if group is not None)
+    assert (least["cpu"], least["memory"]) == ("2", str(2 * 2**30))
 
 
 def test_what_a_runtime_says_of_its_queue_gives_way_to_the_train_job() -> None:
     labels = {"kueue.x-k8s.io/queue-name": "runtime"}
     queues = [{"kind": "Queue", "metadata": {"name": name}} for name in ("runtime", "own")]
     of = runtime(TORCH, template={"metadata": {"labels": labels}})
-    for change, queue in (({}, "runtime"), ({"labels": {"kueue.x-k8s.io/queue-name": "own"}}, "own")):
+    said = {"kueue.x-k8s.io/queue-name": "own"}
+    for change, queue in (({}, "runtime"), ({"labels": said}, "own"), ({"runtimePatches": [patch(said)]}, "own")):
         groups = simulated(*queues, train_job(**change), of).session.view.snapshot.pod_groups
         assert [group.spec.queue for group in groups if group is not None] == [queue]
 

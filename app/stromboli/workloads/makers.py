@@ -72,7 +72,7 @@ def train_job(owner: Object, there: Surroundings) -> Iterator[Object]:
             f"its pods follow from {kind} {name or 'NAME'}, which is not there: add it, or what it makes, or its pods"
         )
         raise InvalidObjectError(described(owner), "spec.runtimeRef", problem)
-    template = mapping(found, "spec.template")
+    template = _patched(mapping(found, "spec.template"), owner)
     spec = mapping(template, "spec")
     jobs = [_trained(each, owner, found) for _, each in items(spec, "replicatedJobs")]
     said = {
@@ -82,6 +82,13 @@ def train_job(owner: Object, there: Surroundings) -> Iterator[Object]:
     said["annotations"] |= _volcano_topology(mapping(found, "spec.podGroupPolicy.volcano.networkTopology"))
     made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": said}
     yield {**made, "spec": {**spec, "replicatedJobs": jobs}}
+
+
+def _patched(template: Object, owner: Object) -> Object:
+    """The template of a runtime with what each manager of a TrainJob changes of it, in order."""
+    for _, patch in items(owner, "spec.runtimePatches"):
+        template = _merged(template, mapping(patch, "trainingRuntimeSpec.template"))
+    return template
 
 
 def _volcano_topology(said: Object) -> dict[str, str]:
@@ -103,8 +110,9 @@ def _trained(job: Object, owner: Object, runtime: Object) -> Object:
                 change = {key: value for key, value in each.items() if key != _TARGETS}
                 pods = _merged(pods, {"spec": change} if kind == "podSpecOverrides" else change)
     resources = mapping(owner, "spec.trainer.resourcesPerNode")
-    if trains and resources:
-        pods = _merged(pods, {"spec": {"containers": [{"name": _NODE, "resources": resources}]}}, whole="resources")
+    launches = at(runtime, "spec.mlPolicy.mpi.runLauncherAsNode") is True and text(job, "name") == _NODE
+    if resources and (trains or launches):
+        pods = _merged(pods, {"spec": {"containers": [{"name": _NODE, "resources": resources}]}})
     counted = {} if nodes is None else {"parallelism": nodes, "completions": nodes}
     return {**job, "template": {**template, "spec": {**spec, "template": pods, **counted}}}
 
@@ -123,19 +131,14 @@ def _nodes(name: str, owner: Object, runtime: Object, *, trains: bool) -> Any:
     return policy.get("numNodes", 1) if asked is None else asked
 
 
-def _merged(base: Any, change: Any, whole: str = "") -> Any:
-    """A change laid over what is there: mappings key by key, lists of what has names by these.
-
-    The field `whole` is replaced.
-    """
+def _merged(base: Any, change: Any) -> Any:
+    """A change laid over what is there: mappings key by key, lists of what has names by these."""
     if isinstance(base, dict) and isinstance(change, dict):
-        return base | {
-            key: value if key == whole else _merged(base.get(key), value, whole) for key, value in change.items()
-        }
+        return base | {key: _merged(base.get(key), value) for key, value in change.items()}
     if not (isinstance(base, list) and isinstance(change, list) and all(map(_is_named, [*base, *change]))):
         return change
     changes = {each["name"]: each for each in change}
-    kept = [_merged(each, changes.pop(each["name"], {}), whole) for each in base]
+    kept = [_merged(each, changes.pop(each["name"], {})) for each in base]
     return [*kept, *changes.values()]
 
 
