@@ -645,6 +645,16 @@ def test_the_topology_is_said_by_the_workload_or_its_pods(annotations: Object, t
     assert group_of(owner(BATCH, "Job"), annotations=annotations)["spec"]["networkTopology"] == topology
 
 
+def test_a_topology_of_parts_of_a_gang_is_told_to_have_no_effect() -> None:
+    key = "kueue.x-k8s.io/podset-slice-required-topology"
+    template = {**POD, "metadata": {"annotations": {key: "rack", "kueue.x-k8s.io/podset-slice-size": "2"}}}
+    spec = {"parallelism": 4, "template": template}
+    done = simulated({"apiVersion": BATCH, "kind": "Job", "metadata": {"name": "w"}, "spec": spec})
+    (job,) = done.session.view.jobs.values()
+    told = {"subGroupPolicy": f"has no slices: {key} has no effect, and pods of a slice may be far apart"}
+    assert ignored_of_job(done.session, job) == told
+
+
 def test_a_priority_is_said_by_the_workload_before_its_pods() -> None:
     cluster = owner(RAY, "RayCluster", ray(), labels={"ray.io/priority-class-name": "high"})
     assert group_of(cluster)["spec"]["priorityClassName"] == "high"

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
-from stromboli.api.crds import FEWER, RUN_TIME, SCHEDULING, WORKLOAD, PodGroup, group_uid
+from stromboli.api.crds import FEWER, RUN_TIME, SCHEDULING, SLICES, WORKLOAD, PodGroup, group_uid
 from stromboli.api.errors import StromboliError, in_words
 from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
@@ -277,7 +277,7 @@ class PodGroupMaker:
         if not self._inherit:
             own = pod.metadata.annotations or {}
             annotations: Object = manifest["metadata"].pop("annotations", {})
-            known = {*own, WORKLOAD, FEWER, RUN_TIME}
+            known = {*own, WORKLOAD, FEWER, RUN_TIME, SLICES}
             kept = {key: value for key, value in annotations.items() if key in known}
             manifest["metadata"] |= {"annotations": kept} if kept else {}
         return manifest

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from stromboli.api import objects
-from stromboli.api.crds import FEWER, RUN_TIME, SCHEDULING, WORKLOAD, PodGroup, PodGroupPhase
+from stromboli.api.crds import FEWER, RUN_TIME, SCHEDULING, SLICES, WORKLOAD, PodGroup, PodGroupPhase
 from stromboli.api.crds.base import dumped
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.pods import GROUP_ANNOTATION, USER_ANNOTATION, USER_GROUPS_ANNOTATION
@@ -202,7 +202,7 @@ class Family:
             spec["minResources"] = self._least(gang, spec["minMember"]) or min_resources(pod.spec, spec["minMember"])
         spec |= self._said([*self._owners, like], self.namespace)
         run_time = said.run_time([*self._owners, like], self._where("run_time")) or gang.run_time
-        found = {RUN_TIME: run_time, FEWER: self._fewer(gang)}
+        found = {RUN_TIME: run_time, FEWER: self._fewer(gang), SLICES: said.unread_topology([*self._owners, like])}
         metadata["annotations"] |= {key: value for key, value in found.items() if value}
         if self.rules:
             spec["queue"] = self.assigned(pod).queue

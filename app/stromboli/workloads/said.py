@@ -33,6 +33,9 @@ TIER_NAMES = {
     "kueue.x-k8s.io/podset-preferred-topology": "soft",
     "kai.scheduler/topology-preferred-placement": "soft",
 }
+#: Kueue's annotations for the topology of parts of a gang
+_SLICED = "kueue.x-k8s.io/podset-slice-required-topology"
+_SLICES = (_SLICED, f"{_SLICED}-constraints")
 #: where PodGroups of Kubernetes, and its Jobs, name labels of nodes that all pods share
 _CONSTRAINTS = tuple(f"spec.{path}schedulingConstraints.topology" for path in ("", "scheduling."))
 _DISRUPTED = "spec.scheduling.disruptionMode"
@@ -106,6 +109,12 @@ def network_topology(objects: Iterable[Object]) -> Object:
             if noted.get(key):
                 return {"mode": mode, "highestTierName": noted[key]}
     return {}
+
+
+def unread_topology(objects: Iterable[Object]) -> str:
+    """The annotation that says how close together parts of a gang are to be; empty for none."""
+    found = said(objects, _SLICES)
+    return found[1] if found is not None else ""
 
 
 def inherited(owners: Iterable[Object], pod: Object) -> dict[str, str]:

@@ -32,6 +32,8 @@ from stromboli.api.keys import NATIVE_GROUP, outer_name
 RUN_TIME = "stromboli.io/run-time"
 #: an annotation: why fewer of its pods start together than its workload asks for
 FEWER = "stromboli.io/fewer-together"
+#: an annotation: what says how close together parts of its pods are to be, which is not read
+SLICES = "stromboli.io/topology-slices"
 #: an annotation: the group of Kubernetes' groups that it is a part of
 PART_OF = "stromboli.io/part-of"
 #: an annotation of one of Kubernetes' own groups: claims that are made for all of its pods

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from pydantic.alias_generators import to_snake
 
-from stromboli.api.crds import FEWER, GROUP_CLAIMS, PART_OF, RUN_TIME, Condition, PodGroup, PodGroupCondition
+from stromboli.api.crds import FEWER, GROUP_CLAIMS, PART_OF, RUN_TIME, SLICES, Condition, PodGroup, PodGroupCondition
 from stromboli.api.resources import Mask
 from stromboli.api.validation import did_you_mean, field_path, shown
 from stromboli.framework.cluster.job import Job, Queue
@@ -91,6 +91,7 @@ _NO_TOPOLOGY = {"networkTopology": "has no effect under this policy: it is read 
 #: the field of a PodGroup that an annotation says to have no effect, and why, with the annotation's value
 _NOTED = {
     FEWER: ("minMember", "{}"),
+    SLICES: ("subGroupPolicy", "has no slices: {} has no effect, and pods of a slice may be far apart"),
     PART_OF: (
         "parentCompositePodGroupName",
         "has no effect: it starts by itself, and not together with the other parts of CompositePodGroup {}",
@@ -108,6 +109,7 @@ _REASONS = {
     "priorityClassName": "NoPriorityClass",
     _RUN_TIME: "RunTimeUnreadable",
     "minMember": "FewerPodsAtFirst",
+    "subGroupPolicy": "NoTopologyOfSlices",
     "parentCompositePodGroupName": "GroupStartsAlone",
     "resourceClaims": "ClaimsOfPodsOnly",
 }
