@@ -217,14 +217,17 @@ def volcano(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
 
 
 def define(api: httpx.Client, definitions: Sequence[Object]) -> None:
-    """Create custom resource definitions that are not there yet, and wait until they are served."""
+    """Create custom resource definitions that are not there yet, and wait until these are served.
+
+    One that is there may be of other versions: two projects define MPIJobs.
+    """
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     there = {each["metadata"]["name"] for each in api.get(path).raise_for_status().json()["items"]}
     missing = [definition for definition in definitions if definition["metadata"]["name"] not in there]
     with ThreadPoolExecutor(_WRITERS) as writers:
         for answer in writers.map(lambda definition: api.post(path, json=definition), missing):
             answer.raise_for_status()
-    eventually(lambda: all(api.get(_collection(definition)).is_success for definition in definitions), 120)
+    eventually(lambda: all(api.get(_collection(definition)).is_success for definition in missing), 120)
 
 
 def _collection(definition: Object) -> str:
