@@ -36,7 +36,7 @@ class PreemptionContext:
         self.reclaiming = point == "reclaimable"
         #: whether a queue's share says how much it takes back, so that a job that runs goes on, one pod after the other
         self.grows_by_share = self.reclaiming and session.ask.takes_back_by_share
-        #: the steps that are left for exact searches, see `any_order`
+        #: the steps that are left for exact searches, see `best_plan`
         self.search_left = session.policy.session.search // _SEARCHES if session.rules.what_fits else 0
         #: what was looked for in vain since places were kept: how many were found at most
         self._in_vain: dict[Hashable, int] = {}

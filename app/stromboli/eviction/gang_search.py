@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from stromboli.api.resources import Mask
-from stromboli.eviction.any_order import best_plan
+from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch

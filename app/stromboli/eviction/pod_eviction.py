@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
-from stromboli.eviction.any_order import best_plan
+from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.min_cost import MinCostSearch
@@ -38,7 +39,7 @@ def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord
         trial.take_back()
         return None
 
-    may_take = _may_take(context, job, pods)
+    may_take = partial(_may_take, context, job, pods)
     plan = best_plan(context, job, pods, None, plans(session, [attempt]), may_take=may_take)
     if plan is not None:
         context.promise(job, [plan.statement])

@@ -35,9 +35,8 @@ from stromboli.framework.session.session import Session
 
 #: changes that are tried together, where none is enough alone
 _PAIR, _MOST_TOGETHER = 2, 3
-_IN_VAIN, _NO_MORE = (
-    f"{what} even if all other jobs were gone" for what in ("it would not start", "its other pods would find no places")
-)
+_IN_VAIN = "it would not start even if all other jobs were gone"
+_NO_MORE = "its other pods would find no places even if all other jobs were gone"
 #: reasons of pods that wait for others of their gang
 _OF_OTHERS = ("GangNotReady", "SameRoleFailed")
 

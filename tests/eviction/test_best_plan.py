@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.api.decisions import Evict
 from stromboli.engine import DEFAULT_POLICY, Engine
-from stromboli.eviction import any_order
+from stromboli.eviction import best_plan
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.explain.evictions import why_no_evictions
 from tests.builders import NOON, node, pod, pod_group, queue, state
@@ -49,13 +49,13 @@ def evicted(action: str, objs: list[Any], more: str = "") -> int:
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The jobs that are searched for in any order."""
-    found, read = list[str](), any_order.read
+    found, read = list[str](), best_plan.read
 
     def counting(session: Any, job: Any, *arguments: Any, **more: Any) -> Any:
         found.append(job.name)
         return read(session, job, *arguments, **more)
 
-    monkeypatch.setattr(any_order, "read", counting)
+    monkeypatch.setattr(best_plan, "read", counting)
     return found
 
 

@@ -8,7 +8,7 @@ depend on other pods. What the pods can do without is given back like the victim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, takewhile
 
 import numpy as np
@@ -48,21 +48,21 @@ def best_plan(
     candidates: Mask | None,
     attempts: Iterable[Plan],
     *,
-    may_take: bool = True,
+    may_take: Callable[[], bool] = lambda: True,
     whole: bool = True,
 ) -> Plan | None:
     """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed.
 
     `candidates` may be evicted for them, by default those for any of them; `whole` says whether gangs may be that then
     cannot run. Each of the `attempts` is set aside before the next is made. `may_take` says whether the queue may take
-    places for all pods.
+    places for all pods, and is asked where no attempt comes to anything.
     """
     # 1. What amounts rule out, or an earlier session, is not attempted.
     if not may_start(context, job, pods, candidates):
         return None
     # 2. The cheapest attempt, or else places for all pods at once.
     plan = cheapest(attempts)
-    if plan is None and may_take:
+    if plan is None and may_take():
         plan = _plan_in_any_order(context, job, pods, candidates, whole=whole)
         if plan is None:
             found_no_victims(context, job, pods, candidates)
