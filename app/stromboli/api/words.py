@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def counted(number: float, noun: str) -> str:
     """A number of things, by the noun for one: `1 pod`, `2 pods`."""
@@ -11,6 +13,12 @@ def counted(number: float, noun: str) -> str:
 def by_number(number: float, singular: str, plural: str) -> str:
     """The word that goes with a number of things: `is` or `are`."""
     return singular if number == 1 else plural
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """The first names, and how many others there are: `a, b and 3 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def measured(amount: str, resource: str) -> str:

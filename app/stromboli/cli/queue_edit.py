@@ -16,6 +16,7 @@ from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.api.errors import InvalidQuantityError, StromboliError
 from stromboli.api.resources import NATIVE, in_bytes, is_scheduled
 from stromboli.api.validation import did_you_mean
+from stromboli.api.words import first_few
 from stromboli.cli.clusters import connected
 from stromboli.cli.completion import queue_names
 from stromboli.cli.options import URL, DryRun
@@ -158,10 +159,7 @@ async def _if_there(kube: Kube, name: str, change: Awaitable[object]) -> None:
 def _spare(name: str, left: list[str]) -> None:
     """Raises StromboliError for jobs that are in a queue: without it they could not go on."""
     if left:
-        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-        raise StromboliError(
-            f"queue {name}: {', '.join(left[:3])}{more} would have no queue: move or delete them first"
-        )
+        raise StromboliError(f"queue {name}: {first_few(left, 3)} would have no queue: move or delete them first")
 
 
 def _manifest(name: str, spec: dict[str, Any]) -> dict[str, Any]:

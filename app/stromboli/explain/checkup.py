@@ -14,7 +14,7 @@ from stromboli.api.objects import PodSpec
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import NATIVE, TOLERANCE, ResourceAmounts, amount, amounts, is_scheduled, told
 from stromboli.api.validation import did_you_mean
-from stromboli.api.words import counted, measured
+from stromboli.api.words import counted, first_few, measured
 from stromboli.engine import Engine
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.framework.cluster.job import Queue
@@ -350,8 +350,7 @@ def _in(session: Session) -> Iterator[Finding]:
 
 def some_of(keys: list[str], noun: str) -> str:
     """How many there are, and the first of them by name."""
-    named = ", ".join(keys[:_MOST]) + (f" and {len(keys) - _MOST} more" if len(keys) > _MOST else "")
-    return f"{counted(len(keys), noun)} ({named})"
+    return f"{counted(len(keys), noun)} ({first_few(keys, _MOST)})"
 
 
 #: what is looked at in a session

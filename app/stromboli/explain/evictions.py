@@ -11,7 +11,7 @@ from stromboli.api.keys import namespace_of
 from stromboli.api.pod_state import HELD, PodState
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, copies_that_fit, told
-from stromboli.api.words import by_number, counted
+from stromboli.api.words import by_number, counted, first_few
 from stromboli.eviction.eligibility import agrees
 from stromboli.framework.cluster.job import Job, Queue, called
 from stromboli.framework.diagnosis.explain import why_job
@@ -168,13 +168,9 @@ def _by_priority(session: Session, job: Job, running: Sequence[PodRecord]) -> It
 def _naming(session: Session, words: str, pods: Sequence[PodRecord]) -> Passage:
     """Words with the jobs of some pods and their priorities, the lowest first."""
     jobs = sorted(((session.view.jobs[key], n) for key, n in Counter(pod.job for pod in pods).items()), key=_by_rank)
-    named = ", ".join(
-        f"{job.called} in queue {job.queue.name} has {job.priority} ({counted(n, 'pod')})"
-        for job, n in jobs[:_MOST_JOBS]
-    )
-    more = f" and {len(jobs) - _MOST_JOBS} more" if len(jobs) > _MOST_JOBS else ""
+    told = [f"{job.called} in queue {job.queue.name} has {job.priority} ({counted(n, 'pod')})" for job, n in jobs]
     namespaces = tuple(sorted({job.namespace for job, _ in jobs[:_MOST_JOBS]}))
-    return Passage(namespaces, f"{words}: {named}{more}", words)
+    return Passage(namespaces, f"{words}: {first_few(told, _MOST_JOBS)}", words)
 
 
 def _by_rank(pair: tuple[Job, int]) -> tuple[int, str]:
@@ -213,11 +209,10 @@ def _young(session: Session, job: Job, point: str, pods: Sequence[PodRecord]) ->
     """The jobs of some pods that have not run for their minimum, and when they will have."""
     found = young_jobs(session, job, point, pods)
     if found:
-        named = ", ".join(f"{of.called} until {timestamp(until)}" for until, of in found[:_MOST_JOBS])
-        more = f" and {len(found) - _MOST_JOBS} more" if len(found) > _MOST_JOBS else ""
+        told = [f"{of.called} until {timestamp(until)}" for until, of in found]
         words = "their minimum run time protects"
         namespaces = tuple(sorted({of.namespace for _, of in found[:_MOST_JOBS]}))
-        yield Passage(namespaces, f"{words} {named}{more}", f"{words} jobs of other namespaces")
+        yield Passage(namespaces, f"{words} {first_few(told, _MOST_JOBS)}", f"{words} jobs of other namespaces")
 
 
 def _share(session: Session, queue: Queue, pod: PodRecord) -> str:

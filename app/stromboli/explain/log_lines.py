@@ -13,6 +13,7 @@ import numpy as np
 from stromboli.api.decisions import Evict
 from stromboli.api.reasons import Stage
 from stromboli.api.resources import Vector, listed
+from stromboli.api.words import first_few
 from stromboli.explain.places import amounts
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.plugin.report import QueueGauges
@@ -74,5 +75,4 @@ def _victims(session: Session) -> Iterator[tuple[str, dict[str, object]]]:
         if isinstance(each, Evict):
             victims[each.action, each.beneficiary].append(each.key)
     for (action, job), pods in victims.items():
-        named = ", ".join(pods[:_MOST]) + (f" and {len(pods) - _MOST} more" if len(pods) > _MOST else "")
-        yield "Victims", {"action": action, "job": job, "pods": named}
+        yield "Victims", {"action": action, "job": job, "pods": first_few(pods, _MOST)}

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from stromboli.api import keys, objects
 from stromboli.api.validation import nearest
+from stromboli.api.words import first_few
 from stromboli.explain.rehearsal import node_of, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import put_node, respec
@@ -178,9 +179,7 @@ def _claims(pod: PodRecord) -> Iterator[tuple[str, str]]:
 
 
 def _listed(claims: Collection[tuple[str, str]]) -> str:
-    named = [f"{kind} {key}" for kind, key in claims]
-    more = len(named) - MOST_ALIKE
-    return ", ".join(named[:MOST_ALIKE]) + (f" and {more} more" if more > 0 else "")
+    return first_few([f"{kind} {key}" for kind, key in claims], MOST_ALIKE)
 
 
 def _without(state: ClusterState, pods: Collection[PodRecord], gone: Collection[tuple[str, str]]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from stromboli.api import objects
-from stromboli.api.words import by_number
+from stromboli.api.words import by_number, first_few
 from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.kube.taints import UNSCHEDULABLE, says_state
@@ -39,9 +39,8 @@ def _each_and_all(
     verb: str, records: Sequence[NodeRecord], mended: Callable[[NodeRecord], objects.Node]
 ) -> Iterator[Candidate]:
     for some in [*([record] for record in records[:MOST_ALIKE]), *([records] if len(records) > 1 else [])]:
-        named = ", ".join(f"{record.name}{_how(record)}" for record in some[:MOST_ALIKE])
-        more = f" and {len(some) - MOST_ALIKE} more" if len(some) > MOST_ALIKE else ""
-        words = f"{verb} {by_number(len(some), 'node', 'nodes')} {named}{more}"
+        named = first_few([f"{record.name}{_how(record)}" for record in some], MOST_ALIKE)
+        words = f"{verb} {by_number(len(some), 'node', 'nodes')} {named}"
         yield Candidate(words, "admin", _putting([mended(record) for record in some]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stromboli.api.words import first_few
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, candidates, point_of, reclaimer_at, young_jobs
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import set_queue
@@ -23,8 +24,7 @@ def over(case: Case) -> Iterator[Candidate]:
     protected = [each for point in _points(case) for each in _protected(case, point)]
     for until in sorted({at for at, _ in protected})[:MOST_ALIKE]:
         done = sorted({of.key for at, of in protected if at <= until})
-        named = ", ".join(done[:MOST_ALIKE]) + (f" and {len(done) - MOST_ALIKE} more" * (len(done) > MOST_ALIKE))
-        words = f"wait until {timestamp(until)}, when the minimum run time of {named} is over"
+        words = f"wait until {timestamp(until)}, when the minimum run time of {first_few(done, MOST_ALIKE)} is over"
         yield Candidate(words, "wait", at=until, jobs=done[:MOST_ALIKE])
 
 
