@@ -120,9 +120,7 @@ async def test_an_answer_that_nobody_reads_is_dropped(seen: Published) -> None:
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(post(question, f"content-length: {len(question)}"))
         await writer.drain()
-        deadline = asyncio.get_running_loop().time() + 2
-        while await healthy(port) and asyncio.get_running_loop().time() < deadline:
-            pass
+        await asyncio.sleep(2)
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         with contextlib.suppress(ConnectionError):
             assert len(await reader.read()) < len(question) // 2

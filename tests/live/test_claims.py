@@ -161,6 +161,7 @@ async def test_a_claim_is_given_back_when_the_binding_is_refused(cluster: Cluste
     with cluster.held("POST", "/pods/p/binding", status=422):
         claimed(cluster, "p")
         await until(lambda: users(cluster, "p") == ["p"])
+        await until(lambda: not cluster.proxy.faults, "the binding is held")
         cluster.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": True}})
         await until(lambda: service.state.nodes.record("n0").unschedulable)  # type: ignore[union-attr]
     await until(lambda: is_untouched(cluster, "p"))
