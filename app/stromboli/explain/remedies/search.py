@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Stage
 from stromboli.api.words import counted
 from stromboli.explain.answers import Answer, Remedy
 from stromboli.explain.jobs import explain_job, explain_pod, sample_of
@@ -165,7 +166,9 @@ def _later(answer: Answer, later: Sequence[Answer]) -> str:
 
 
 def _blocking(answer: Answer) -> str:
-    """What the stage says that blocks."""
+    """What the stage says that blocks; what queues hold is said by the answer's own stages."""
+    if answer.stage == Stage.QueueShare.name:
+        return f"{answer.message} ({answer.detail})" if answer.detail else answer.message
     return next((step.text for step in answer.steps if step.stage == answer.stage), answer.message)
 
 
