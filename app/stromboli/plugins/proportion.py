@@ -280,7 +280,7 @@ class Proportion(Plugin):
 
     def close(self, report: Report) -> None:
         view = self._view
-        zero = view.vector(None)
+        zero, divided = view.vector(None), bool(self._weight.any())
         for queue in view.queues.values():
             gauges = report.queue(queue.name)
             gauges.kept = self._kept[queue.index]
@@ -294,10 +294,9 @@ class Proportion(Plugin):
             gauges.amounts.update(allocated=held, request=self._request[row], inqueue=self._inqueue_at_start[row])
             gauges.weight = queue.spec.weight
             gauges.plugin, gauges.limit, gauges.steps = self.name, self._limit[row], partial(self._steps, row)
-            divided = self._weight.any() or queue.name in self._changed
-            gauges.share = self._share(queue) if divided else 0.0
+            gauges.share = self._share(queue) if divided or queue.name in self._changed else 0.0
             gauges.overused = self._asked_overused.get(queue.name)
-            if self._weight.any():
+            if divided:
                 gauges.amounts["deserved"] = self._deserved[row]
             if queue.name in self._changed:
                 gauges.export_last("allocated")
