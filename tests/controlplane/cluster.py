@@ -405,11 +405,11 @@ def free_port() -> int:
         return port
 
 
-def eventually(holds: Callable[[], bool], timeout: float = 30) -> None:
-    """Poll until `holds`; AssertionError after `timeout` seconds."""
+def eventually(holds: Callable[[], bool], timeout: float = 30, seen: Callable[[], object] = str) -> None:
+    """Poll until `holds`; AssertionError after `timeout` seconds, with what was seen then."""
     deadline = time.monotonic() + timeout
     while not holds():
-        assert time.monotonic() < deadline, f"not so after {timeout} s"
+        assert time.monotonic() < deadline, f"not so after {timeout} s: {seen()}"
         time.sleep(0.05)
 
 

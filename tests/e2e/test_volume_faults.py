@@ -67,6 +67,14 @@ class Havoc:
         left = [each for each in there.values() if "deletionTimestamp" in each["metadata"] or not placed(each)]
         return not left and there.keys() >= set(names)
 
+    def seen(self) -> str:
+        """The pods without a node, all claims and nodes, and the end of the service's log."""
+        waiting = [each for each in self.world.items(self._pods) if not placed(each)]
+        found = [*waiting, *self.disks.all(), *self.world.items(f"{CORE}/nodes")]
+        for each in found:
+            each["metadata"].pop("managedFields", None)
+        return "\n".join([*map(str, found), self._service.text[-20_000:]])
+
     def kill(self) -> None:
         self._service.end(signal.SIGKILL)
         self._service = self._start("--binds-per-second", "40", wait=self._random.random() < 0.7)
@@ -178,7 +186,7 @@ def test_gangs_start_whole_in_the_end_and_nothing_stays_reserved(
         for _ in range(_FAULTS):
             havoc.go_on()
         havoc.end()
-        eventually(lambda: havoc.has_all(claims_of), 120)
+        eventually(lambda: havoc.has_all(claims_of), 120, havoc.seen)
         order.check({pod: [each for each in claims if each not in havoc.again] for pod, claims in claims_of.items()})
     eventually(lambda: disks.reserved() == set(), 60)
     assert set(watch.moved) <= havoc.evicted
