@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -51,16 +52,17 @@ class Provisioner(Follower):
             return
         if metadata["uid"] in self._made:
             return
-        self._made.add(metadata["uid"])
-        if node in self.room:
-            self.room[node] -= 1
         time.sleep(self.takes)
         ref = {name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion")}
         manifest = volume(f"pvc-{metadata['uid']}", node, spec["storageClassName"], csi={"driver": PROVISIONER})
         manifest["spec"] |= {"claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **ref}}
         manifest["metadata"]["annotations"] = {"pv.kubernetes.io/provisioned-by": PROVISIONER}
         answer = api.post(VOLUMES, json=manifest)
-        assert answer.is_success, answer.text
+        # There is one already if the answer to an earlier request was lost; what raises is seen, and tried, once more.
+        assert answer.is_success or answer.status_code == HTTPStatus.CONFLICT, answer.text
+        self._made.add(metadata["uid"])
+        if node in self.room:
+            self.room[node] -= 1
 
 
 def volume(name: str, node: str, storage_class: str, size: str = "10Gi", **source: Any) -> Object:
