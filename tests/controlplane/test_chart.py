@@ -82,6 +82,11 @@ def test_lint_finds_nothing(helm: Helm) -> None:
         "replica=2",
         "replicas=two",
         "leaderElection.leaseDuration=soon",
+        "leaderElection.leaseDuration=601",
+        "leaderElection.renewDeadline=7",
+        "leaderElection.retryPeriod=5",
+        "shard.standInFor[0].name=right,shard.standInFor[0].schedulerName=right",
+        "schedulerName=left,shard.name=left,shard.standInFor[0].name=left,shard.standInFor[0].schedulerName=left",
         "service.prot=80",
         "schedulerName=A_B",
         "networkPolicy.form=x",
@@ -122,7 +127,7 @@ def test_a_section_without_values_is_missing(helm: Helm, repository: Path) -> No
 #: values that are put where a string goes
 NAMES = (
     *("image.repository", "image.tag", "schedulerName", "extenderSchedulerNames[0]", "shard.name"),
-    *("shard.standInFor[0].name", "shard.standInFor[0].schedulerName", "serviceAccount.name", "priorityClassName"),
+    *("shard.standInFor[0].name", "serviceAccount.name", "priorityClassName"),
     *("podLabels.a", "podAnnotations.a", "nodeSelector.a", "image.pullSecrets[0].name", "journal.existingClaim"),
     *("tls.secretName", "ui.hosts[0]", "kubeScheduler.kubeconfig", "kubeScheduler.tls.caFile", "extraArgs[0]"),
 )
@@ -135,6 +140,8 @@ def test_a_string_stays_one_whatever_it_looks_like(helm: Helm, word: str, other:
 
     def kinds(word: str) -> list[str]:
         sets = [part for name in NAMES if name != other for part in ("--set-string", f"{name}={word}")]
+        # A shard stands in for others than itself.
+        sets += ["--set-string", f"shard.standInFor[0].schedulerName={'other' if word == 'word' else '0'}"]
         sets += ["--set", "journal.disk=1,ui.enabled=true,ui.ownAccount=true,kubeScheduler.enabled=true"]
         sets += ["--set", "serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true"]
         done = helm("template", word, "charts/stromboli", "--namespace", word, *sets)
@@ -167,6 +174,29 @@ def test_an_image_is_named_by_its_tag_or_its_digest(helm: Helm) -> None:
     at = "image.repository=[fd00::1]:5000/stromboli"
     assert named(at, "image.tag=v1") == {"[fd00::1]:5000/stromboli:v1"}
     assert named(at, "image.tag=v1", "image.digest=sha256:0a") == {"[fd00::1]:5000/stromboli@sha256:0a"}
+
+
+@pytest.mark.parametrize("release", ["12", "1.b", "a.b", "x" * 53, "b" * 50 + ".c"])
+def test_every_release_has_names_of_its_own_that_services_may_have(helm: Helm, release: str) -> None:
+    def names(release: str) -> set[str]:
+        values = "ui.enabled=true,tls.secretName=certificate,nameOverride=" + "n" * 63
+        done = helm("template", release, "charts/stromboli", "--set", values)
+        assert done.returncode == 0, done.stderr
+        services = [obj for obj in yaml.safe_load_all(done.stdout) if obj and obj["kind"] == "Service"]
+        assert all(len(label) <= 63 for each in services for label in each["metadata"]["labels"].values())
+        return {each["metadata"]["name"] for each in services}
+
+    found = names(release)
+    assert [name for name in found if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name)] == []
+    assert not found & names(f"{release[:-1]}y")
+
+
+def test_labels_of_pods_are_added_to_those_they_are_found_by(helm: Helm) -> None:
+    name = r"podLabels.app\.kubernetes\.io/name=other"
+    spec = rendered(helm, "podLabels.team=a", name, r"podLabels.app\.kubernetes\.io/version=b")["Deployment"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert spec["selector"]["matchLabels"].items() <= labels.items()
+    assert (labels["team"], labels["app.kubernetes.io/version"]) == ("a", "b")
 
 
 def test_only_those_who_are_named_may_ask(helm: Helm) -> None:
@@ -269,6 +299,21 @@ def test_alerts_and_the_dashboard_come_when_they_are_asked_for(helm: Helm, repos
     assert json.loads(dashboard["data"]["stromboli.json"]) == json.loads((files / "dashboard.json").read_text())
 
 
+def test_one_of_several_releases_is_missed_by_the_labels_it_is_scraped_by(helm: Helm) -> None:
+    spec = rendered(helm, "prometheusRule.enabled=true", "serviceMonitor.enabled=true")["PrometheusRule"]["spec"]
+    asked = {rule["alert"]: rule["expr"] for group in spec["groups"] for rule in group["rules"]}
+    assert asked["StromboliIsGone"] == f'absent(stromboli_leading{{namespace="{NAMESPACE}", job="stromboli"}})'
+
+
+def test_metrics_are_scraped_of_one_service(helm: Helm) -> None:
+    values = ("serviceMonitor.enabled=true", "ui.enabled=true", "tls.secretName=certificate")
+    objects = made(helm, *values)
+    selected = rendered(helm, *values)["ServiceMonitor"]["spec"]["selector"]["matchLabels"]
+    services = [each["metadata"] for each in objects if each["kind"] == "Service"]
+    assert [each["name"] for each in services if selected.items() <= each["labels"].items()] == ["stromboli"]
+    assert len(services) == 4
+
+
 def test_alerts_lead_to_the_runbooks_where_these_are_served(helm: Helm) -> None:
     page = "https://example.com/runbooks.html"
     spec = rendered(helm, "prometheusRule.enabled=true", f"prometheusRule.runbooks={page}")["PrometheusRule"]["spec"]
@@ -300,8 +345,6 @@ def test_kube_scheduler_finds_the_replica_that_leads(helm: Helm, repository: Pat
     scraped = services["stromboli"]
     assert leader["spec"]["selector"] == {**scraped["spec"]["selector"], LABEL: "true"}
     assert leader["spec"]["ports"][0]["port"] == address.port
-    # Metrics are scraped by labels of Services, and once.
-    assert not scraped["spec"]["selector"].items() <= leader["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize(
@@ -607,7 +650,7 @@ def test_a_policy_is_checked_with_the_plugins_of_the_service(helm: Helm) -> None
     assert pod["initContainers"] == values["extraInitContainers"]
     assert values["extraVolumes"][0] in pod["volumes"]
     assert values["extraVolumeMounts"][0] in pod["containers"][0]["volumeMounts"]
-    assert pod["containers"][0]["args"][-1] == "--plugins-dir=/plugins"
+    assert pod["containers"][0]["args"][-2:] == ["--plugins-dir", "/plugins"]
 
 
 def test_a_manifest_has_the_crds_where_there_is_no_cluster_to_ask(helm: Helm) -> None:

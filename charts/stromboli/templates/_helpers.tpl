@@ -1,15 +1,21 @@
+{{/* What is added to names, -policy-check at most, has room in the 63 characters of a label. */}}
 {{- define "stromboli.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- .Values.nameOverride | default .Chart.Name | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{/*
-The release's name, with the chart's unless it says so already.  What is added to it for a Service or a Job, -policy-check at
-most, has room in the 63 characters of a label.
+The release's name, with the chart's unless it says so already, as a Service may be called.  Of one that is cut a digest tells
+it from others that begin like it.
 */}}
 {{- define "stromboli.fullname" -}}
 {{- $name := include "stromboli.name" . }}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
-{{- .Values.fullnameOverride | default $full | trunc 50 | trimSuffix "-" }}
+{{- if regexMatch "^[0-9]" $full }}
+{{- $full = printf "%s-%s" .Chart.Name .Release.Name }}
+{{- end }}
+{{- $full = .Values.fullnameOverride | default $full | replace "." "-" }}
+{{- $cut := printf "%s-%s" ($full | trunc 41 | trimSuffix "-") (sha256sum $full | trunc 8) }}
+{{- gt (len $full) 50 | ternary $cut $full }}
 {{- end }}
 
 {{- define "stromboli.selector" -}}
@@ -22,6 +28,17 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* The labels with others, which go before: the chart, and the others. */}}
+{{- define "stromboli.labelsWith" -}}
+{{- toYaml (merge (dict) (last . | default dict) (include "stromboli.labels" (first .) | fromYaml)) }}
+{{- end }}
+
+{{/* The labels of a part that is not the service: the chart, and the part's name. */}}
+{{- define "stromboli.labelsOf" -}}
+{{- $name := printf "%s-%s" (include "stromboli.name" (first .)) (last .) }}
+{{- include "stromboli.labelsWith" (list (first .) (dict "app.kubernetes.io/name" $name)) }}
 {{- end }}
 
 {{- define "stromboli.serviceAccount" -}}
