@@ -90,6 +90,13 @@ def test_every_alert_leads_to_a_runbook_whose_commands_are_run(rule: dict[str, A
     assert run, "tests/e2e/test_pages.py runs none"
 
 
+def test_what_pages_look_for_in_logs_is_logged(repository: Path) -> None:
+    source = "\n".join(path.read_text() for path in (repository / "app").rglob("*.py"))
+    phrases = [found for each in pages.commands() for found in re.findall(r'logs .* \| grep ("[^"]+")', each.words)]
+    assert phrases
+    assert [phrase for phrase in phrases if phrase not in source] == []
+
+
 def test_every_panel_says_what_it_shows() -> None:
     dashboard = json.loads((FILES / "dashboard.json").read_text())
     ids = [panel["id"] for panel in dashboard["panels"]]

@@ -54,28 +54,45 @@ def test_it_has_what_the_service_tells_and_nothing_secret(tmp_path: Path, cluste
     assert bundle.stat().st_mode & 0o077 == 0
     files = unpacked(bundle.read_bytes())
     asked = {"policy.json", "overview.json", "queues.json", "queues.txt", "sessions.json", "freshness.json"}
-    assert {*asked, "versions.json", "definitions.json"} <= set(files)
+    assert {*asked, "versions.json", "definitions.json", "doctor.txt"} <= set(files)
     assert json.loads(files["versions.json"])["kubernetes"].startswith("v1.")
     assert b"\na " in files["queues.txt"]
-    assert b"logs: no service was found in the cluster" in files["missing.txt"]
+    assert b"leases, replicas and logs: no service was found in the cluster" in files["missing.txt"]
     assert files["logs/service.log"].startswith(b"policy loaded\n")
     assert b'"kind": "Node"' in files["logs/service.log"]
     everything = b"".join(files.values()).decode(errors="replace")
     assert [secret for secret in SECRETS if secret in everything] == []
 
 
-def test_logs_of_the_replicas_are_in_it(tmp_path: Path, cluster: Cluster) -> None:
-    labels = {"app.kubernetes.io/name": "stromboli", "stromboli.io/leads": "true"}
-    container = {"name": "stromboli", "image": "stromboli:1", "args": ["run"]}
-    spec = {"containers": [container], "nodeName": "n0"}
-    cluster.create("/api/v1/namespaces/default/pods", {"metadata": {"name": "leads", "labels": labels}, "spec": spec})
-    cluster.answer("/pods/leads/log", LOG.encode())
+def test_how_the_replicas_are_is_in_it_with_their_logs(tmp_path: Path, cluster: Cluster) -> None:
+    """Of a release of another name, beside a sidecar, one restarted and one of another release."""
+    pods = "/api/v1/namespaces/default/pods"
+    service, sidecar = {"name": "ours", "image": "stromboli:1", "args": ["run"]}, {"name": "mesh", "image": "mesh:1"}
+    for name, chart in (("leads", "batch"), ("waits", "batch"), ("others", "stromboli")):
+        labels = {"app.kubernetes.io/name": chart} | ({"stromboli.io/leads": "true"} if name == "leads" else {})
+        spec = {"containers": [sidecar, service], "nodeName": "n0"}
+        cluster.create(pods, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+    ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    status = {"name": "ours", "restartCount": 2, "imageID": "stromboli@sha256:1", "lastState": ended}
+    cluster.patch(f"{pods}/waits/status", {"status": {"containerStatuses": [status]}})
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    cluster.create(leases, {"metadata": {"name": "batch"}, "spec": {"holderIdentity": "leads"}})
+    cluster.answer("/pods/waits/log?container=ours&tailLines=20000&previous=true", b"killed\n")
+    for name in ("leads", "waits", "others"):
+        cluster.answer(f"/pods/{name}/log?container=ours", LOG.encode())
     bundle = tmp_path / "bundle.tar.gz"
     told = stromboli("support-bundle", "-o", bundle, "--kubeconfig", cluster.kubeconfig)
     assert told.exit_code == 0, told.output
     files = unpacked(bundle.read_bytes())
+    logs = {name.removeprefix("logs/") for name in files if name.startswith("logs/")}
+    assert logs == {"leads.log", "waits.log", "waits.before.log", "others.log"}
+    assert files["logs/waits.before.log"] == b"killed\n"
     assert files["logs/leads.log"].startswith(b"policy loaded\n")
     assert [secret for secret in SECRETS if secret.encode() in files["logs/leads.log"]] == []
+    replicas = json.loads(files["replicas.json"])
+    assert {name: each["node"] for name, each in replicas.items()} == dict.fromkeys(("leads", "others", "waits"), "n0")
+    assert replicas["waits"]["containerStatuses"] == [status]
+    assert json.loads(files["leases.json"])["batch"]["holderIdentity"] == "leads"
     assert b"no service was asked" in files["missing.txt"]
     assert "queues.json" in files
 

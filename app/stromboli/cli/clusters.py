@@ -287,10 +287,10 @@ def ask(address: Address, path: str, *, body: bytes | None = None) -> Any:
 
 
 @contextmanager
-def fetched(to: Address, path: str, *, body: bytes | None = None) -> Iterator[BinaryIO]:
+def fetched(to: Address, path: str, *, body: bytes | None = None, below: str = "api/v1/") -> Iterator[BinaryIO]:
     """The service's answer, to be read while the context lasts. Raises RemoteError."""
     url = to.url
-    address = f"{url.rstrip('/')}/api/v1/{path}"
+    address = f"{url.rstrip('/')}/{below}{path}"
     if not address.startswith(("http://", "https://")):
         raise RemoteError(f"--url: {url!r} is not an address such as {DEFAULT_URL}")
     headers = {"Accept": "application/json", "Content-Type": "application/yaml"}

@@ -16,7 +16,7 @@ from stromboli.cli import clusters
 from stromboli.cli.located import values_of
 from stromboli.cli.options import Format, Output
 from stromboli.cli.output import show
-from stromboli.cli.sources import opened
+from stromboli.cli.sources import Source, opened
 from stromboli.cli.templates import misnamed, templates_in
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.explain.checkup import Finding
@@ -48,17 +48,22 @@ def doctor(
     def refused(kind: str, status: int) -> None:
         problems.append((kind, status))
 
-    source = opened(which, refused=refused)
-    told = source.findings()
-    found = [*_access(problems), *told.items]
-    queues = [queue.name for queue in source.queues()]
-    found += _misspelt(which.filename) if which.filename else _of_cluster(which, queues, told.served)
-    show(found, output, _lines(found))
+    found = looked(which, opened(which, refused=refused), problems)
+    show(found, output, lines(found))
     if found:
         raise typer.Exit(FOUND)
 
 
-def _lines(found: list[Finding]) -> Iterator[str]:
+def looked(which: Which, source: Source, refused: list[tuple[str, int]]) -> list[Finding]:
+    """What is found in a cluster of which these kinds could not be listed, by the status. Raises StromboliError."""
+    told = source.findings()
+    found = [*_access(refused), *told.items]
+    queues = [queue.name for queue in source.queues()]
+    return found + (list(_misspelt(which.filename)) if which.filename else _of_cluster(which, queues, told.served))
+
+
+def lines(found: list[Finding]) -> Iterator[str]:
+    """What people get to read."""
     for finding in found:
         yield f"{finding.area}: {finding.problem}"
         yield f"  {finding.advice}"

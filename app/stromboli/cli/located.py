@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 #: the arguments of `stromboli run` that say how sessions decide
 _POLICY, _NAME, _MODE = "--policy", "--scheduler-name", "--compatibility"
-#: the label by which pods of the chart are found
-NAMES_OF_CHART = "app.kubernetes.io/name=stromboli"
+#: the label by which pods of the chart are found, and its value unless the release has another
+_CHART, _USUAL = "app.kubernetes.io/name", "stromboli"
 _PORT = "http"
 
 
@@ -28,6 +28,10 @@ class Located:
     https: bool = False
     #: the name of the Deployment or pod by which it was found
     found_as: str = ""
+    #: the container in its pods
+    container: str = ""
+    #: its label as a part of the chart
+    label: str = ""
     scheduler_names: tuple[str, ...] = ()
     compatibility: str = ""
     #: the ConfigMap with its policy, and the key; empty when it runs without `--policy`
@@ -35,6 +39,11 @@ class Located:
     config_key: str = ""
     #: the policy; None when the ConfigMap cannot be read
     policy: str | None = None
+
+    @property
+    def beside(self) -> str:
+        """A selector of pods: its replicas, and those of other releases."""
+        return f"{_CHART} in ({', '.join(sorted({self.label or _USUAL, _USUAL}))})"
 
 
 async def locate(kube: Kube) -> Located | None:
@@ -45,7 +54,7 @@ async def locate(kube: Kube) -> Located | None:
     from stromboli.live.client import ApiError
     from stromboli.live.leader_mark import LABEL
 
-    for path, selector in (("/api/v1/pods", f"{LABEL}=true"), ("/apis/apps/v1/deployments", NAMES_OF_CHART)):
+    for path, selector in (("/api/v1/pods", f"{LABEL}=true"), ("/apis/apps/v1/deployments", f"{_CHART}={_USUAL}")):
         try:
             items = (await kube.get(f"{path}?labelSelector={quote(selector)}")).get("items") or []
         except ApiError:
@@ -74,6 +83,8 @@ def _of_spec(meta: Mapping[str, Any], spec: Mapping[str, Any], *, is_pod: bool) 
             port=int(port.get("containerPort") or 8080),
             https=str(probe.get("scheme") or "HTTP").upper() == "HTTPS",
             found_as=f"{meta.get('namespace')}/{meta['name']}",
+            container=str(container.get("name") or ""),
+            label=str((meta.get("labels") or {}).get(_CHART) or ""),
             scheduler_names=tuple(values_of(words, _NAME)),
             compatibility=next(values_of(words, _MODE), ""),
             config_map=config_map,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 import platform
+import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -20,12 +21,18 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.secrets import without_secrets
 from stromboli.api.version import version
 from stromboli.cli import clusters
-from stromboli.cli.located import NAMES_OF_CHART, locate
+from stromboli.cli.doctor import lines, looked
+from stromboli.cli.located import Located, locate
 from stromboli.cli.output import columns
 from stromboli.cli.queue import rows
 from stromboli.cli.record import opened as written
 from stromboli.cli.sources import OfService, Source, opened
 from stromboli.cli.which import Which, about_a_cluster
+
+if TYPE_CHECKING:
+    from stromboli.live.client import Kube
+
+T = TypeVar("T")
 
 #: what the service is asked for, by the name of the file
 _ANSWERS = {
@@ -34,6 +41,10 @@ _ANSWERS = {
     "sessions.json": "sessions",
     "freshness.json": "freshness",
 }
+#: what of a pod's status tells how it fares
+_STATUS = ("phase", "reason", "message", "startTime", "conditions", "initContainerStatuses", "containerStatuses")
+#: what metrics say of the service that has them
+_BUILD = re.compile(r"^stromboli_build_info(\{.*\})", re.MULTILINE)
 #: lines of each replica's log
 _LINES = 20_000
 
@@ -50,7 +61,8 @@ def support_bundle(
     ] = None,
 ) -> None:
     """Write what helps others to help into one archive: versions, the policy in force, the queue tree, the newest
-    sessions as a journal, definitions that differ, and the logs of all replicas.
+    sessions as a journal, metrics, what `stromboli doctor` finds, definitions that differ, the leases, and how all
+    replicas are, with their logs.
 
     Nothing in it is secret: the journal has no environments, commands and arguments of containers, policies no
     passwords, and logs no tokens. It names queues, namespaces, jobs, pods and nodes. What could not be had is in
@@ -59,9 +71,13 @@ def support_bundle(
     Example: stromboli support-bundle -o incident.tar.gz
     """
     bundle = _Bundle()
-    service = _tell(bundle, "a service", lambda: opened(which))
+    refused: list[tuple[str, int]] = []
+    service = _tell(bundle, "a service", lambda: opened(which, refused=lambda *told: refused.append(told)))
     if service is not None:
         _of_service(bundle, service)
+        found = _tell(bundle, "doctor", lambda: looked(which, service, refused))
+        if found is not None:
+            bundle.add("doctor.txt", "".join(f"{line}\n" for line in lines(found)))
     _tell(bundle, "the cluster", lambda: asyncio.run(_of_cluster(bundle, which)))
     for path in log or ():
         bundle.add(f"logs/{path.name}", path.read_text(errors="replace"))
@@ -114,56 +130,90 @@ def _of_service(bundle: _Bundle, service: Source) -> None:
     if not isinstance(service, OfService):
         bundle.missing.append("policy, sessions and journal: no service was asked; the queues are as they were found")
         return
-    bundle.versions["service"] = service.told
+    bundle.versions["service"] = {"asked": service.told}
+    metrics = _tell(bundle, "metrics", lambda: _fetched(service, "metrics", below="").decode())
+    if metrics is not None:
+        bundle.add("metrics.txt", metrics)
+        bundle.versions["service"] |= re.findall(r'(\w+)="([^"]*)"', "".join(_BUILD.findall(metrics)))
     for name, path in _ANSWERS.items():
         answer = _tell(bundle, path, lambda path=path: clusters.ask(service.address, path))
         if answer is not None:
             bundle.add(name, answer)
-    journal = _tell(bundle, "journal", lambda: _journal(service))
+    journal = _tell(bundle, "journal", lambda: _fetched(service, "journal"))
     if journal is not None:
         bundle.add_journal(journal)
 
 
-def _journal(service: OfService) -> bytes:
-    with clusters.fetched(service.address, "journal") as answer, tempfile.SpooledTemporaryFile(1 << 26) as kept:
+def _fetched(service: OfService, path: str, below: str = "api/v1/") -> bytes:
+    with clusters.fetched(service.address, path, below=below) as answer, tempfile.SpooledTemporaryFile(1 << 26) as kept:
         shutil.copyfileobj(answer, kept)
         kept.seek(0)
         return kept.read()
 
 
 async def _of_cluster(bundle: _Bundle, which: Which) -> None:
-    """What the API server tells: its version, the definitions, the images of the replicas, and their logs."""
-    from stromboli.live.client import ApiError
+    """What the API server tells: its version, the definitions, who leads, and how the replicas are."""
     from stromboli.live.definitions import installed
 
     async with clusters.connected(which.kubeconfig, which.context) as kube:
-        try:
-            bundle.versions["kubernetes"] = (await kube.get("/version")).get("gitVersion")
-            lacks = {each.name: each.lacks if each.found else ["not defined"] for each in await installed(kube)}
+        about = await _answer(bundle, "version of Kubernetes", kube.get("/version"))
+        bundle.versions["kubernetes"] = (about or {}).get("gitVersion")
+        definitions = await _answer(bundle, "definitions", installed(kube))
+        if definitions is not None:
+            lacks = {each.name: each.lacks if each.found else ["not defined"] for each in definitions}
             bundle.add("definitions.json", lacks)
-        except ApiError as error:
-            bundle.missing.append(f"versions and definitions: {error}")
         service = await locate(kube)
         if service is None:
-            bundle.missing.append("logs: no service was found in the cluster")
+            bundle.missing.append("leases, replicas and logs: no service was found in the cluster")
             return
-        of = f"/api/v1/namespaces/{service.namespace}/pods"
-        try:
-            pods = (await kube.get(f"{of}?labelSelector={quote(NAMES_OF_CHART)}")).get("items") or []
-        except ApiError as error:
-            bundle.missing.append(f"logs: {error}")
-            return
-        names = {pod["metadata"]["name"] for pod in pods} | ({service.pod} if service.pod else set())
-        bundle.versions["images"] = {pod["metadata"]["name"]: list(_images(pod)) for pod in pods}
-        for name in sorted(names):
-            try:
-                text = await kube.request("GET", f"{of}/{name}/log", params={"tailLines": str(_LINES)})
-                bundle.add(f"logs/{name}.log", text.decode(errors="replace"))
-            except ApiError as error:
-                bundle.missing.append(f"log of {name}: {error}")
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{service.namespace}/leases"
+        leases = await _answer(bundle, "leases", kube.get(path))
+        if leases is not None:
+            bundle.add("leases.json", {each["metadata"]["name"]: each.get("spec") for each in leases["items"]})
+        await _of_replicas(bundle, kube, service)
 
 
-def _images(pod: dict[str, Any]) -> Iterator[str]:
-    """The images of a pod, with the digests that were pulled."""
-    for status in (pod.get("status") or {}).get("containerStatuses") or ():
-        yield str(status.get("imageID") or status.get("image"))
+async def _of_replicas(bundle: _Bundle, kube: Kube, service: Located) -> None:
+    of = f"/api/v1/namespaces/{service.namespace}/pods"
+    listed = await _answer(bundle, "replicas and logs", kube.get(f"{of}?labelSelector={quote(service.beside)}"))
+    if listed is None:
+        return
+    pods = {pod["metadata"]["name"]: pod for pod in listed.get("items") or ()}
+    if service.pod and service.pod not in pods:
+        pods |= {service.pod: await _answer(bundle, service.pod, kube.get(f"{of}/{service.pod}")) or {}}
+    bundle.add("replicas.json", {name: _state(pod) for name, pod in sorted(pods.items())})
+    for name, pod in sorted(pods.items()):
+        container, restarted = _container(pod, service.container)
+        # One that restarts again and again says why in the log of the container before.
+        logs = {"": {}, ".before": {"previous": "true"}} if restarted else {"": {}}
+        for suffix, which in logs.items():
+            asked = {"container": container, "tailLines": str(_LINES), **which}
+            text = await _answer(bundle, f"log of {name}", kube.request("GET", f"{of}/{name}/log", params=asked))
+            if text is not None:
+                bundle.add(f"logs/{name}{suffix}.log", text.decode(errors="replace"))
+
+
+def _state(pod: dict[str, Any]) -> dict[str, Any]:
+    """Where a pod is and how it fares, with the images that were pulled."""
+    status = pod.get("status") or {}
+    kept = {key: status[key] for key in _STATUS if key in status}
+    return {"node": (pod.get("spec") or {}).get("nodeName", ""), **kept}
+
+
+def _container(pod: dict[str, Any], usual: str) -> tuple[str, bool]:
+    """The container of a pod that has the service, and whether it was restarted."""
+    names = [each["name"] for each in (pod.get("spec") or {}).get("containers") or ()]
+    name = usual if usual in names or not names else names[0]
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return name, any(each.get("restartCount") for each in statuses if each["name"] == name)
+
+
+async def _answer(bundle: _Bundle, what: str, asked: Awaitable[T]) -> T | None:
+    """What the API server answers; None, and a line in missing.txt, where it refuses."""
+    from stromboli.live.client import ApiError
+
+    try:
+        return await asked
+    except ApiError as error:
+        bundle.missing.append(f"{what}: {error}")
+        return None
