@@ -64,8 +64,6 @@ ELSEWHERE = {
 #: commands that no test runs as they are, by pattern: why not
 NOT_RUN = {
     r"docker ": "needs Docker and a registry",
-    r"kubectl .* (logs|port-forward) ": "needs kubelets, which the control plane of the tests has not",
-    r"curl ": "asks at the end of such a port-forward",
     r"pip install ": "installs from a registry",
     r"make image": "needs a registry; tests/image builds on a base of its own",
     r"make (venv|test|demo|bench-growth)": "makes the environment of the tests, or runs them, or takes an hour",

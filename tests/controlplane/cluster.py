@@ -49,6 +49,9 @@ ADMISSION_OFF = (
 
 _TRIES = 10
 
+#: the files of the server's certificate, by what options call them
+_CERTIFICATE = (("cert", "crt"), ("private-key", "key"))
+
 CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "deployment-controller",
@@ -331,15 +334,21 @@ class Cluster:
         """Stop kube-scheduler: from then on pods of other schedulers stay where they are."""
         self._programs["kube-scheduler"].stop()
 
-    def start_kwok(self, stages: Path | None = None) -> None:
-        """Let kwok play every node: it is Ready, and the pods bound to it run, complete and go, or live by `stages`."""
+    def start_kwok(self, stages: Path | None = None, answers: Path | None = None) -> None:
+        """Let kwok play every node: it is Ready, and the pods bound to it run, complete and go, or live by `stages`.
+
+        With `answers`, ClusterLogs and ClusterPortForwards, kubelets are asked for logs and ports.
+        """
         port = free_port()
+        certificate = (f"--tls-{part}-file={self.directory}/server.{end}" for part, end in _CERTIFICATE)
+        kubelet = [f"--config={answers}", "--node-ip=127.0.0.1", f"--node-port={port}", *certificate]
         program = self._run(
             "kwok",
             f"--kubeconfig={self.kubeconfig('kwok')}",
             f"--config={stages or self.binaries.kwok_stages}",
             "--manage-all-nodes",
             f"--server-address=127.0.0.1:{port}",
+            *(kubelet if answers else ()),
         )
         with httpx.Client(trust_env=False) as http:
             program.wait_until(lambda: http.get(f"http://127.0.0.1:{port}/readyz").is_success)

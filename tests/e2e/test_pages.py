@@ -19,6 +19,7 @@ from stromboli.policy.document import DEFAULT_POLICY
 from tests import pages
 from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster, eventually
+from tests.e2e.kubelets import Kubelets
 from tests.e2e.service import Service
 from tests.e2e.world import CORE, Object, World, define, pod
 
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.e2e
 #: commands that go on until they are ended, by pattern: what they have printed by then
 LASTING = {
     r"stromboli demo --serve": r"scheduler +http://127\.0\.0\.1:",
+    r"kubectl .* port-forward ": "Forwarding from 127",
     r"stromboli run ": "",
     r"stromboli top(?! --once)": "",
     r"stromboli ui ": "",
@@ -46,6 +48,7 @@ class Scene:
     environment: Mapping[str, str]
     #: what stands in the pages for something else, by pattern
     instead: Mapping[str, str]
+    kubelets: Kubelets
 
     def command(self, words: str) -> list[str]:
         """A command as a shell runs it here."""
@@ -55,6 +58,7 @@ class Scene:
 
     def run(self, words: str) -> None:
         """Run a command to its end."""
+        self.kubelets.show_log()
         place = {"cwd": self.folder, "env": self.environment}
         done = subprocess.run(self.command(words), capture_output=True, text=True, check=False, timeout=300, **place)
         said = done.stdout + done.stderr
@@ -104,7 +108,6 @@ def scene(
     folder = tmp_path_factory.mktemp("pages")
     with Cluster(binaries) as cluster:
         cluster.start_controller_manager()
-        cluster.start_kwok()
         with cluster.client() as api:
             define(api, definitions)
         world = World(cluster, "research")
@@ -114,8 +117,10 @@ def scene(
         arguments = ("--policy", str(folder / "policy.conf"), "--journal-dir", str(folder / "kept"))
         arguments += ("--leader-elect", "--lease-namespace", "stromboli-system")
         service = Service(cluster.kubeconfig(), folder / "log", *arguments).wait_ready()
+        kubelets = Kubelets(service, folder)
+        cluster.start_kwok(answers=kubelets.answers)
         _fill(world)
-        scene = _scene(world, folder, service, demo)
+        scene = _scene(world, folder, service, demo, kubelets)
         # The pages say once how it is made, and more than one has commands that read it.
         scene.run("kubectl get nodes,pods,queues,podgroups -A -o json > cluster.json")
         yield scene
@@ -123,7 +128,7 @@ def scene(
         world.api.close()
 
 
-def _scene(world: World, folder: Path, service: Service, demo: Mapping[str, str]) -> Scene:
+def _scene(world: World, folder: Path, service: Service, demo: Mapping[str, str], kubelets: Kubelets) -> Scene:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STROMBOLI_")}
     own = {
@@ -142,11 +147,14 @@ def _scene(world: World, folder: Path, service: Service, demo: Mapping[str, str]
         r"--policy POLICY": "--policy policy.conf",
         r"dump\.json": "cluster.json",
         r"--plugins-dir \.": "--plugins-dir ~/src/stromboli-team-nodes",
+        # A log without what is looked for is as good as one with it.
+        r'(logs .*) \| grep (".*")': r"\1 | { grep \2 || test $? = 1; }",
+        r"(port-forward \S+) (\d+)": r"\1 :\2",
         # The port of the service that runs here is taken.
         r"(stromboli run .*)": r"\1 --listen 127.0.0.1:0",
         r"(stromboli ui .*)": r"\1 --listen 127.0.0.1:0",
     }
-    return Scene(world, folder, {**kept, **own}, instead)
+    return Scene(world, folder, {**kept, **own}, instead, kubelets)
 
 
 def _write(folder: Path, repository: Path, cluster: Cluster) -> None:
@@ -198,6 +206,8 @@ def _fill(world: World) -> None:
     world.create(
         path, {"metadata": {"name": "volcano-scheduler-configmap"}, "data": {"volcano-scheduler.conf": DEFAULT_POLICY}}
     )
+    ports = {"selector": {"app": "stromboli"}, "ports": [{"port": 8081}]}
+    world.create(f"{CORE}/namespaces/stromboli-system/services", {"metadata": {"name": "stromboli-ui"}, "spec": ports})
     eventually(lambda: "train-0" in world.placed())
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from stromboli.api.version import version
 from tests import pages
-from tests.controlplane.cluster import eventually
+from tests.cli.test_support_bundle import unpacked
+from tests.controlplane.cluster import Cluster, eventually
 from tests.disks import mounts, small_disk
 from tests.e2e.conftest import Start
+from tests.e2e.kubelets import Kubelets
 from tests.e2e.service import STROMBOLI, Service
-from tests.e2e.world import CORE, SCHEDULING, World
+from tests.e2e.world import CORE, SCHEDULING, Object, World, define, pod
 
 pytestmark = pytest.mark.e2e
 
@@ -99,6 +104,42 @@ def test_queues_and_past_usage_come_back_from_a_backup(world: World, start: Star
     assert world.get(f"{SCHEDULING}/queues/research")["spec"]["weight"] == 7
     assert usage(start("--leader-elect", "--policy", str(policy))) > 0, "no pod holds anything now"
     world.api.delete(USAGE).raise_for_status()
+
+
+def test_a_support_bundle_has_what_is_looked_at_first_by_way_of_the_api_server(
+    new_cluster: Callable[..., Cluster], definitions: list[Object], tmp_path: Path
+) -> None:
+    cluster = new_cluster()
+    with cluster.client() as api:
+        define(api, definitions)
+    service = Service(cluster.kubeconfig(), tmp_path / "log", "--leader-elect").wait_ready()
+    kubelets, world = Kubelets(service, tmp_path), World(cluster, "default")
+    cluster.start_kwok(answers=kubelets.answers)
+    world.nodes(1, cpu="4")
+    found = pod("leads", scheduler="none", nodeName="node-0")
+    found["metadata"]["labels"] = {"app.kubernetes.io/name": "stromboli", "stromboli.io/leads": "true"}
+    ports = [{"name": "http", "containerPort": 8080}]
+    found["spec"]["containers"][0] |= {"args": ["run"], "ports": ports, "env": [{"name": "A", "value": "hunter2"}]}
+    waits = pod("waits", cpu="8", annotations={"kubectl.kubernetes.io/last-applied-configuration": "swordfish"})
+    world.pods([found, waits])
+    eventually(lambda: world.get(f"{CORE}/namespaces/default/pods/leads")["status"]["phase"] == "Running")
+    eventually(lambda: world.refused() != {})
+    kubelets.show_log()
+
+    command = [str(STROMBOLI), "support-bundle", "-o", "bundle.tar.gz", "--kubeconfig", str(cluster.kubeconfig())]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    files = unpacked((tmp_path / "bundle.tar.gz").read_bytes())
+    assert (files["missing.txt"], done.stderr) == (b"", "")
+    asked = json.loads(files["versions.json"])["service"]
+    assert (asked["asked"], asked["version"]) == ("service default/leads", version())
+    assert json.loads(files["leases.json"])["stromboli"]["holderIdentity"]
+    assert json.loads(files["replicas.json"])["leads"]["phase"] == "Running"
+    assert files["logs/leads.log"].decode() == service.text
+    assert {"sessions.journal", "metrics.txt", "doctor.txt", "policy.json", "queues.txt"} <= files.keys()
+    assert [name for name, content in files.items() if re.search(b"hunter2|swordfish", content)] == []
+    assert service.end() == 0
+    world.api.close()
 
 
 def usage(service: Service) -> float:

@@ -326,7 +326,9 @@ class Kube:
 
     def websocket(self, path: str, protocol: str) -> Any:
         """Context manager of a WebSocket at a path."""
-        return self._session.ws_connect(self.server + path, protocols=(protocol,), max_msg_size=0)
+        # A kubelet, to which it may lead, refuses whoever accepts JSON only.
+        headers = {"Accept": "*/*"}
+        return self._session.ws_connect(self.server + path, protocols=(protocol,), headers=headers, max_msg_size=0)
 
     def watch(self, path: str, params: Mapping[str, str], silence: float) -> Any:
         """Context manager of an open watch; it fails after `silence` seconds without a byte."""
