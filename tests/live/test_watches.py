@@ -294,7 +294,7 @@ async def old_lists(cluster: Cluster, service: Service, times: int) -> None:
     """The next lists of pods are of when none of a gang was bound, which the service has seen since."""
     with cluster.held("POST", "/binding", 4):
         cluster.gang("gang", 4)
-        before = cluster.http.get("/api/v1/pods").content
+        before = cluster.raw("/api/v1/pods")
     pods = service.state.pods
     await until(lambda: len(pods.by_key) == 4 and all(pods.records[row].node_name for row in pods.by_key.values()))
     cluster.answer("/pods?watch", event("ERROR", object=status(410)))
