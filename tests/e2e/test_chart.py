@@ -332,6 +332,9 @@ def test_releases_of_one_name_in_two_namespaces_lead_side_by_side_and_end_alone(
     assert f"a release in namespace {NAMESPACE} has the ClusterRole stromboli" in refused.stderr
     own = ("--set", "fullnameOverride=stromboli-team", "--set", "schedulerName=team")
     assert " ".join(own) in refused.stderr
+    # One of another name would serve the same pods, by a lease of its own.
+    refused = helm("install", "other", "charts/stromboli", *sets)
+    assert f"the release stromboli in namespace {NAMESPACE} schedules the pods of stromboli" in refused.stderr
     done = helm("install", "stromboli", "charts/stromboli", *sets, *own)
     assert done.returncode == 0, done.stderr
     try:
