@@ -209,12 +209,13 @@ def test_sessions_refuse_what_was_not_refused_at_admission(board: World, start: 
 
 
 def test_no_pod_passes_the_queues_in_a_guarded_namespace(board: World, plane: Cluster, apply: Apply) -> None:
-    apply("queueaccess.yaml", "bypassGuard.enabled=true", "queueAccess=false")
+    others = ("otherServices={kwok}", "bypassGuard.schedulerNames={batch}")
+    apply("queueaccess.yaml", "bypassGuard.enabled=true", "queueAccess=false", *others)
     pods = f"{CORE}/namespaces/{board.namespace}/pods"
-    others = pod("tried", scheduler="default-scheduler")
+    past = pod("tried", scheduler="default-scheduler")
     label(board, guarded="true")
-    eventually(lambda: "set schedulerName: stromboli instead of default-scheduler" in refused(board, pods, others))
-    assert refused(board, pods, pod("tried")) == ""
+    eventually(lambda: "set schedulerName: stromboli instead of default-scheduler" in refused(board, pods, past))
+    assert refused(board, pods, pod("tried")) == refused(board, pods, pod("tried", scheduler="batch")) == ""
     through = pod("tried", scheduler="default-scheduler", annotations={"scheduling.volcano.sh/queue-name": "open"})
     assert refused(board, pods, through) == ""
     assert "cannot name their node" in refused(board, pods, pod("tried", nodeName="node-0"))
@@ -222,10 +223,11 @@ def test_no_pod_passes_the_queues_in_a_guarded_namespace(board: World, plane: Cl
     board.pods([pod("waits")])
     binding = {"metadata": {"name": "waits"}, "target": {"kind": "Node", "name": "node-0"}}
     assert "are bound by their scheduler only" in refused(board, f"{pods}/waits/binding", binding)
-    with plane.client(user="scheduler") as scheduler:
-        scheduler.post(f"{pods}/waits/binding", json=binding, params={"dryRun": "All"}).raise_for_status()
+    for user in ("scheduler", "kwok"):
+        with plane.client(user=user) as scheduler:
+            scheduler.post(f"{pods}/waits/binding", json=binding, params={"dryRun": "All"}).raise_for_status()
     label(board, guarded=None)
-    eventually(lambda: refused(board, pods, others) == "")
+    eventually(lambda: refused(board, pods, past) == "")
 
 
 RULES = """
@@ -278,7 +280,7 @@ def test_who_made_a_workload_is_known_and_cannot_be_forged(
         "subjects": [{"kind": "ServiceAccount", "name": "stromboli", "namespace": board.namespace}],
     }
     board.create(rights, binding)
-    apply("useridentity.yaml", "userIdentity.enabled=true")
+    apply("useridentity.yaml", "userIdentity.enabled=true", "otherServices={kwok}")
     pods = f"{CORE}/namespaces/{board.namespace}/pods"
 
     def tried() -> str:
@@ -286,6 +288,10 @@ def test_who_made_a_workload_is_known_and_cannot_be_forged(
         return identity(answer.json())[0]
 
     eventually(lambda: tried() == "admin")
+    with board.cluster.client(user="kwok") as other:
+        follows = pod("tried", annotations={"stromboli.io/user": "alice"})
+        made = other.post(pods, json=follows, params={"dryRun": "All"}).raise_for_status().json()
+    assert identity(made)[0] == "alice"
     research = as_user(board, "alice", "research", "first")
     assert identity(research)[0] == "alice"
     assert {"research", "board"} & set(identity(research)[1]) == {"research"}

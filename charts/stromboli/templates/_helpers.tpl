@@ -49,6 +49,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* The users that services are to the API server: this release's, and those of others. */}}
+{{- define "stromboli.services" -}}
+{{- $own := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "stromboli.serviceAccount" .) }}
+{{- prepend (.Values.otherServices | default list) $own | toJson }}
+{{- end }}
+
 {{/* The labels and annotations that name a queue. */}}
 {{- define "stromboli.queueKeys" -}}
 "scheduling.volcano.sh/queue-name", "volcano.sh/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue"
