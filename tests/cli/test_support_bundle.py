@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import gang, node, pod_group, queue, state
 from tests.cli.conftest import stromboli
+from tests.controlplane.cluster import eventually
 from tests.live.cluster import Cluster
 from tests.live.conftest import bare_cluster, cluster, definitions, options
 from tests.ui.cluster import Ran, served
@@ -72,6 +73,8 @@ def test_how_the_replicas_are_is_in_it_with_their_logs(tmp_path: Path, cluster: 
         labels = {"app.kubernetes.io/name": chart} | ({"stromboli.io/leads": "true"} if name == "leads" else {})
         spec = {"containers": [sidecar, service], "nodeName": "n0"}
         cluster.create(pods, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+    # The kubelet of this API server says once that they run.
+    eventually(lambda: {each["status"].get("phase") for each in cluster.items(pods)} == {"Running"})
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     status = {"name": "ours", "restartCount": 2, "imageID": "stromboli@sha256:1", "lastState": ended}
     cluster.patch(f"{pods}/waits/status", {"status": {"containerStatuses": [status]}})
