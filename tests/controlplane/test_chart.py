@@ -697,7 +697,10 @@ VALUE_SETS = (
     ("shard.name=left", "schedulerName=left", "deleteVictims=true", "journal.disk=1000000", "log.format=json"),
     ("crds.install=false", "checkPolicy=false", "networkPolicy.enabled=false", "queueProtection=false"),
     ("kubeScheduler.enabled=true", "kubeScheduler.clusterIP=10.0.0.77", "tls.secretName=certificate"),
-    ("userIdentity.enabled=true", "gangGate.enabled=true", "bypassGuard.enabled=true"),
+    (
+        *("userIdentity.enabled=true", "gangGate.enabled=true", "bypassGuard.enabled=true", "podLabels.team=a"),
+        *("bypassGuard.schedulerNames={team}", "otherServices={system:serviceaccount:team:stromboli}"),
+    ),
     ("serviceMonitor.enabled=true", "prometheusRule.enabled=true", "prometheusRule.labels.team=batch"),
     (
         *("topologySpreadConstraints[0].maxSkew=1", "topologySpreadConstraints[0].topologyKey=zone"),
