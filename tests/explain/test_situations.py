@@ -160,7 +160,7 @@ CASES = {
         ),
         "NoMatchingNode",
         "user",
-        ("add 1 node with zone: b, where PersistentVolume disk of PersistentVolumeClaim default/data is",),
+        ("add 1 node like n with zone: b, where PersistentVolume disk of PersistentVolumeClaim default/data is",),
     ),
     "volume that is gone": Case(
         lambda: with_objects(one(node("n"), **claiming()), PersistentVolumeClaim=claim("fast", "gone")),

@@ -162,7 +162,11 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     elif gauges.gets_nothing_more and gauges.plugin == "capacity":
         yield "holds all that it deserves: what it holds or gets beyond that is borrowed from others"
     elif gauges.gets_nothing_more:
-        yield "holds all that it deserves: it gets nothing more until others want less or its share grows"
+        asked = gauges.amounts.get("request")
+        if asked is not None and deserved is not None and (asked <= deserved + TOLERANCE).all():
+            yield "holds all that its jobs ask for"
+        else:
+            yield "holds all that it deserves: it gets nothing more until others want less or its share grows"
 
 
 def _left_by_others(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]:

@@ -23,6 +23,8 @@ from stromboli.state.pods import PodRecord
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
 #: characters of what an error says
 _LONGEST = 400
+#: the gates that Kueue sets
+_OF_KUEUE = "kueue.x-k8s.io/"
 
 
 def queue_not_open(queue: Queue) -> Reason:
@@ -48,8 +50,13 @@ def namespace_not_allowed(job: Job) -> Reason:
 
 def gated(pod: PodRecord) -> Reason:
     """A pod that scheduling gates hold back."""
-    gates = ", ".join(gate.name for gate in pod.pod_class.spec.scheduling_gates or ())
-    return Reason(Stage.Admission, "SchedulingGated", f"scheduling gates hold the pod back: {gates}", Actionable.User)
+    names = [gate.name for gate in pod.pod_class.spec.scheduling_gates or ()]
+    words = f"scheduling gates hold the pod back: {', '.join(names)}"
+    kueue = any(name.startswith(_OF_KUEUE) for name in names)
+    detail = (
+        f"Kueue lifts its gates when it admits the workload: kubectl get workloads -n {pod.namespace}" if kueue else ""
+    )
+    return Reason(Stage.Admission, "SchedulingGated", words, Actionable.User, detail)
 
 
 def same_role_failed(pod: PodRecord) -> Reason:

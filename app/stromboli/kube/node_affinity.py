@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 
 import numpy as np
 
 from stromboli.api import objects
+from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask, Vector
+from stromboli.api.words import first_few
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.selectors import Requirement, requirement
+
+#: values of a label that are named in place of one that no node has
+_MOST_NAMED = 3
 
 
 def required_nodes(spec: objects.PodSpec, facts: NodeFacts) -> Mask | None:
@@ -19,6 +25,36 @@ def required_nodes(spec: objects.PodSpec, facts: NodeFacts) -> Mask | None:
     if affinity is not None and affinity.required is not None:
         masks.append(selected_nodes(affinity.required, facts))
     return reduce(np.logical_and, masks) if masks else None
+
+
+def unmatched(spec: objects.PodSpec, facts: NodeFacts) -> Passage:
+    """The labels that a pod requires and no node has, with what nodes have instead. Nodes are for everyone to know."""
+    missing = dict.fromkeys(
+        f"no node has {key}: {' or '.join(values)}{_instead(key, facts)}"
+        for key, values in _wanted(spec)
+        if not Requirement(key, "In", frozenset(values)).mask(facts).any()
+    )
+    return Passage((), "; ".join(missing), "")
+
+
+def label_values(key: str, facts: NodeFacts) -> list[str]:
+    """The values that nodes have of a label, in order."""
+    return sorted({record.labels[key] for record in facts.records if key in record.labels})
+
+
+def _wanted(spec: objects.PodSpec) -> Iterator[tuple[str, list[str]]]:
+    """The labels of which a pod requires one of some values."""
+    yield from ((key, [value]) for key, value in (spec.node_selector or {}).items())
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    for term in (affinity.required.node_selector_terms if affinity and affinity.required else None) or ():
+        yield from (
+            (each.key, each.values) for each in term.match_expressions or () if each.operator == "In" and each.values
+        )
+
+
+def _instead(key: str, facts: NodeFacts) -> str:
+    there = label_values(key, facts)
+    return f" (nodes have {first_few(there, _MOST_NAMED)})" if there else " (or any other value of that label)"
 
 
 def selected_nodes(selector: objects.NodeSelector, facts: NodeFacts) -> Mask:

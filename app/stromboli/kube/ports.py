@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.relations import Apart, same_node
@@ -35,6 +36,11 @@ def host_ports(pod_class: PodClass) -> frozenset[HostPort] | None:
         if port.host_port
     ]
     return frozenset(ports) if ports else None
+
+
+def ports_told(ports: frozenset[HostPort]) -> Passage:
+    """The host ports that a pod asks for."""
+    return Passage((), f"it asks for host port {', '.join(f'{p}/{protocol}' for protocol, p, _ in sorted(ports))}", "")
 
 
 class PortIndex:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
 from stromboli.api import objects
+from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.causes import Filters, Passing
+from stromboli.framework.plugin.causes import Detailed, Filters, Passing
 from stromboli.framework.plugin.relations import Balanced
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.domains import Domains, domains
@@ -99,11 +100,16 @@ class Spread:
             return
         labelled = self._labelled(wanted)
         if not all(self._domains(constraint).everywhere for constraint in wanted):
-            yield f"{_CAUSE} (missing required label)", labelled
+            yield Detailed(f"{_CAUSE} (missing required label)", partial(self._unlabelled, wanted)), labelled
         masks = [self._within_skew(constraint, pod, labelled) for constraint in wanted]
         limiting = [mask for mask in masks if mask is not None]
         if limiting:
             yield Passing(_CAUSE), reduce(np.logical_and, limiting)
+
+    def _unlabelled(self, wanted: list[Constraint]) -> Passage:
+        """The topologies that no node has a label of."""
+        keys = [each.topology_key for each in wanted if not self._domains(each).labelled.any()]
+        return Passage((), "; ".join(f"no node has the label {key}" for key in dict.fromkeys(keys)), "")
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Balanced]:
         """What the constraints of some pods mean for each other."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 
 import numpy as np
 
 from stromboli.api.decisions import VolumeUse
 from stromboli.api.objects import NodeSelector
+from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask, Rows
+from stromboli.api.words import by_number, counted
 from stromboli.framework.cluster.nodes import read_only
-from stromboli.framework.plugin.causes import Administrative, Anywhere, Filters, Unprovided
+from stromboli.framework.plugin.causes import Administrative, Anywhere, Detailed, Filters, Unprovided
 from stromboli.kube.csi_migration import migrated_terms, unmigrated
 from stromboli.kube.csi_nodes import CsiNodes
 from stromboli.kube.node_affinity import selected_nodes
@@ -113,7 +115,8 @@ class VolumeBinding:
             if volume is None:
                 yield _NO_VOLUME, np.zeros(len(self._facts), np.bool_)
             else:
-                yield _UNREACHABLE, self._reachable(volume)
+                nodes = self._reachable(volume)
+                yield Detailed(_UNREACHABLE, partial(_where, pod.namespace, claim, volume, nodes)), nodes
         unbound = self._unbound(pod)
         if unbound:
             bindings = self._bindings(unbound)
@@ -321,6 +324,23 @@ def zone_filters(pod: PodRecord, facts: NodeFacts, storage: Storage) -> Filters:
             if zones:
                 allowed = derived(facts, _outside_of_zones) | _in_zone(key, zones, facts)
                 yield "node(s) had no available volume zone", allowed
+
+
+def _where(namespace: str, claim: PersistentVolumeClaim, volume: PersistentVolume, nodes: Mask) -> Passage:
+    """Where a volume can be used, and how many nodes that are."""
+    affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+    terms = (affinity.node_selector_terms if affinity else None) or []
+    named = (
+        " and ".join(f"{each.key}: {' or '.join(each.values or ())}" for each in term.match_expressions or ())
+        for term in terms
+    )
+    where = " or ".join(filter(None, named)) or "certain nodes"
+    told = f"the volume {volume.metadata.name} of claim {claim.metadata.name} is in {where}"
+    return Passage(
+        (namespace,),
+        f"{told}, as {nodes.sum()} of {counted(len(nodes), 'node')} {by_number(int(nodes.sum()), 'is', 'are')}",
+        "",
+    )
 
 
 def _no_class(name: str) -> Unprovided:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from stromboli.api.resources import Mask, fits
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin
-from stromboli.framework.plugin.causes import Administrative, Filters, Passing
+from stromboli.framework.plugin.causes import Administrative, Detailed, Filters, Occupied
 from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.framework.plugin.relations import Relation, Unclear
 from stromboli.kube import node_affinity, taints
@@ -24,7 +24,7 @@ from stromboli.kube.declared_features import declaring, required_features
 from stromboli.kube.dra.claims import DynamicResources
 from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods, Scope
-from stromboli.kube.ports import Ports, host_ports
+from stromboli.kube.ports import Ports, host_ports, ports_told
 from stromboli.kube.spread import Spread, has_constraints
 from stromboli.kube.storage import storage_of
 from stromboli.kube.storage_capacity import StorageCapacity
@@ -287,7 +287,11 @@ class Predicates(Plugin):
         if enabled.node_affinity:
             mask = node_affinity.required_nodes(spec, facts)
             if mask is not None:
-                yield "node(s) didn't match Pod's node affinity/selector", mask
+                words = "node(s) didn't match Pod's node affinity/selector"
+                yield (
+                    words if mask.any() else Detailed(words, cache(partial(node_affinity.unmatched, spec, facts))),
+                    mask,
+                )
         if enabled.taint_toleration:
             for taint, failing in taints.untolerated(tolerations, facts):
                 if taint is None:
@@ -304,7 +308,8 @@ class Predicates(Plugin):
         enabled = self.arguments
         ports = host_ports(pod.pod_class) if enabled.node_ports else None
         if ports:
-            yield Passing("node(s) didn't have free ports for the requested pod ports"), self._ports.free(ports)
+            words = "node(s) didn't have free ports for the requested pod ports"
+            yield Occupied(words, partial(ports_told, ports)), self._ports.free(ports)
         if enabled.pod_affinity:
             yield from self._inter_pod.filters(pod)
         if enabled.pod_topology_spread:

@@ -31,6 +31,9 @@ def in_queue(group: PodGroup, queue: str) -> str:
         return f"set {owner.field('queue')}: {queue} in {owner.name}"
     if owner is not None:
         return f"set the annotation {QUEUE[0]}: {queue} on {owner.name}"
+    of_pod = next((str(each.get("name")) for each in group.metadata.owner_references if each.get("kind") == "Pod"), "")
+    if of_pod and _is_made_for(group):
+        return f"set the annotation {QUEUE[0]}: {queue} on Pod {group.metadata.namespace}/{of_pod}"
     return f"set queue: {queue} in PodGroup {group.key}"
 
 

@@ -13,7 +13,7 @@ from stromboli.api.keys import NATIVE_GROUP, outer_name
 from stromboli.api.validation import nearest
 from stromboli.explain.rehearsal import pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
-from stromboli.explain.remedies.changes import group_of, respec, set_group, set_queue
+from stromboli.explain.remedies.changes import group_of, set_group, set_queue
 from stromboli.framework.cluster.job import Job, Queue, lineage
 from stromboli.framework.cluster.tenants import NAMESPACES
 from stromboli.state.cluster import ClusterState
@@ -52,7 +52,14 @@ def groups(case: Case) -> Iterator[Candidate]:
     if reason == "SchedulingGated":
         names = sorted({gate.name for pod in case.pods for gate in pod.pod_class.spec.scheduling_gates or ()})
         words = f"have the scheduling gates {', '.join(names)} lifted by what set them"
-        yield Candidate(words, "user", respec(case, scheduling_gates=None))
+        yield Candidate(words, "user", partial(_lifted, pods=case.pods))
+
+
+def _lifted(state: ClusterState, pods: Sequence[PodRecord]) -> None:
+    """Let pods go that scheduling gates hold back."""
+    for record in [pod for pod in pods if pod.pod_class.gated]:
+        pod = pod_of(record, "", objects.PodStatus(phase="Pending"))
+        state.upsert("Pod", replace(pod, spec=replace(pod.spec, scheduling_gates=None)))
 
 
 def _named_by_people(state: ClusterState, namespace: str, *, native: bool) -> list[str]:

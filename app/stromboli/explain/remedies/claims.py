@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
+from stromboli.api.resources import fits
 from stromboli.api.validation import nearest
 from stromboli.api.words import first_few
 from stromboli.explain.rehearsal import node_of, pod_of
@@ -27,13 +28,16 @@ _BEHIND = {_VOLUME: "volumes", _DEVICES: "devices"}
 
 def claims(case: Case) -> Iterator[Candidate]:
     """Claims that are made or met. It is tried without them, since it is not known which node they would be for."""
-    if case.reason != "NoMatchingNode":
+    if case.reason not in ("NoMatchingNode", "NeverFits"):
+        return
+    named = dict.fromkeys(claim for pod in case.pods for claim in _claims(pod))
+    there = {kind: case.rehearsal.state.keys(kind) for kind in _BEHIND}
+    if case.reason == "NeverFits":
+        yield from _elsewhere(case, [claim for claim in named if claim[1] in there[claim[0]]])
         return
     yield from _unmade(case)
-    named = dict.fromkeys(claim for pod in case.pods for claim in _claims(pod))
     if not named:
         return
-    there = {kind: case.rehearsal.state.keys(kind) for kind in _BEHIND}
     missing = [claim for claim in named if claim[1] not in there[claim[0]]]
     if missing:
         yield Candidate(f"create {_listed(missing)}", "user", partial(_without, pods=case.pods, gone=missing))
@@ -89,8 +93,12 @@ def _has_lost(state: ClusterState, claim: tuple[str, str]) -> bool:
 
 
 def _elsewhere(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Candidate]:
-    """A node with the labels that the volume of a claim asks of its node, where no node has them."""
-    records = case.session.view.nodes.facts.records
+    """A node with the labels that the volume of a claim asks of its node, or its data where nodes are, where no node
+    that is large enough has them.
+    """
+    nodes = case.session.view.nodes
+    large = fits(case.asked, nodes.allocatable)
+    records = [record for at, record in enumerate(nodes.facts.records) if large[at]]
     for claim in claims:
         name, volume = _volume(case.rehearsal.state, claim)
         affinity = ((volume or {}).get("spec") or {}).get("nodeAffinity") or {}
@@ -101,12 +109,16 @@ def _elsewhere(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Cand
         labels = {each["key"]: each["values"][0] for each in said}
         if not labels or not records or any(labels.items() <= record.labels.items() for record in records):
             continue
-        node = node_of(records[0])
+        first = records[0]
+        node = node_of(first)
         meta = replace(node.metadata, name=f"{node.metadata.name}-more", uid=f"{node.metadata.name}-more")
         meta = replace(meta, labels={**(meta.labels or {}), **labels, "kubernetes.io/hostname": meta.name})
         where = ", ".join(f"{key}: {value}" for key, value in labels.items())
-        words = f"add 1 node with {where}, where PersistentVolume {name} of {claim[0]} {claim[1]} is"
+        words = f"add 1 node like {first.name} with {where}, where PersistentVolume {name} of {claim[0]} {claim[1]} is"
         yield Candidate(words, "admin", put_node(replace(node, metadata=meta)))
+        if there := ", ".join(f"{key}: {first.labels[key]}" for key in labels if key in first.labels):
+            words = f"move the data of {claim[0]} {claim[1]} to {there}, where {first.name} is"
+            yield Candidate(words, "user", partial(_without, pods=case.pods, gone=[claim]))
 
 
 def _released(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Candidate]:

@@ -19,6 +19,7 @@ from stromboli.explain.places import amounts
 from stromboli.explain.rehearsal import Change, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import set_group
+from stromboli.framework.cluster.job import Job
 from stromboli.kube.quotas import Counted, asked_for, counts, hard_of, used_by
 from stromboli.state.cluster import ClusterState
 from stromboli.state.plain import NO_OBJECTS
@@ -78,6 +79,10 @@ def gangs(case: Case) -> Iterator[Candidate]:
         if full:
             words = f"raise {', '.join(full)}, and {words}"
         yield Candidate(words, "admin" if full else "user", _more(case, missing))
+        if not full and 1 < job.valid_count < low:
+            # Many more pods than there are, and more than fit: the number may be what is wrong.
+            words = f"{smaller_gang(job.pod_group, job.valid_count)}, if these are all its pods"
+            yield Candidate(words, "user", set_group(job.key, min_member=job.valid_count, min_resources=None))
 
 
 def _full_quotas(case: Case, missing: int) -> Iterator[str]:
@@ -141,9 +146,17 @@ def roles(case: Case) -> Iterator[Candidate]:
     for role in lacking:
         if near := nearest(role, others):
             words = f"set the annotation {ROLE_ANNOTATION}: {role} on the pods of role {near}"
-            yield Candidate(words, "user", _of_role(case, near, role))
+            renamed = Candidate(words, "user", _of_role(case, near, role))
+            left = {**lacking, role: lacking[role] - have[near]}
+            left = {each: number for each, number in left.items() if number > 0}
+            yield renamed.then(_created(case, job, left)) if left else renamed
+    yield _created(case, job, lacking)
+
+
+def _created(case: Case, job: Job, lacking: Mapping[str, int]) -> Candidate:
+    """As many more pods of roles as they lack."""
     words = " and ".join(f"{counted(number, 'more pod')} of role {role}" for role, number in lacking.items())
-    yield Candidate(f"create {words} in {job.title}", "user", _more_of(case, lacking))
+    return Candidate(f"create {words} in {job.title}", "user", _more_of(case, lacking))
 
 
 def _of_role(case: Case, wrong: str, role: str) -> Change:

@@ -14,6 +14,8 @@ from stromboli.explain.remedies.changes import put_node, respec
 
 #: prefixes of labels that kubelets and cloud providers set, and nobody by hand
 _SET_BY_NODES = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/")
+#: how similar values of one label have to be, of 1
+_LIKE = 0.5
 #: labels whose values are no matter of taste: what a pod's image is made for
 _OF_IMAGES = {
     "kubernetes.io/arch": frozenset(("386", "amd64", "arm", "arm64", "ppc64le", "riscv64", "s390x")),
@@ -88,6 +90,21 @@ def corrected_joining(case: Case) -> Iterator[Candidate]:
         yield Candidate(words, "user", respec(case, affinity=changed))
 
 
+def corrected_spread(case: Case) -> Iterator[Candidate]:
+    """The topology spread constraints with labels of nodes in place of those that no node has."""
+    constraints = case.pods[0].pod_class.spec.topology_spread_constraints or []
+    there = sorted({key for record in case.session.view.nodes.facts.records for key in record.labels})
+    right = {
+        each.topology_key: nearest(each.topology_key, there) for each in constraints if each.topology_key not in there
+    }
+    right = {wrong: near for wrong, near in right.items() if near}
+    if right:
+        changed = [replace(each, topology_key=right.get(each.topology_key, each.topology_key)) for each in constraints]
+        words = " and ".join(f"topologyKey: {wrong} to {near}" for wrong, near in right.items())
+        words = f"correct {words} in the topology spread constraints"
+        yield Candidate(words, "user", respec(case, topology_spread_constraints=changed))
+
+
 def _corrected_affinity(case: Case, there: dict[str, set[str]]) -> Iterator[Candidate]:
     """The required node affinity with the labels that no node has replaced by those that were probably meant."""
     affinity = case.pods[0].pod_class.spec.affinity
@@ -119,7 +136,8 @@ def meant(key: str, value: str, there: dict[str, set[str]]) -> tuple[str, str] |
     if values is None:
         other = nearest(key, sorted(there))
         return (other, value) if other and value in there[other] else None
-    near = "" if value in values else nearest(value, sorted(values))
+    # Of a label that is there, hardly any other value is meant than one much like it.
+    near = "" if value in values else nearest(value, sorted(values), _LIKE)
     return (key, near) if near else None
 
 

@@ -17,7 +17,7 @@ from stromboli.explain.answers import Amounts
 from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smallest
 from stromboli.explain.remedies.changes import respec
-from stromboli.explain.remedies.labels import corrected_joining, labels
+from stromboli.explain.remedies.labels import corrected_joining, corrected_spread, labels
 from stromboli.explain.remedies.shares import limits, needs
 from stromboli.framework.cluster.view import View
 from stromboli.kube.ports import host_ports
@@ -61,6 +61,7 @@ def _others_nodes(case: Case) -> Iterator[Candidate]:
         # Where nodes have the labels, they were meant.
         yield from labels(case)
         yield from corrected_joining(case)
+        yield from corrected_spread(case)
 
 
 def _rules(case: Case) -> Iterator[Candidate]:
@@ -147,7 +148,8 @@ def requests(case: Case) -> Iterator[Candidate]:
         willing = np.ones(len(view.nodes), np.bool_)
     largest = view.nodes.allocatable[:, willing].max(axis=1)
     over = [c for c in np.flatnonzero(request > largest).tolist() if c != PODS]
-    if not over:
+    if not over or (_has_cards_elsewhere(case) and any(is_device(view.dimensions[c]) for c in over)):
+        # Cards are not given up where there are some: what keeps the pod off their nodes is what is wrong.
         return
     cut = {name: most for c in over for name, most in _by_name(view, pod, c, largest[c]).items()}
     some = {name: most for name, most in cut.items() if most != "0"}

@@ -220,9 +220,9 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
     sample = sample_of(session, ordered, told)
     if sample is not None:
         ordered = [sample, *(pod for pod in ordered if pod is not sample)]
-    before = rehearsal.begun or rehearsal.run(cycles=1)
+    needed = min(needed, len(keys))
     promised = any(view.pods.state[pod.row] == PodState.Pipelined for pod in pods)
-    many_wait = before.steps > MANY_WAIT and not promised
+    before, many_wait = _before(rehearsal, keys, needed, promised=promised)
     case = Case(
         session=session,
         rehearsal=rehearsal,
@@ -231,8 +231,8 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
         key=group,
         pods=ordered,
         keys=keys,
-        needed=min(needed, len(keys)),
-        before=before if many_wait else rehearsal.run(),
+        needed=needed,
+        before=before,
         apart=many_wait,
         alone=rehearsal.after(others.none_waiting(group, keys)),
         began=taken(rehearsal),
@@ -242,6 +242,16 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
     if many_wait:
         case.others_first = case.reached(case.alone.run(enough=case.reached))
     return case
+
+
+def _before(rehearsal: Rehearsal, keys: frozenset[str], needed: int, *, promised: bool) -> tuple[Future, bool]:
+    """What is decided without any change, and whether so many others wait that it is not followed beyond a session."""
+    begun = rehearsal.begun or rehearsal.run(cycles=1)
+    costly = begun.steps > MANY_WAIT
+    if costly and not promised:
+        return begun, True
+    # Of a costly future no more is needed than whether promised places are had.
+    return rehearsal.run(enough=lambda future: costly and len(keys & future.bound.keys()) >= needed), False
 
 
 def _effect(case: Case, future: Future) -> str:

@@ -242,7 +242,8 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
         scalable = not any(isinstance(cause, Anywhere) for cause in causes)
         who = Actionable.Wait if passing else _who_changes(session, pod, causes)
         reason = Reason(Stage.Placement, "NoMatchingNode", message, who, nodes=counts, scalable=scalable)
-    details = dict.fromkeys(cause.detail() for cause in causes if isinstance(cause, Detailed))
+    found = (cause.detail() for cause in causes if isinstance(cause, Detailed))
+    details = dict.fromkeys(each for each in found if each.words)
     return reason.saying(pod.namespace, details) if details else reason
 
 

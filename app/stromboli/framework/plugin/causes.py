@@ -22,7 +22,7 @@ class Detailed(str):
     detail: Callable[[], Passage]
 
     def __new__(cls, cause: str, detail: Callable[[], Passage]) -> Self:
-        """`detail` finds them."""
+        """`detail` finds them; a passage without words is left out."""
         new = super().__new__(cls, cause)
         new.detail = detail
         return new
