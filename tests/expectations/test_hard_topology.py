@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stromboli.api.crds import HyperNode
 from stromboli.engine import SessionResult
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, racks, state
@@ -116,6 +117,23 @@ def test_a_policy_that_knows_no_topology_says_so_on_the_pod_group(topology: dict
     assert (bound(result), of_pod_group(result)) == ({"x": 5}, [("True", message)])
     assert of_pod_group(run(*racks(2, 2), *job(2, topology))) == []
     assert of_pod_group(run(*racks(2, 2), *job(2, None), by=by)) == []
+
+
+def test_a_tier_that_is_preferred_and_that_no_hyper_node_is_of_is_named() -> None:
+    named = {"mode": "soft", "highestTierName": "rakc"}
+    tiers = [*racks(2, 2, per_spine=1)]
+    for each in tiers:
+        if isinstance(each, HyperNode) and each.spec.tier == 1:
+            each.spec.tier_name = "rack"
+    result = run(*tiers, *job(5, named))
+    told = "has no effect: there is no HyperNode of tier rakc, did you mean 'rack'?"
+    message = f"spec.networkTopology.highestTierName {told}"
+    assert (bound(result), of_pod_group(result)) == ({"x": 5}, [("True", message)])
+    assert of_pod_group(run(*tiers, *job(5, named | {"highestTierName": "rack"}))) == []
+    policies = [{"name": "part", "matchLabelKeys": ["part"], "networkTopology": named}]
+    group = pod_group("x", 2, subGroupPolicy=policies)
+    field = "spec.subGroupPolicy[*].networkTopology.highestTierName"
+    assert of_pod_group(run(*tiers, group, *gang("x", 2, memory=""))) == [("True", f"{field} {told}")]
 
 
 def test_the_condition_is_over_when_the_policy_heeds_it() -> None:

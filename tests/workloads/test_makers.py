@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stromboli.api.quantity import parse
+from stromboli.explain.remedies import explained
 from stromboli.simulation.run import Run
 from tests.workloads.test_gangs import POD, RAY, Object, problems, ray, replicas, simulated
 
@@ -133,6 +134,28 @@ def test_a_policy_of_volcano_in_a_runtime_says_how_close_together_pods_are() -> 
     (topology,) = (group.spec.network_topology for group in groups if group is not None)
     assert topology is not None
     assert (topology.mode, topology.highest_tier_allowed) == ("soft", 2)
+
+
+def test_the_trainers_own_group_has_all_pods_start_together_in_the_queue_that_is_said() -> None:
+    of = runtime(replicated("init", parallelism=2), TORCH, podGroupPolicy={"volcano": {}})
+    queue = {"kind": "Queue", "metadata": {"name": "own"}}
+    noted = {"annotations": {"scheduling.volcano.sh/queue-name": "own"}}
+    done = simulated(queue, train_job({"numNodes": 2}, **noted), of)
+    (group,) = (group for group in done.session.view.snapshot.pod_groups if group is not None)
+    assert (group.key, group.spec.min_member, group.spec.queue) == ("default/llm", 4, "own")
+    assert (group.spec.min_resources or {})["pods"] == "4"
+    assert len(done.bindings) == 4
+
+
+def test_the_trainers_own_group_is_told_to_wait_for_good_for_pods_that_come_after_others() -> None:
+    of = runtime(replicated("init"), AFTER, podGroupPolicy={"volcano": {}})
+    waits = simulated(train_job({"numNodes": 2}), of)
+    assert waits.bindings == {}
+    answer = explained(waits.session, "job", "default/llm", waits.rehearsal)
+    assert answer is not None
+    assert "JobSet default/llm makes Jobs when those before them are ready" in answer.detail
+    change = "leave podGroupPolicy out of the runtime of TrainJob default/llm"
+    assert [each.change.partition(",")[0] for each in answer.remedies] == [change]
 
 
 def test_a_train_job_that_is_suspended_or_runs_elsewhere_has_no_pods() -> None:

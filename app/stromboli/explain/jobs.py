@@ -224,7 +224,10 @@ def _lacking_pods(session: Session, job: Job, waiting: Sequence[PodRecord], said
 
 def in_order(group: PodGroup, waiting: Sequence[PodRecord]) -> Ordered | None:
     """The workload that makes more pods of a group written by hand once these run."""
-    return ordered(group.metadata.namespace, [pod.labels for pod in waiting]) if is_by_hand(group) else None
+    if not is_by_hand(group):
+        return None
+    train_job = next((name for kind, name in group.owners if kind == "TrainJob"), "")
+    return ordered(group.metadata.namespace, [pod.labels for pod in waiting], train_job)
 
 
 def _eviction(action: str, why: Reason) -> Eviction:

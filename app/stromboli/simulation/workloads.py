@@ -116,6 +116,8 @@ class Expansion:
             if part["kind"] == "Pod":
                 self._count(1, where)
                 yield "Pod", part
+            elif part["kind"] == GROUP:
+                yield GROUP, part
             elif self.type_of(part) is not None:
                 yield from self.expand(part, where)
         if not found.gangs:

@@ -14,6 +14,7 @@ from stromboli.api import objects, requests
 from stromboli.api.errors import misfit
 from stromboli.api.quantity import parse
 from stromboli.workloads.gangs import Role
+from stromboli.workloads.paths import Object, mapping
 
 
 def min_resources(spec: objects.PodSpec, pods: int) -> dict[str, str]:
@@ -42,14 +43,15 @@ def of_roles(roles: Sequence[Role], pods: int, where: str) -> dict[str, str]:
     for needed in (True, False):
         for role in roles:
             number = min(pods, role.needed if needed else role.count - role.needed)
-            taken.append((_pod_spec(role, where), number))
+            taken.append((pod_spec(mapping(role.template, "spec"), where), number))
             pods -= number
     return total(taken)
 
 
-def _pod_spec(role: Role, where: str) -> objects.PodSpec:
+def pod_spec(manifest: Object, where: str) -> objects.PodSpec:
+    """The spec of pods of a template, with what they request. Raises InvalidObjectError."""
     try:
-        spec = msgspec.convert(role.template.get("spec") or {}, objects.PodSpec)
+        spec = msgspec.convert(manifest, objects.PodSpec)
     except msgspec.ValidationError as error:
         raise misfit(error, where) from None
     return with_requests(spec)

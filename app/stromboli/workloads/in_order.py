@@ -90,6 +90,8 @@ class Ordered:
     why: str
     #: what has all of them made at once
     instead: str
+    #: whether that is all there is to do: with a smaller gang those that come later would start one by one
+    only: bool = False
 
 
 def labelled(kind: str, workload: str, pod: str) -> dict[str, str]:
@@ -98,8 +100,11 @@ def labelled(kind: str, workload: str, pod: str) -> dict[str, str]:
     return {} if rule is None else {rule.label: pod if rule is _STATEFUL_SET else workload, **rule.first}
 
 
-def ordered(namespace: str, waiting: Sequence[Labels]) -> Ordered | None:
-    """The workload whose next pods wait for all of these, by their labels; None where none does."""
+def ordered(namespace: str, waiting: Sequence[Labels], train_job: str = "") -> Ordered | None:
+    """The workload whose next pods wait for all of these, by their labels; None where none does.
+
+    `train_job` names the TrainJob for which the trainer made their PodGroup.
+    """
     rule = next((rule for rule in _RULES if any(rule.label in labels for labels in waiting)), None)
     names = {rule.name(labels) for labels in waiting} if rule is not None else set()
     # Of a StatefulSet that makes its pods in order one waits.
@@ -107,4 +112,7 @@ def ordered(namespace: str, waiting: Sequence[Labels]) -> Ordered | None:
         return None
     name = names.pop()
     workload = f"{rule.kind} {namespace}/{_ORDINAL.sub('', name) if rule is _STATEFUL_SET else name}"
+    if train_job:
+        instead = f"leave podGroupPolicy out of the runtime of TrainJob {namespace}/{train_job}, so that what starts"
+        return Ordered(f"{workload} {rule.why}", f"{instead} first is a gang of its own", only=True)
     return Ordered(f"{workload} {rule.why}", rule.instead.format(workload=workload))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from stromboli.api import objects
+from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import InvalidObjectError
 from stromboli.state.nodes import NodeFacts
+from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.workloads.amounts import pod_spec, total
 from stromboli.workloads.daemons import daemon_pods
+from stromboli.workloads.gangs import number
 from stromboli.workloads.paths import Object, at, described, items, labels, mapping, notes, text
 from stromboli.workloads.ray import made_of_ray_job
-from stromboli.workloads.said import TOPOLOGY_MODE, TOPOLOGY_TIER
+from stromboli.workloads.said import QUEUE, first
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ def ray_job(owner: Object, _: Surroundings) -> Iterator[Object]:
 def train_job(owner: Object, there: Surroundings) -> Iterator[Object]:
     """The JobSet of a runtime's template, with the number of nodes and what else the TrainJob says.
 
+    Beside it the PodGroup that the trainer makes where the runtime has a policy of Volcano's.
+
     Raises InvalidObjectError where there is no such runtime.
     """
     reference = mapping(owner, "spec.runtimeRef")
@@ -79,8 +86,10 @@ def train_job(owner: Object, there: Surroundings) -> Iterator[Object]:
         key: {**mapping(template, f"metadata.{key}"), **mapping(owner, f"spec.{key}")}
         for key in ("labels", "annotations")
     }
-    said["annotations"] |= _volcano_topology(mapping(found, "spec.podGroupPolicy.volcano.networkTopology"))
     made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": said}
+    if at(found, "spec.podGroupPolicy.volcano") is not None:
+        yield _group_of_trainer(owner, found, jobs, first([{"metadata": said}], QUEUE[:1]))
+        jobs = [_merged(each, _in_group(text(owner, "metadata.name"))) for each in jobs]
     yield {**made, "spec": {**spec, "replicatedJobs": jobs}}
 
 
@@ -91,10 +100,26 @@ def _patched(template: Object, owner: Object) -> Object:
     return template
 
 
-def _volcano_topology(said: Object) -> dict[str, str]:
-    """How close together the trainer has pods placed, where it makes a PodGroup of Volcano's for them."""
-    keys = {TOPOLOGY_MODE: "mode", TOPOLOGY_TIER: "highestTierAllowed"}
-    return {key: str(said[field]) for key, field in keys.items() if said.get(field) is not None}
+def _group_of_trainer(owner: Object, runtime: Object, jobs: Sequence[Object], queue: str) -> Object:
+    """The PodGroup that the trainer makes: its pods start together, those that have to complete before others, too."""
+    spec: Object = {"minMember": 0}
+    asked: list[tuple[objects.PodSpec, int]] = []
+    for job in jobs:
+        template = "template.spec.template.spec"
+        pods = number(owner, job, "replicas") * number(owner, job, "template.spec.parallelism")
+        spec["minMember"] += pods
+        asked.append((pod_spec(mapping(job, template), described(owner)), pods))
+        spec |= {"priorityClassName": called} if (called := text(job, f"{template}.priorityClassName")) else {}
+    spec["minResources"] = total(asked)
+    topology = mapping(runtime, "spec.podGroupPolicy.volcano.networkTopology")
+    spec |= {"queue": queue} if queue else {}
+    spec |= {"networkTopology": topology} if topology else {}
+    return {"apiVersion": SCHEDULING, "kind": "PodGroup", "metadata": {}, "spec": spec}
+
+
+def _in_group(name: str) -> Object:
+    """What a replicated job says so that its pods are in a PodGroup."""
+    return {"template": {"spec": {"template": {"metadata": {"annotations": {GROUP_ANNOTATION: name}}}}}}
 
 
 def _trained(job: Object, owner: Object, runtime: Object) -> Object:

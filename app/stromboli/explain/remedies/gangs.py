@@ -70,7 +70,8 @@ def gangs(case: Case) -> Iterator[Candidate]:
         change = set_group(job.key, min_member=number, min_task_member={}, min_resources=least)
         start = max(1, number - job.ready_count) if case.answer.kind == "Job" else 1
         words = smaller_gang(job.pod_group, number) + (", and minResources to match" if least else "")
-        words += f", or {first.instead}" if first is not None else ""
+        if first is not None:
+            words = first.instead if first.only else f"{words}, or {first.instead}"
         yield Candidate(words, "user", change, needed=start)
     if case.reason == "NotEnoughPods" and case.pods:
         missing = job.min_available - job.valid_count

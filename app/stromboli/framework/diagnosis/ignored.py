@@ -6,7 +6,7 @@ written from it. What a policy reads is what its plugins declare in `queue_field
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -101,11 +101,15 @@ _NOTED = {
         "has no effect: pods wait for a claim of their own where they name {}, of which one is made for the group",
     ),
 }
+#: where the policies of sub groups name a tier
+_SUB_GROUP_TIER = "subGroupPolicy[*].networkTopology.highestTierName"
 #: where the annotation stands that says how long a job runs
 _RUN_TIME = field_path(("metadata", "annotations", RUN_TIME))
 #: the reason of the condition by the field of a PodGroup that has no effect, the first one counts
 _REASONS = {
     "networkTopology": "NotInPolicy",
+    "networkTopology.highestTierName": "NoSuchTier",
+    _SUB_GROUP_TIER: "NoSuchTier",
     "priorityClassName": "NoPriorityClass",
     _RUN_TIME: "RunTimeUnreadable",
     "minMember": "FewerPodsAtFirst",
@@ -122,7 +126,7 @@ def tell(session: Session) -> None:
     known = session.view.jobs
     noted = known.holds("ignored", lambda group: not group.metadata.annotations.keys().isdisjoint(_NOTED))
     noted = noted | known.holds("unreadable run time", _has_unreadable_run_time)
-    ignoring = known.of(_without_class(session) | _topology_unread(session) | noted)
+    ignoring = known.of(_without_class(session) | _topology_unread(session) | _without_tier(session) | noted)
     for job in known.of(known.holds(CONDITION, lambda group: _is_told(group.status.conditions))):
         session.report.condition(job, _OVER)
     for job in ignoring:
@@ -146,9 +150,12 @@ def ignored_of_queue(session: Session, queue: Queue) -> dict[str, str]:
 def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
     """The fields of a PodGroup's spec that have no effect, each with why.
 
-    Also a priority class that does not exist, and a number of pods that cannot be there at first.
+    Also a tier or a priority class that does not exist, and a number of pods that cannot be there at first.
     """
-    ignored = dict(_NO_TOPOLOGY) if has_topology(job) and not _reads_topology(session) else {}
+    if has_topology(job) and not _reads_topology(session):
+        ignored = dict(_NO_TOPOLOGY)
+    else:
+        ignored = _unknown_tiers(session, job.pod_group)
     name = job.pod_group.spec.priority_class_name
     if job.pod_group.priority is None and _is_missing(session, name):
         ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}{_or(session, name)}"
@@ -219,6 +226,37 @@ def _topology_unread(session: Session) -> Mask:
     """Which jobs ask for a topology that nothing in the policy reads, shape (jobs,)."""
     known = session.view.jobs
     return known.holds("topology", says_topology) & (not _reads_topology(session))
+
+
+def _without_tier(session: Session) -> Mask:
+    """Which jobs prefer a tier that no HyperNode is of, shape (jobs,)."""
+    known, tiers = session.view.jobs, session.view.topology.tier_by_name
+    values, numbers = known.said("soft tiers", lambda group: tuple(_soft_tiers(group)))
+    unknown = np.array([any(name not in tiers for _, name in named) for named in values[:]], np.bool_)
+    mask: Mask = unknown[numbers]
+    return mask
+
+
+def _unknown_tiers(session: Session, group: PodGroup) -> dict[str, str]:
+    """Where a PodGroup prefers a tier that no HyperNode is of. One that requires it waits, and is told why."""
+    tiers = session.view.topology.tier_by_name
+    return {
+        field: f"has no effect: there is no HyperNode of tier {name}{did_you_mean(name, tiers)}"
+        for field, name in _soft_tiers(group)
+        if name not in tiers
+    }
+
+
+def _soft_tiers(group: PodGroup) -> Iterator[tuple[str, str]]:
+    """The names of the tiers that a PodGroup prefers, each after its field."""
+    own, policies = group.spec.network_topology, group.spec.sub_group_policy
+    fields = [
+        ("networkTopology.highestTierName", own),
+        *((_SUB_GROUP_TIER, each.network_topology) for each in policies),
+    ]
+    for field, said in fields:
+        if said is not None and said.mode == "soft" and said.highest_tier_name:
+            yield field, said.highest_tier_name
 
 
 def _without_class(session: Session) -> Mask:
