@@ -27,7 +27,6 @@ from stromboli.workloads.in_order import labelled
 from stromboli.workloads.labelled import KIND as GROUP
 from stromboli.workloads.makers import MAKERS, Surroundings
 from stromboli.workloads.paths import Object, at, items, mapping, text
-from stromboli.workloads.readers import PARTITION
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -252,8 +251,9 @@ class _Making:
         told = {label: role.name for label in row.role_labels[:1] if role.name}
         if self.workload.part_label and gang.part:
             told[self.workload.part_label] = gang.part
-        if role.partition:
-            told[PARTITION] = str(number // role.partition)
+        if role.divided:
+            label, size = role.divided
+            told[label] = str(number // size)
         if in_order:
             told |= labelled(row.kind, made["name"], metadata["name"])
         if told:
@@ -280,7 +280,7 @@ class _Making:
         made, metadata = self.manifest["metadata"], found["metadata"]
         both = {key: {**(made.get(key) or {}), **(metadata.get(key) or {})} for key in ("labels", "annotations")}
         metadata = {**metadata, **both, "name": name, "creationTimestamp": made.get("creationTimestamp")}
-        spec = found["spec"] | ({"subGroupPolicy": list(gang.sub_groups)} if gang.sub_groups else {})
+        spec = found["spec"]
         if gang.group_name and not at(self.manifest, self.kind.row.min_resources):
             spec["minResources"] = of_roles(gang.roles, gang.pods, self.where)
         return {**found, "metadata": metadata, "spec": spec, "status": {}}

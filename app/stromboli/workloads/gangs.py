@@ -40,8 +40,8 @@ class Role:
     later: bool = False
     #: the number at the end of the first one's name
     first: int = 0
-    #: how many of them are a sub group each; 0 for none
-    partition: int = 0
+    #: the label that tells sub groups of them apart, and how many are in each; None where there are none
+    divided: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

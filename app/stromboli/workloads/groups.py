@@ -258,7 +258,8 @@ class Family:
             return {}
         numbers, said = self._numbers(gang), self.said
         left = self._left_open(gang) if before and before.keys() - said.keys() else {}
-        spec = {"minTaskMember": None, **{key: left.get(key) for key in before or ()}, **numbers, **said}
+        unsaid = {key: left.get(key) for key in before or ()}
+        spec = {"minTaskMember": None, "subGroupPolicy": None, **unsaid, **numbers, **said}
         if "minResources" not in spec and spec["minMember"] != now.min_member:
             least = self._least(gang, spec["minMember"]) or scaled(now.min_resources, spec["minMember"], now.min_member)
             spec |= {"minResources": least} if least is not None else {}
@@ -296,13 +297,15 @@ class Family:
         return next((gang.part for gang in self.workload.gangs if _in_name(gang.part) == suffix), suffix)
 
     def _numbers(self, gang: Gang) -> Object:
-        """How many pods start together, and of which roles, where labels of pods name these."""
+        """How many pods start together, of which roles, where labels of pods name these, and in what sub groups."""
         row, asked = self.kind.row if self.kind else None, self._asked(gang)
         spec: Object = {"minMember": gang.started(gang.min_member if asked is None else asked)}
         elastic = sum(role.needed for role in gang.roles) < sum(role.count for role in gang.roles)
         named = bool(self.workload.role_labels) and len(gang.roles) > 1
         if gang.by_role or (asked is None and gang.least is None and named and elastic):
             spec["minTaskMember"] = {role.name: role.needed for role in gang.roles}
+        if gang.sub_groups:
+            spec["subGroupPolicy"] = list(gang.sub_groups)
         resources = at(self.owner, row.min_resources) if row else None
         if isinstance(resources, dict):
             spec["minResources"] = resources

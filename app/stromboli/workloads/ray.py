@@ -9,6 +9,8 @@ from stromboli.workloads.gangs import Gang, Role, Workload, number, workload
 from stromboli.workloads.model import WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, mapping, text
 
+#: the labels of a worker with its group and, where a replica has several hosts, with its replica
+_GROUP, _REPLICA = "ray.io/group", "ray.io/worker-group-replica-name"
 #: what KubeRay adds, with the resources that it gives them
 _AUTOSCALER: Object = {"name": "autoscaler", "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}}}
 _WAITS_FOR_HEAD: Object = {"name": "wait-gcs-ready", "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}}}
@@ -16,13 +18,17 @@ _SUBMITTER: Object = {"name": "ray-job-submitter", "resources": {"requests": {"c
 
 
 def ray_cluster(owner: Object, kind: WorkloadKind) -> Workload:
-    """The head and the workers; with the autoscaler only those that are always there start together."""
+    """The head and the workers; with the autoscaler only those that are always there start together.
+
+    A replica of several hosts starts whole, also one that comes later.
+    """
     spec, name = mapping(owner, "spec"), text(owner, "metadata.name")
     scales = at(spec, "enableInTreeAutoscaling") is True
     head = mapping(spec, "headGroupSpec.template")
     if scales:
         resources = at(spec, "autoscalerOptions.resources")
         head = _with(head, {**_AUTOSCALER, "resources": resources} if isinstance(resources, dict) else _AUTOSCALER)
+    sub_groups: list[Object] = []
     roles = [Role("headgroup", head, 1, 1, f"{name}-head")]
     for _, group in items(spec, "workerGroupSpecs"):
         called, hosts = text(group, "groupName") or "worker", number(owner, group, "numOfHosts")
@@ -33,8 +39,12 @@ def ray_cluster(owner: Object, kind: WorkloadKind) -> Workload:
         pods = 0 if at(group, "suspend") is True else replicas * hosts
         needed = min(least * hosts, pods) if scales else pods
         template = _with(mapping(group, "template"), _WAITS_FOR_HEAD, "initContainers")
-        roles.append(Role(called, template, pods, needed, f"{name}-{called}-worker"))
-    return workload(owner, kind, Gang(tuple(roles)))
+        divided = (_REPLICA, hosts) if hosts > 1 else None
+        roles.append(Role(called, template, pods, needed, f"{name}-{called}-worker", divided=divided))
+        if divided:
+            selector = {"labelSelector": {"matchLabels": {_GROUP: called}}, "matchLabelKeys": [_REPLICA]}
+            sub_groups.append({"name": called, **selector, "subGroupSize": hosts, "minSubGroups": 0})
+    return workload(owner, kind, Gang(tuple(roles), sub_groups=tuple(sub_groups)))
 
 
 def made_of_ray_job(owner: Object) -> Iterator[Object]:

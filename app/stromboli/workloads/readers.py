@@ -168,7 +168,8 @@ def volcano_job(owner: Object, kind: WorkloadKind) -> Workload:
         parts = count(owner, task, f"{_PARTITIONS}.minPartitions")
         needed = count(owner, task, "minAvailable", pods if parts is None else min(pods, parts * size)) or 0
         template, prefix = mapping(task, "template"), f"{name}-{called}"
-        roles.append(Role(called, template, pods, needed, prefix, later=later, partition=size))
+        divided = (PARTITION, size) if size else None
+        roles.append(Role(called, template, pods, needed, prefix, later=later, divided=divided))
         if size:
             sub_groups.append(_sub_groups(called, size, parts, mapping(task, _PARTITIONS)))
     least = count(owner, owner, "spec.minAvailable", sum(role.count for role in roles))

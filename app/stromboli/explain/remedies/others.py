@@ -17,7 +17,7 @@ from stromboli.explain.places import holders
 from stromboli.explain.rehearsal import Change, remove
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.explain.remedies.changes import respec, set_group, set_queue
-from stromboli.framework.cluster.job import called
+from stromboli.framework.cluster.job import Job, called
 from stromboli.state.cluster import ClusterState
 from stromboli.workloads.names import said_by
 
@@ -88,13 +88,21 @@ def ends(case: Case) -> Iterator[Candidate]:
         holding = [*_in_the_way(case), *holding]
         holding += in_jobs(case.session, case.session.view.jobs.values(), columns, claimed=True)
     named = list(dict.fromkeys(f"{each.namespace}/{each.name}" for each in holding if each.name))
-    named = [key for key in named if case.job is None or key != case.job.key]
+    ours = {case.job.key} | _owners(case.job) if case.job is not None else set()
+    jobs = case.session.view.jobs
+    # Other parts of the same workload end with it.
+    named = [key for key in named if ours.isdisjoint({key} | _owners(jobs.get(key)))]
     groups: list[Sequence[str]] = [[key] for key in reversed(named)]
     groups += [named[:count] for count in range(2, len(named) + 1)]
     for group in groups:
-        jobs = case.session.view.jobs
         words = f"{' and '.join(called(jobs, key) for key in group)} {by_number(len(group), 'ends', 'end')}"
         yield Candidate(f"wait until {words}", "wait", _without(set(group).__contains__), jobs=group)
+
+
+def _owners(job: Job | None) -> set[str]:
+    """The uids of what owns a job, but for pods."""
+    references = job.pod_group.metadata.owner_references if job is not None else ()
+    return {str(owner["uid"]) for owner in references if owner.get("uid") and owner.get("kind") != "Pod"}
 
 
 def _in_the_way(case: Case) -> list[Holding]:
