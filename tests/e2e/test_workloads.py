@@ -249,6 +249,29 @@ def test_a_stateful_set_starts_whatever_the_order_of_its_pods_is(world: World, s
     eventually(lambda: len(world.placed()) == 5, 60)
 
 
+def test_a_stateful_set_that_is_smaller_restarts_and_leaves_no_group_behind_with_its_pods(
+    world: World, start: Start
+) -> None:
+    world.nodes(1, cpu="3")
+    start()
+    path = replicated(world, "StatefulSet", "store", 3, "3", serviceName="s", podManagementPolicy="Parallel")
+    pods = f"/api/v1/namespaces/{world.namespace}/pods"
+    eventually(lambda: len(world.placed()) == 3, 60)
+    patch(world, path, {"spec": {"replicas": 1}})
+    eventually(lambda: count(world) == 1, 60)
+    world.api.delete(f"{pods}/store-0", params={"gracePeriodSeconds": "0"}).raise_for_status()
+    eventually(lambda: list(world.placed()) == ["store-0"], 60)
+    assert [group["spec"]["minMember"] for group in world.groups()] == [1]
+    world.api.delete(path, params={"propagationPolicy": "Orphan"}).raise_for_status()
+
+    def owners() -> list[str]:
+        return [owner["kind"] for group in world.groups() for owner in group["metadata"].get("ownerReferences", ())]
+
+    eventually(lambda: owners() == ["Pod"], 60)
+    world.api.delete(f"{pods}/store-0", params={"gracePeriodSeconds": "0"}).raise_for_status()
+    eventually(lambda: world.groups() == [], 60)
+
+
 def test_a_group_written_by_hand_waits_for_pods_of_a_stateful_set_in_order_and_says_so(
     world: World, start: Start
 ) -> None:

@@ -130,8 +130,7 @@ def noted(made: Object, notes: Object, where: str = "annotations") -> Object:
     return {**made, "metadata": {**made["metadata"], where: notes}}
 
 
-TIER = {"volcano": {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}}
-RUNTIMES = (runtime("torch"), runtime("near", podGroupPolicy=TIER))
+RUNTIMES = (runtime("torch"),)
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 PYTORCH = ("PyTorchJob", "pytorchReplicaSpecs")
 JOB_POLICY = {"rules": [{"succeededIndexes": "0", "succeededCount": 1}]}
@@ -218,7 +217,6 @@ VARIANTS: dict[str, Object] = {
     "mpijob-that-works-in-its-launcher": mpi(runLauncherAsWorker=True),
     "mpijob-that-waits": mpi(launcherCreationPolicy="WaitForWorkersReady", runLauncherAsWorker=True),
     "trainjob": train("torch", 3),
-    "trainjob-in-a-tier": train("near", 2),
     "tfjob": kubeflow("TFJob", "tfReplicaSpecs", PS=2, Chief=1, Worker=2),
     "sparkapplication": spark(executor={"instances": 2}),
     "sparkapplication-dynamic": spark(

@@ -11,7 +11,7 @@ import pytest
 from stromboli.api.crds import PodGroup
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
-from stromboli.live import owners, podgroups
+from stromboli.live import podgroups
 from stromboli.live.limits import Backoff
 from stromboli.live.podgroups import PodGroupMaker
 from stromboli.workloads import Family
@@ -192,9 +192,8 @@ async def test_the_group_of_a_replica_goes_with_its_pods_when_there_are_fewer(
 
 
 async def test_a_gang_of_replicas_is_as_large_as_they_are_when_a_pod_comes_anew(
-    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, start: StartService
 ) -> None:
-    monkeypatch.setattr(owners, "_FRESH", 0.0)
     cluster.node("n1", cpu="8")
     await start(engine)
     noted = {"scheduling.volcano.sh/group-min-member": "3"}

@@ -22,6 +22,7 @@ from stromboli.live.logs import Logger
 from stromboli.live.versions import is_older, version_of
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.workloads import Family, Kind, Kinds, family_of, label_of, labelled_family
+from stromboli.workloads.gangs import has_ended
 from stromboli.workloads.groups import MOST_OWNERS, controller, manager_of
 from stromboli.workloads.paths import at
 
@@ -57,9 +58,14 @@ class Owners:
         #: by which workloads get their queue
         self.rules: Sequence[QueueRule] = ()
 
-    async def family(self, pod: objects.Pod, inside: Object) -> Family:
-        """The workload of a pod inside a namespace. Raises InvalidObjectError for an owner that cannot be read."""
+    async def family(self, pod: objects.Pod, inside: Object, *, anew: bool = False) -> Family:
+        """The workload of a pod inside a namespace; `anew` has what manages the pod read again, and what manages that.
+
+        Raises InvalidObjectError for an owner that cannot be read.
+        """
         namespace, manager = pod.metadata.namespace or "default", controller(pod)
+        if anew:
+            self._outdate(manager)
         label = label_of(pod, self.kinds)
         if label is not None:
             owners = await self._up(namespace, manager)
@@ -106,6 +112,15 @@ class Owners:
             self._told.add(kind.name)
             rule = f'{{apiGroups: ["{kind.row.group}"], resources: [{kind.row.plural}], verbs: [get, list, watch]}}'
             log.warning("owners may not be read", kind=kind.name, rule=rule, otherwise=_OTHERWISE)
+
+    def _outdate(self, reference: objects.OwnerReference | None) -> None:
+        """Have what is known of an owner, and of what manages it, read again."""
+        for _ in range(MOST_OWNERS):
+            owner = self.latest(reference.uid) if reference is not None else None
+            if reference is None or owner is None:
+                return
+            self._known[reference.uid] = self._clock() - _FRESH, owner
+            reference = manager_of(owner)
 
     async def _up(self, namespace: str, reference: objects.OwnerReference | None) -> list[Object]:
         found: list[Object] = []
@@ -200,5 +215,5 @@ def print_of(owner: Object) -> int:
     """What an owner says of its groups, as a hash: it is equal for versions of which groups need not follow."""
     meta = owner["metadata"]
     failed = at(owner, "status.failedIndexes")
-    relevant = (meta.get("labels"), meta.get("annotations"), owner.get("spec"), failed)
+    relevant = (meta.get("labels"), meta.get("annotations"), owner.get("spec"), failed, has_ended(owner))
     return hash(msgspec.json.encode(relevant, order="deterministic"))

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-import msgspec
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
-from stromboli.api.crds import FEWER, RUN_TIME, SCHEDULING, SLICES, WORKLOAD, PodGroup, group_uid
+from stromboli.api.crds import FEWER, RUN_TIME, SLICES, WORKLOAD, PodGroup, PodGroupPhase, group_uid
 from stromboli.api.errors import StromboliError, in_words
 from stromboli.api.keys import namespace_of
-from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
+from stromboli.api.pod_state import PodState
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object, already_exists
 from stromboli.live.events import Events, Reference
 from stromboli.live.fair_queue import FairQueue
+from stromboli.live.group_writes import GroupWrites
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
@@ -30,6 +31,7 @@ from stromboli.live.unmade import Unmade
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Family, is_bare, label_of
+from stromboli.workloads.gangs import has_ended
 from stromboli.workloads.groups import controller
 from stromboli.workloads.labelled import id_of
 from stromboli.workloads.native import in_native_group
@@ -39,9 +41,12 @@ log = Logger(__name__)
 
 #: requests at a time: groups are made one by one, and their pods wait as long as a busy API server takes for each
 _WORKERS = 32
-#: seconds after which a part of a workload that is over is looked at again while it has pods
+#: seconds after which what is over of a workload is looked at again while it has pods
 _LASTING = 5.0
 _NOTHING: Mapping[str, str] = {}
+_SUCCEEDED = (PodState.Succeeded,)
+#: states of pods that no others come in place of
+_THERE = (PodState.Pending, PodState.Binding, PodState.Bound, PodState.Running)
 
 
 class PodGroupMaker:
@@ -61,7 +66,7 @@ class PodGroupMaker:
 
         Annotations of owners are copied to PodGroups if `inherit`; what they say of gangs counts in any case.
         """
-        self._kube = kube
+        self._writes = GroupWrites(kube, mirror)
         self._mirror = mirror
         self._state = mirror.state
         self._events = events
@@ -84,6 +89,8 @@ class PodGroupMaker:
         self._made: set[str] = set()
         #: keys of the PodGroups that were made for an owner, by its uid
         self._groups_of: defaultdict[str, set[str]] = defaultdict(set)
+        #: what manages more or fewer pods than when it was read
+        self._stale: set[str] = set()
         #: owners whose PodGroups are to follow, and what of each was read last
         self._changed: dict[str, Object] = {}
         self._prints: dict[str, int] = {}
@@ -99,7 +106,7 @@ class PodGroupMaker:
     async def run(self) -> None:
         """Make PodGroups until cancelled; only the leader does."""
         self._active = True
-        for uid in list(self._bare):
+        for uid in {**self._bare, **self._groups_of}:
             self._enqueue(uid)
         await run_workers("podgroups", _WORKERS, self._work)
 
@@ -150,8 +157,14 @@ class PodGroupMaker:
         self._bare[uid][key], self._manager[key] = pod, uid
         family = self._families.get(uid)
         if family is not None and self._key(family, pod) in self._made:
-            if before is None and (family.label is not None or family.is_sized):
+            grown = before is None and self._has_grown(family, pod)
+            if grown or (before is None and family.is_sized):
+                self._stale.add(uid)
+            if grown or (before is None and (family.label is not None or family.is_sized)):
                 self._enqueue(uid)
+            if grown:
+                # How many pods start together may have changed before it came.
+                return pod
             annotations = {**(pod.metadata.annotations or {}), **family.annotations(pod)}
             return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
         changed = before is not None and before.metadata.annotations != pod.metadata.annotations
@@ -160,8 +173,17 @@ class PodGroupMaker:
         return pod
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
-        if type == "DELETED":
-            self._forget(pod if isinstance(pod, str) else object_key(pod))
+        if type != "DELETED":
+            return
+        key = pod if isinstance(pod, str) else object_key(pod)
+        manager = None if isinstance(pod, str) else controller(pod)
+        uid = self._manager.get(key) or (manager.uid if manager else "")
+        self._forget(key)
+        family = self._families.get(uid)
+        if family is not None and family.is_sized and uid in self._bare:
+            # Those that wait may be all that there are to be by now.
+            self._stale.add(uid)
+            self._enqueue(uid)
 
     def _group_changed(self, type: str, group: PodGroup | str) -> None:
         key = group if isinstance(group, str) else object_key(group)
@@ -175,6 +197,8 @@ class PodGroupMaker:
                     self._enqueue(key)
             return
         if type != "DELETED":
+            if not isinstance(group, str) and not group.metadata.owner_references:
+                self._enqueue(uid)
             if key not in self._groups_of[uid]:
                 # The owner may have changed while the group was made, or may have one of several for a while only.
                 if self._groups_of[uid]:
@@ -200,10 +224,17 @@ class PodGroupMaker:
         self._bare[uid].pop(key, None)
         if not self._bare[uid]:
             del self._bare[uid]
+            self._stale.discard(uid)
             self._unmade.forget(uid)
             family = self._families.get(uid)
             if family is not None and not family.uid:
                 del self._families[uid]
+
+    def _has_grown(self, family: Family, pod: objects.Pod) -> bool:
+        """Whether there are as many pods already as there were to be, and more than one is to start together."""
+        gang = family.workload.gang(family.part(pod))
+        most = max(gang.pods, gang.at_first or 0) if gang is not None and family.may_start_together else 0
+        return most > 0 and self._state.has_pods(self._key(family, pod), _THERE, most)
 
     # -- work --------------------------------------------------------------------------------------------------------
 
@@ -219,11 +250,14 @@ class PodGroupMaker:
             uid = await self._queue.get()
             self._again.discard(uid)
             try:
+                for key in sorted(self._groups_of.get(uid, ())):
+                    await self._writes.leave_to_pods(key)
                 if uid in self._changed:
                     await self._follow(uid, self._changed[uid])
                 if uid in self._bare:
                     await self._make(uid)
             except (ApiError, StromboliError, *CONNECTION_ERRORS) as error:
+                self._stale.add(uid)
                 self._later(uid, in_words(error))
             else:
                 self._backoffs.pop(uid, None)
@@ -245,12 +279,12 @@ class PodGroupMaker:
 
     async def _make(self, uid: str) -> None:
         """Make the PodGroups of the pods that something manages, as far as they are not there, and add the pods."""
-        family = self._families.get(uid)
-        if family is None or family.is_sized:
+        family, stale = self._families.get(uid), uid in self._stale
+        if family is None or stale:
+            self._stale.discard(uid)
             first = next(iter(self._bare[uid].values()))
-            family = await self._owners.family(first, self._namespace_object(first.metadata.namespace))
-            if family.is_sized and family.owner is not None:
-                # Owners of this kind are not watched: they may have another number of replicas by now.
+            family = await self._owners.family(first, self._namespace_object(first.metadata.namespace), anew=stale)
+            if (family.is_sized or stale) and family.owner is not None:
                 await self._follow(family.uid, family.owner)
         pods = list(self._bare.get(uid, {}).values())
         samples = {self._key(family, pod): pod for pod in reversed(pods)}
@@ -269,8 +303,9 @@ class PodGroupMaker:
         if uid in self._bare:
             self._families[uid] = family
             await self._add(uid, family)
-        if family.label is not None:
-            await self._belong(uid, family, pods)
+        if family.label is not None and (group := self._state.pod_group(uid)) is not None:
+            # It belongs to all of its pods, so that it goes with the last of them.
+            await self._writes.belong(group, [(pod.metadata.name, pod.metadata.uid or "") for pod in pods])
 
     def _manifest(self, family: Family, pod: objects.Pod) -> Object:
         manifest = family.manifest(pod)
@@ -288,7 +323,7 @@ class PodGroupMaker:
         if owner is not None and family.uid not in self._groups_of:
             self._prints[family.uid] = print_of(owner)
         try:
-            made = await self._kube.persist("POST", self._path(key).rpartition("/")[0], msgspec.json.encode(manifest))
+            return await self._writes.make(key, manifest)
         except ApiError as error:
             if not already_exists(error):
                 raise
@@ -297,29 +332,6 @@ class PodGroupMaker:
                 self._prints.pop(family.uid, None)
                 self.owner_changed(owner)
             return True
-        log.info("pod group made", job=key, pods=manifest["spec"]["minMember"])
-        # Its pods need not wait until the watch tells of it.
-        return self._mirror.looked_up("PodGroup", msgspec.json.decode(made))
-
-    async def _belong(self, key: str, family: Family, pods: Sequence[objects.Pod]) -> None:
-        """Have a group that no object owns belong to all of its pods, so that it goes with the last of them."""
-        group = self._state.pod_group(key)
-        if group is None:
-            return
-        owners = [{**each} for each in group.metadata.owner_references]
-        known = {each.get("uid") for each in owners}
-        more = [family.reference(pod) for pod in pods if pod.metadata.uid not in known]
-        if not more:
-            return
-        patch = msgspec.json.encode({"metadata": {"ownerReferences": [*owners, *more]}})
-        try:
-            changed = await self._kube.persist("PATCH", self._path(key), patch, MERGE_PATCH)
-        except ApiError as error:
-            # It was deleted; the watch will say so.
-            if error.status != 404:
-                raise
-        else:
-            self._mirror.looked_up("PodGroup", msgspec.json.decode(changed))
 
     async def _add(self, uid: str, family: Family) -> None:
         """Show pods to sessions in their groups."""
@@ -331,18 +343,7 @@ class PodGroupMaker:
                 joined.append(pod)
         for pod in joined:
             if pod.spec.scheduler_name not in self._state.scheduler_names:
-                await self._annotate(pod, family.annotations(pod))
-
-    async def _annotate(self, pod: objects.Pod, annotations: Mapping[str, str]) -> None:
-        meta = pod.metadata
-        patch = {"metadata": {"uid": meta.uid, "annotations": dict(annotations)}}
-        path = f"/api/v1/namespaces/{meta.namespace or 'default'}/pods/{meta.name}"
-        try:
-            await self._kube.persist("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
-        except ApiError as error:
-            # The pod was deleted or replaced; the watch will say which.
-            if error.status not in (404, 409):
-                raise
+                await self._writes.annotate(pod, family.annotations(pod))
 
     async def _follow(self, uid: str, owner: Object) -> None:
         """Change the PodGroups of an owner where it says otherwise than they do."""
@@ -359,14 +360,15 @@ class PodGroupMaker:
         for key in sorted(self._groups_of.get(uid, ())):
             if (group := self._state.pod_group(key)) is None:
                 continue
-            if family.is_over(group):
-                if self._state.jobs.has_pods(key):
-                    lasting = True
-                else:
-                    await self._remove(key, group)
+            over, ended = family.is_over(group), has_ended(owner)
+            if over and not self._state.jobs.has_pods(key):
+                await self._writes.remove(group)
+            elif over or (ended and self._state.has_pods(key, _THERE, 1)):
+                lasting = True
+            elif ended and self._has_completed(key, group):
+                continue
             elif changes := family.changes(group, before):
-                await self._kube.persist("PATCH", self._path(key), msgspec.json.encode(changes), MERGE_PATCH)
-                log.info("pod group changed", job=key, changed=", ".join(changes.get("spec") or changes))
+                await self._writes.change(key, changes)
         self._said[uid] = family.said
         if self._changed.get(uid) is owner:
             if lasting:
@@ -374,26 +376,14 @@ class PodGroupMaker:
             else:
                 del self._changed[uid]
 
-    async def _remove(self, key: str, group: PodGroup) -> None:
-        """Delete the PodGroup of a part that its workload has no longer and that has no pods."""
-        condition = msgspec.json.encode({"preconditions": {"uid": group.metadata.uid}})
-        try:
-            await self._kube.persist("DELETE", self._path(key), condition)
-        except ApiError as error:
-            # It is gone, or another one by now; the watch will say so.
-            if error.status not in (404, 409):
-                raise
-        log.info("pod group removed", job=key)
+    def _has_completed(self, key: str, group: PodGroup) -> bool:
+        """Whether as many pods of a group have succeeded as started together."""
+        least = group.spec.min_member
+        return group.status.phase == PodGroupPhase.Completed or self._state.has_pods(key, _SUCCEEDED, least)
 
     def _namespace_object(self, name: str | None) -> Object:
         found: Object = self._state.objects["Namespace"].get(name or "default") or {}
         return found
-
-    @staticmethod
-    def _path(key: str) -> str:
-        """The address of a PodGroup."""
-        namespace, _, name = key.rpartition("/")
-        return f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}"
 
     @staticmethod
     def _key(family: Family, pod: objects.Pod) -> str:

@@ -13,9 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stromboli.api.decisions import Bind
+from stromboli.api.pod_state import PodState
 from stromboli.live.events import Reference
 from stromboli.live.reserving import NotReservedError, Reservations, check_wanted
 from stromboli.state.cluster import ClusterState
+
+#: states of pods that have started as far as the API server knows
+_BOUND = (PodState.Bound, PodState.Running, PodState.Succeeded)
 
 
 @dataclass(slots=True)
@@ -116,4 +120,4 @@ class Preparing:
         """Whether the pods of a round may start without others: the gang has started, or needs no more than one."""
         pod_group = self._state.pod_group(of_job.job)
         least = pod_group.spec.min_member if pod_group is not None else 1
-        return least <= 1 or self._state.bound_pods(of_job.job) >= least
+        return least <= 1 or self._state.has_pods(of_job.job, _BOUND, least)

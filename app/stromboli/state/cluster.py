@@ -7,7 +7,7 @@ snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -360,10 +360,12 @@ class ClusterState:
         job = -1 if row is None else int(self.pods.job[row])
         return job >= 0 and self.jobs.may_start(job)
 
-    def bound_pods(self, job: str) -> int:
-        """The number of pods of a job that have a node; those with an assumed binding do not count."""
-        states = self.pods.state[self.pods.job == self.jobs.by_key.get(job, PodTable.FREE)]
-        return int(np.isin(states, (PodState.Bound, PodState.Running, PodState.Succeeded)).sum())
+    def has_pods(self, job: str, states: Sequence[PodState], least: int) -> bool:
+        """Whether so many pods of a job are in some states; those with an assumed binding wait."""
+        if not self.jobs.has_pods(job, least):
+            return False
+        found = self.pods.state[self.pods.job == self.jobs.by_key[job]]
+        return int(np.isin(found, states).sum()) >= least
 
     def record(self, key: str) -> PodRecord | None:
         """The record of a pod, or None when it is not known."""

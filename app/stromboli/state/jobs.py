@@ -88,10 +88,10 @@ class JobTable:
         row = self.by_key.get(key)
         return None if row is None else self.pod_groups[row]
 
-    def has_pods(self, key: str) -> bool:
-        """Whether pods name a job."""
+    def has_pods(self, key: str, least: int = 1) -> bool:
+        """Whether so many pods name a job."""
         row = self.by_key.get(key)
-        return row is not None and self._pods[row] > 0
+        return row is not None and self._pods[row] >= least
 
     def may_start(self, row: int) -> bool:
         """Whether a job has as many pods as it starts with."""

@@ -18,6 +18,8 @@ _MANAGED_BY = ("spec.managedBy", "spec.runPolicy.managedBy")
 _ELSEWHERE = "kueue.x-k8s.io/multikueue"
 
 
+#: the conditions of workloads that have ended
+_ENDS = ("Complete", "Completed", "Failed", "Succeeded")
 #: fields of a Job's status that are set once it has, or had, pods
 _OF_PODS = ("active", "succeeded", "failed", "terminating", "completionTime", "conditions")
 
@@ -135,6 +137,12 @@ def workload(owner: Object, kind: WorkloadKind, *gangs: Gang, part_label: str = 
 def is_suspended(owner: Object, kind: WorkloadKind) -> bool:
     """Whether a workload is to have no pods here for now: it is suspended, or runs in another cluster."""
     return at(owner, kind.suspend) is True or _ELSEWHERE in (text(owner, path) for path in _MANAGED_BY)
+
+
+def has_ended(owner: Object) -> bool:
+    """Whether a workload has completed or failed for good, so that none of its pods come any longer."""
+    conditions = (each for _, each in items(owner, "status.conditions"))
+    return any(each.get("type") in _ENDS and each.get("status") == "True" for each in conditions)
 
 
 def makes_in_order(owner: Object) -> bool:

@@ -20,7 +20,7 @@ from stromboli.state.pods import GROUP_ANNOTATION, USER_ANNOTATION, USER_GROUPS_
 from stromboli.workloads import said
 from stromboli.workloads.amounts import min_resources, of_roles, scaled
 from stromboli.workloads.assignment import Assigned, assigned, made_by
-from stromboli.workloads.gangs import EACH, Gang, Workload, makes_in_order, why_fewer
+from stromboli.workloads.gangs import EACH, Gang, Workload, has_ended, makes_in_order, why_fewer
 from stromboli.workloads.labelled import KIND, Label, least_of
 from stromboli.workloads.model import Starts
 from stromboli.workloads.paths import Object, at, described, labels, mapping, text
@@ -169,6 +169,11 @@ class Family:
         by_one = self.kind is not None and self.kind.row.starts is Starts.one_by_one
         return by_one and said.said(self._owners, said.MIN_MEMBER) is not None
 
+    @property
+    def may_start_together(self) -> bool:
+        """Whether several of its pods may have to start together, as many as there are."""
+        return self.kind is not None and (self.kind.row.starts is not Starts.one_by_one or self.is_sized)
+
     def role(self, pod: objects.Pod) -> str:
         """The role of a pod in its gang; empty for none."""
         labelled = pod.metadata.labels or {}
@@ -256,6 +261,9 @@ class Family:
         gang, now = self.workload.gang(self._part_of(group.metadata.name)), group.spec
         if gang is None:
             return {}
+        if has_ended(self.owner or {}):
+            # Nothing waits for pods that do not come.
+            return {"spec": {"minMember": 1, "minTaskMember": None}} if now.min_member > 1 else {}
         numbers, said = self._numbers(gang), self.said
         left = self._left_open(gang) if before and before.keys() - said.keys() else {}
         unsaid = {key: left.get(key) for key in before or ()}

@@ -1,0 +1,120 @@
+"""Gangs whose owner becomes larger or smaller, ends, or goes without its pods: none is split, or waits for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stromboli.live import podgroups
+from stromboli.live.podgroups import PodGroupMaker
+from tests.live.cluster import SCHEDULING, Cluster
+from tests.live.conftest import StartService, until
+from tests.live.test_workloads import JOBS, TEMPLATE, engine, group_of, groups, job, make, pods_of
+
+SETS = "/apis/apps/v1/namespaces/default/statefulsets"
+
+
+@pytest.fixture
+def cluster(bare_cluster: Cluster, definitions: list[Path]) -> Cluster:
+    """A cluster with our custom resources and no nodes."""
+    bare_cluster.define(*definitions)
+    return bare_cluster
+
+
+def bound(cluster: Cluster) -> int:
+    return sum(map(bool, cluster.pods().values()))
+
+
+async def test_pods_that_come_before_it_is_seen_that_more_start_together_wait_for_all_of_them(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PodGroupMaker, "owner_changed", lambda *_: None)
+    cluster.node("n1", cpu="3")
+    service = await start(engine)
+    made = job(cluster, "train", 1)
+    pods_of(cluster, made, 1)
+    await until(lambda: cluster.all_bound(1))
+    cluster.patch(f"{JOBS}/train", {"spec": {"parallelism": 4, "completions": 4}})
+    pods_of(cluster, made, 3, 1)
+    await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 4)
+    named = [f"default/train-{number}" for number in range(4)]
+    await until(lambda: all((record := service.state.record(key)) is not None and record.job for key in named))
+    assert bound(cluster) == 1
+    cluster.node("n2", cpu="1")
+    await until(lambda: cluster.all_bound(4))
+
+
+async def test_a_gang_of_replicas_that_waits_starts_once_there_are_to_be_fewer(
+    cluster: Cluster, start: StartService
+) -> None:
+    cluster.node("n1", cpu="2")
+    await start(engine)
+    noted = {"scheduling.volcano.sh/group-min-member": "3"}
+    spec = {"replicas": 3, "podManagementPolicy": "Parallel", "selector": {}, "template": TEMPLATE}
+    made = make(cluster, "apps/v1", "StatefulSet", "store", spec, annotations=noted)
+    pods_of(cluster, made, 3)
+    await until(lambda: group_of(cluster, made)["spec"].get("minMember") == 3)
+    cluster.patch(f"{SETS}/store", {"spec": {"replicas": 2}})
+    cluster.delete("/api/v1/namespaces/default/pods/store-2")
+    await until(lambda: cluster.all_bound(2))
+    assert group_of(cluster, made)["spec"]["minMember"] == 2
+
+
+async def test_the_group_of_a_job_that_has_ended_lacks_no_pods(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its success policy its other pods are ended when the first one has succeeded."""
+    monkeypatch.setattr(podgroups, "_LASTING", 0.1)
+    cluster.node("n1", cpu="3")
+    await start(engine)
+    made = job(cluster, "train", 3)
+    pods_of(cluster, made, 3)
+    await until(lambda: cluster.all_bound(3))
+    pods = "/api/v1/namespaces/default/pods"
+    cluster.patch(f"{pods}/train-0/status", {"status": {"phase": "Succeeded"}})
+    for number in (1, 2):
+        cluster.delete(f"{pods}/train-{number}")
+    complete = [{"type": "Complete", "status": "True"}]
+    cluster.patch(f"{JOBS}/train/status", {"status": {"succeeded": 1, "conditions": complete}})
+    await until(lambda: group_of(cluster, made).get("status", {}).get("phase") == "Completed")
+
+
+async def test_a_job_all_of_whose_pods_succeed_costs_no_write_when_it_ends(
+    cluster: Cluster, start: StartService
+) -> None:
+    cluster.node("n1", cpu="2")
+    await start(engine)
+    made = job(cluster, "train", 2)
+    pods_of(cluster, made, 2)
+    await until(lambda: cluster.all_bound(2))
+    for number in range(2):
+        path = f"/api/v1/namespaces/default/pods/train-{number}/status"
+        cluster.patch(path, {"status": {"phase": "Succeeded"}})
+    complete = [{"type": "Complete", "status": "True"}]
+    cluster.patch(f"{JOBS}/train/status", {"status": {"succeeded": 2, "conditions": complete}})
+    await until(lambda: group_of(cluster, made).get("status", {}).get("phase") == "Completed")
+    assert group_of(cluster, made)["spec"]["minMember"] == 2
+
+
+async def test_a_group_whose_owner_leaves_its_pods_goes_with_the_last_of_them(
+    cluster: Cluster, start: StartService
+) -> None:
+    cluster.node("n1", cpu="2")
+    await start(engine)
+    made = job(cluster, "train", 2)
+    pods_of(cluster, made, 2)
+    await until(lambda: cluster.all_bound(2))
+    (name,) = groups(cluster)
+    cluster.patch(f"{SCHEDULING}/namespaces/default/podgroups/{name}", {"metadata": {"ownerReferences": None}})
+
+    def owners() -> set[str]:
+        listed = groups(cluster)[name]["metadata"].get("ownerReferences") or []
+        return {f"{owner['kind']}/{owner['name']}" for owner in listed}
+
+    await until(lambda: owners() == {"Pod/train-0", "Pod/train-1"})
+    for number in range(2):
+        cluster.delete(f"/api/v1/namespaces/default/pods/train-{number}")
+    await until(lambda: not cluster.pods())
+    cluster.patch(f"{SCHEDULING}/namespaces/default/podgroups/{name}", {"metadata": {"ownerReferences": None}})
+    await until(lambda: not groups(cluster))
