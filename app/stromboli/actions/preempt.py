@@ -20,7 +20,7 @@ from stromboli.eviction.first_fit.pods import FirstFit, may_preempt_again
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.pod_eviction import evict_for_job, evict_within
 from stromboli.eviction.pod_index import PodIndex
-from stromboli.eviction.preemptors import preempting, search_steps
+from stromboli.eviction.preemptors import evicting_pods, preempting, search_steps
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.topology import has_topology
@@ -92,7 +92,7 @@ class _AtMinCost:
 
     def between_jobs(self, job: Job) -> None:
         """Pods of a job evict less important ones of others."""
-        evict_for_job(self._context, job, [pod for pod in _in_order(self._session, job) if _may_preempt(pod)])
+        evict_for_job(self._context, job, evicting_pods(self._session, job))
 
     def within_job(self, job: Job) -> None:
         """Pods of a job evict less important ones of it."""

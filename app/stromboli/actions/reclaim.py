@@ -16,7 +16,7 @@ from stromboli.eviction.first_fit import pods as first_fit
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.pod_eviction import evict_for_job
 from stromboli.eviction.pod_index import PodIndex
-from stromboli.eviction.preemptors import search_steps, starving
+from stromboli.eviction.preemptors import evicting_pods, search_steps, starving
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
@@ -58,7 +58,7 @@ class Reclaim(Action):
 
 def _at_min_cost(context: PreemptionContext, job: Job) -> None:
     """Pods are evicted at the least cost, and only where the reclaimers then fit."""
-    evict_for_job(context, job, _waiting(context.session, job))
+    evict_for_job(context, job, evicting_pods(context.session, job))
 
 
 def _first_fit(context: PreemptionContext, held: HeldAmounts, job: Job) -> None:
@@ -66,17 +66,11 @@ def _first_fit(context: PreemptionContext, held: HeldAmounts, job: Job) -> None:
     first_fit.evict_for_pods(context, job, partial(_reclaimers, context.session, job), held)
 
 
-def _waiting(session: Session, job: Job) -> list[PodRecord]:
-    """The pods of a job that want places and may evict others for them, in order."""
-    pods = session.ask.in_task_order(session.view.pending(job))
-    return [pod for pod in pods if not pod.pod_class.gated and pod.pod_class.spec.preemption_policy != "Never"]
-
-
 def _reclaimers(session: Session, job: Job) -> Iterator[PodRecord]:
     """The pods of a job for which its queue may take from others as things stand, in order."""
     #: requests that the queue may not take more of: placements of the same turn do not change that
     refused: set[int] = set()
-    for pod in _waiting(session, job):
+    for pod in evicting_pods(session, job):
         if pod.pod_class.id in refused:
             continue
         if session.ask.preemptive(job.queue, [pod]) is None:

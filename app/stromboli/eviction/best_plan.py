@@ -8,7 +8,7 @@ depend on other pods. What the pods can do without is given back like the victim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, takewhile
 
 import numpy as np
@@ -22,13 +22,14 @@ from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
 from stromboli.eviction.room import Room, alike, candidates_for_any, found_no_victims, lacks_all, may_start
 from stromboli.eviction.trial import Demand, Place, Trial
-from stromboli.eviction.units import Unit, may_go_in_part
+from stromboli.eviction.units import Unit, runs_in_part
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import Problem
 from stromboli.placement.exact.reading import kinds_of, read
 from stromboli.placement.exact.search import Places
 from stromboli.placement.exact.solving import Solver, budget_of
+from stromboli.placement.pending import largest_first
 from stromboli.state.pods import PodRecord
 
 #: how many pods are evicted at most before places are searched for, the cheapest units first
@@ -48,26 +49,31 @@ def best_plan(
     candidates: Mask | None,
     attempts: Iterable[Plan],
     *,
-    may_take: Callable[[], bool] = lambda: True,
     whole: bool = True,
 ) -> Plan | None:
     """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed.
 
     `candidates` may be evicted for them, by default those for any of them; `whole` says whether gangs may be that then
-    cannot run. Each of the `attempts` is set aside before the next is made. `may_take` says whether the queue may take
-    places for all pods, and is asked where no attempt comes to anything.
+    cannot run. Each of the `attempts` is set aside before the next is made.
     """
     # 1. What amounts rule out, or an earlier session, is not attempted.
     if not may_start(context, job, pods, candidates):
         return None
     # 2. The cheapest attempt, or else places for all pods at once.
     plan = cheapest(attempts)
-    if plan is None and may_take():
+    if plan is None and _may_take_what_lacks(context, job, pods):
         plan = _plan_in_any_order(context, job, pods, candidates, whole=whole)
         if plan is None:
             found_no_victims(context, job, pods, candidates)
     # 3. Without victims that the job can do without to start.
     return None if plan is None else _with_fewer_victims(context, job, pods, plan)
+
+
+def _may_take_what_lacks(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
+    """Whether a queue may take as many places back as its job lacks to start, for the smallest pods at least."""
+    session = context.session
+    smallest = largest_first(session, list(pods))[-max(1, session.ask.job_missing(job)) :]
+    return context.may_take(job, smallest)
 
 
 def _plan_in_any_order(
@@ -121,11 +127,14 @@ def _promise(context: PreemptionContext, trial: Trial, job: Job, kinds: list[lis
     budget = min(context.search_left, budget_of(session))
     solver = Solver(session, job, kinds, budget, most_refused=_MOST_REFUSED)
     solver.took(_EVICTION * sum(len(unit.pods) for unit, _ in trial.evicted))
-    reading = read(session, job, kinds, evicting=True)
+    reading = read(session, job, kinds, evicting=True, least=least)
+
+    def may_have(pod: PodRecord) -> bool:
+        return trial.has_share(pod) and context.may_take(job, [pod])
 
     def accept(problem: Problem, places: Places) -> bool:
         """Promise the pods these places; False, undone, if some plugin objects."""
-        for pod, node in reading.granted(problem, places, trial.has_share):
+        for pod, node in reading.granted(problem, places, may_have):
             if not trial.fits(pod, node):
                 break
             trial.keep([], Place(pod, node, Demand(session, pod)))
@@ -180,7 +189,7 @@ class _OtherPlaces:
 
     def _in_part(self, unit: Unit) -> Plan | None:
         """The plan in which as many pods of a gang stay as can, if so it runs."""
-        if not unit.whole or not may_go_in_part(unit.job):
+        if len(unit.pods) < 2:
             return None
         plan, stay = None, list[PodRecord]()
         for pod in unit.pods:
@@ -188,8 +197,13 @@ class _OtherPlaces:
             if fewer is not None:
                 plan = fewer
                 stay.append(pod)
-        runs = unit.job.ready_count - len(unit.pods) + len(stay) >= unit.job.min_available
-        return plan if runs else None
+        return plan if plan is not None and self._runs_in_part(plan, unit.job) else None
+
+    def _runs_in_part(self, plan: Plan, job: Job) -> bool:
+        plan.resume()
+        runs = runs_in_part(self._context.session, job)
+        plan.set_aside()
+        return runs
 
     def _without(self, unit: Unit, stay: Sequence[PodRecord]) -> Plan | None:
         """The plan in which some pods of a unit stay; None if the job finds too few places then."""

@@ -57,6 +57,12 @@ class PreemptionContext:
         others: Mask = (pod_index.queue == job.queue.index) & (pod_index.job != job.index)
         return others & pod_index.may_go_for(job.queue) & self.giving(pod)
 
+    def may_take(self, job: Job, pods: Sequence[PodRecord]) -> bool:
+        """Whether a queue may take back what others hold for pods of a job; those that request nothing take none."""
+        if not self.reclaiming or all(pod.pod_class.best_effort for pod in pods):
+            return True
+        return self.session.ask.preemptive(job.queue, pods) is None
+
     def giving(self, pod: PodRecord) -> Mask:
         """The indexed pods of queues, or of jobs, that plugins let give to a pod, as things stand."""
         pod_index, ask = self.pod_index, self.session.ask

@@ -31,11 +31,10 @@ class GangEvictionArguments(Arguments):
         return found if isinstance(found, cls) else cls()
 
 
-def may_evict(session: Session, job: Job, pods: Sequence[PodRecord], point: str) -> bool:
-    """Whether the queue of a job, and the pods of it that want places, allow to evict for them."""
-    if not pods or (session.ask.heeds_vetoes and any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods)):
-        return False
-    return point != "reclaimable" or session.ask.preemptive(job.queue, pods) is None
+def may_evict(session: Session, pods: Sequence[PodRecord]) -> bool:
+    """Whether the pods of a job that want places, if there are any, allow to evict for them."""
+    never = session.ask.heeds_vetoes and any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods)
+    return bool(pods) and not never
 
 
 def search_domains(session: Session, job: Job, arguments: GangEvictionArguments) -> list[int]:

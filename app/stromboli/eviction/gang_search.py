@@ -12,7 +12,7 @@ from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.plan import FirstPlaces, Plan, plans
+from stromboli.eviction.plan import Attempt, FirstPlaces, Plan, plans
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial
@@ -57,9 +57,10 @@ class GangSearch:
             return False
         # 2. In each HyperNode that the job may be placed in, the least cost of all its places.
         plan = None
-        if may_evict(session, job, self._pods, context.point):
-            whole = self._arguments.allow_whole_bundle
-            attempts = [partial(self._plan, domain) for domain in search_domains(session, job, self._arguments)]
+        if may_evict(session, self._pods):
+            whole, attempts = self._arguments.allow_whole_bundle, list[Attempt]()
+            if context.may_take(job, self._pods):
+                attempts = [partial(self._plan, domain) for domain in search_domains(session, job, self._arguments)]
             plan = best_plan(context, job, self._all, self._candidates, plans(session, attempts), whole=whole)
         if plan is None:
             if equivalence is not None:

@@ -8,6 +8,7 @@ differ in the place of the first pod.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from stromboli.api.resources import Mask
 from stromboli.eviction.ordering import Cost
@@ -50,6 +51,10 @@ class Plan:
             self.statement.recover(self._operations)
 
 
+#: places for a job, the first of them where it says; None, and nothing done, without enough of them
+Attempt: TypeAlias = "Callable[[FirstPlaces], Plan | None]"
+
+
 def cheapest(plans: Iterable[Plan]) -> Plan | None:
     """The first of the cheapest plans, in effect; each has to be set aside before the next is made."""
     best = last = None
@@ -65,7 +70,7 @@ def cheapest(plans: Iterable[Plan]) -> Plan | None:
     return best
 
 
-def plans(session: Session, attempts: Iterable[Callable[[FirstPlaces], Plan | None]]) -> Iterator[Plan]:
+def plans(session: Session, attempts: Iterable[Attempt]) -> Iterator[Plan]:
     """What attempts, each with different first places, come to; a plan is set aside before the next is made."""
     plan = None
     for attempt in attempts:

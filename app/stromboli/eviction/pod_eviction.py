@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
@@ -19,11 +18,12 @@ from stromboli.placement.pending import needed_first
 from stromboli.state.pods import PodRecord
 
 
-def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
+def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], *, whole: bool = True) -> None:
     """Find places for those pods of a job that may evict others: all at once where it says how close they should be.
 
     Otherwise pods get places in order until the job starves no longer, and keep them if it may then run. Where the
-    queue's share says how much it may take back, a job that runs goes on, pod by pod.
+    queue's share says how much it may take back, a job that runs goes on, pod by pod. `whole` says whether gangs may be
+    evicted that then cannot run.
     """
     if not pods:
         return
@@ -33,19 +33,18 @@ def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord
     session, pods = context.session, needed_first(context.session, job, pods)
 
     def attempt(places: FirstPlaces) -> Plan | None:
-        trial = _try(context, job, pods, places)
+        trial = _try(context, job, pods, places, whole=whole)
         if trial.placed and session.ask.job_pipelined(job):
             return settle(session, trial)
         trial.take_back()
         return None
 
-    may_take = partial(_may_take, context, job, pods)
-    plan = best_plan(context, job, pods, None, plans(session, [attempt]), may_take=may_take)
+    plan = best_plan(context, job, pods, None, plans(session, [attempt]), whole=whole)
     if plan is not None:
         context.promise(job, [plan.statement])
 
 
-def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> Trial:
+def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces, *, whole: bool) -> Trial:
     """Places for a job's pods, the first of them where `places` says, as far as there are any."""
     session, left, trial = context.session, pods, Trial(context, job)
     one_by_one = context.reclaiming and session.ask.gives_back_in_order
@@ -58,9 +57,9 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
         # 2. Places for them, unless that was in vain before or the queue may not take them back.
         equivalence, found = context.kind(job, run[0]), 0
         in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and trial.placed)
-        if not in_vain and _may_take(context, job, run):
+        if not in_vain and context.may_take(job, run):
             within = None if trial.placed else places.within(None)
-            search = MinCostSearch(context, job, run, context.candidates(job, run[0]), within)
+            search = MinCostSearch(context, job, run, context.candidates(job, run[0]), within, whole=whole)
             found = search.run()
             trial.absorb(search.trial)
             if found < len(run) and len(left) == len(pods) and places.all:
@@ -71,13 +70,6 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
         left = left[len(run if found == len(run) else alike) :]
     places.end(trial.placed, failed)
     return trial
-
-
-def _may_take(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
-    """Whether a queue may take back what others hold for pods that are alike; those that request nothing take none."""
-    if not context.reclaiming or pods[0].pod_class.best_effort:
-        return True
-    return context.session.ask.preemptive(job.queue, pods) is None
 
 
 def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]) -> None:

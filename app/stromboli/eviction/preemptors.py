@@ -16,6 +16,12 @@ from stromboli.state.pods import PodRecord
 _SEARCH = 20
 
 
+def evicting_pods(session: Session, job: Job) -> list[PodRecord]:
+    """The pods of a job that wait for places and may evict others for them, in order."""
+    pods = session.ask.in_task_order(session.view.pending(job))
+    return [pod for pod in pods if not pod.pod_class.gated and pod.pod_class.spec.preemption_policy != "Never"]
+
+
 def identical(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
     """The first pods that are placed alike; one whose places depend on other pods stands alone."""
     first = pods[0]

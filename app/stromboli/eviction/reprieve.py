@@ -16,7 +16,7 @@ from stromboli.api.resources import Vector, fits
 from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.plan import Plan
 from stromboli.eviction.trial import Demand, Place, Trial
-from stromboli.eviction.units import Unit, may_go_in_part
+from stromboli.eviction.units import Unit, runs_in_part
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
@@ -33,10 +33,7 @@ def settle(session: Session, trial: Trial, of_groups: Mapping[str, int] = Mappin
     if len(trial.evicted) > 1 or any(unit.whole for unit, _ in trial.evicted):
         Reprieve(session, trial).run()
     # What a gang gave up alone before the rest of it went is of its unit, too.
-    units = [
-        replace(unit, pods=[each.pods[0] for each in statement.operations]) if unit.whole else unit
-        for unit, statement in trial.evicted
-    ]
+    units = [replace(unit, pods=[each.pods[0] for each in statement.operations]) for unit, statement in trial.evicted]
     return Plan(trial.hand_over(), units, len(trial.placed), of_groups)
 
 
@@ -69,8 +66,9 @@ class Reprieve:
             self._withdraw()
             statement.discard()
             statement.recover([each for each in operations if each not in back])
-            if trial.within_share() and (not one_by_one or self._promise(packing.places())):
-                trial.evicted[at] = unit.without([each.pods[0] for each in back]), statement
+            stays = len(back) == len(operations) or runs_in_part(self._session, unit.job)
+            if stays and trial.within_share() and (not one_by_one or self._promise(packing.places())):
+                trial.evicted[at] = replace(unit, whole=False), statement
                 given.append((at, unit, operations))
             else:
                 _restore(statement, operations)
@@ -125,14 +123,12 @@ class _Packing:
         return [Place(pod, node, of) for (pod, _, of), node in zip(self._placed, self._node, strict=False)]
 
     def give_back(self, unit: Unit, operations: Sequence[Operation]) -> list[Operation]:
-        """The evictions of a unit that are not needed: all, or as many as a gang has to have back to run, or none."""
+        """The evictions of a unit that are not needed: all, or as many as its gang may run with, or none."""
         self._moved.clear()
         back = [each for each in operations if self._stays(each)]
-        if len(back) < len(operations):
-            runs = unit.job.ready_count + len(back) >= unit.job.min_available
-            if not (unit.whole and runs and may_go_in_part(unit.job)):
-                self.undo()
-                return []
+        if len(back) < len(operations) and unit.job.ready_count + len(back) < unit.job.min_available:
+            self.undo()
+            return []
         return back
 
     def undo(self, to: int = 0) -> None:

@@ -69,6 +69,11 @@ class Surplus:
             held += sub_job.pending_best_effort
         return held >= sub_job.min_available
 
+    @property
+    def missing(self) -> bool:
+        """Whether the gang is below its minimum."""
+        return min(self._pods, *self._roles.values(), *self._groups.values(), 0) < 0
+
     def spend(self, pod: PodRecord) -> bool:
         """Whether the gang can do without one more pod; if so, it has to from now on."""
         if self._pods <= 0 or (self._roles and self._roles.get(pod.role, 1) <= 0):
@@ -102,9 +107,9 @@ def above_minimum(jobs: Jobs) -> Mask:
     return above
 
 
-def may_go_in_part(job: Job) -> bool:
-    """Whether a gang can do without any of its pods as long as it has its minimum."""
-    return not (job.divided or job.min_by_role or _goes_together(job))
+def runs_in_part(session: Session, job: Job) -> bool:
+    """Whether a gang of which some pods were evicted has its minimum with the others, and may go on with these."""
+    return not (_goes_together(job) or Surplus(session, job).missing)
 
 
 def _goes_together(job: Job) -> bool:

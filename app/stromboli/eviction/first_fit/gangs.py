@@ -73,7 +73,7 @@ class GangFirstFit:
     def run(self) -> bool:
         """Evict for the job and promise its pods their places, if possible; whether there may be more to take."""
         context, session, job = self._context, self._session, self._job
-        if not may_evict(session, job, self._pods, context.point):
+        if not (may_evict(session, self._pods) and context.may_take(job, self._pods)):
             return False
         for domain in search_domains(session, job, self._arguments):
             evictions = session.statement()

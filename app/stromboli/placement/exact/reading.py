@@ -43,6 +43,8 @@ class Reading:
     pods: list[list[PodRecord]]
     #: by node, its row in the session
     rows: Rows
+    #: how many pods get places at least, if the job needs fewer to start
+    least: int = 0
 
     def granted(
         self, problem: Problem, places: Places, has_share: Callable[[PodRecord], bool]
@@ -69,12 +71,14 @@ def read(
     empty: bool = False,
     evicting: bool = False,
     every_node: bool = False,
+    least: int = 0,
 ) -> Reading:
     """The problem of a job whose pods are divided into kinds.
 
-    Nodes that take none of its pods are no part of it, unless it asks for `every_node`.
+    Nodes that take none of its pods are no part of it, unless it asks for `every_node`. At least `least` pods get
+    places, even if the job needs fewer to start.
     """
-    return _Reader(session, job, kinds, empty=empty, evicting=evicting, every_node=every_node).read()
+    return _Reader(session, job, kinds, empty=empty, evicting=evicting, every_node=every_node).read(least)
 
 
 def kinds_of(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[list[PodRecord]]:
@@ -116,7 +120,7 @@ class _Reader:
         #: the nodes of the problem by row in the session
         self._rows: Rows
 
-    def read(self) -> Reading:
+    def read(self, least: int) -> Reading:
         session, view = self._session, self._session.view
         relations, warned = session.kernel.between(self._first)
         nodes = view.nodes
@@ -153,7 +157,7 @@ class _Reader:
         self._add(problem, relations)
         problem.within = list(self._within())
         problem.quotas = list(self._quotas(columns, requests))
-        reading = Reading(problem, self._kinds, self._rows)
+        reading = Reading(problem, self._kinds, self._rows, least)
         groups = self._job.sub_jobs if self._job.divided else ()
         problem.needs = needs(session, reading, self._job, frozenset(groups))
         return reading
@@ -284,7 +288,8 @@ def needs(session: Session, reading: Reading, job: Job, active: frozenset[str] |
     """What a job needs to start, when of its groups only the active ones get places; None for all of them."""
     kinds = [(1 << at, pods[0]) for at, pods in enumerate(reading.pods)]
     everything = sum(bit for bit, _ in kinds)
-    found = [Need(everything, max(session.ask.job_missing(job), job.min_available - job.ready_count))]
+    missing = max(session.ask.job_missing(job), job.min_available - job.ready_count)
+    found = [Need(everything, max(missing, reading.least))]
     if job.min_by_role:
         held = job.held_by_role(best_effort=False)
         for role, least in job.min_by_role.items():
