@@ -46,12 +46,16 @@ class _Borrowing:
         session, possible = self._session, self._possible(jobs)
         borrowers: dict[str, list[Job]] = {}
         promised = self._with_promises() if possible else ()
+        within: dict[str, bool | None] = {}
         for job in possible:
-            if job.queue.name not in promised and self._is_within_share(job) is False:
-                borrowers.setdefault(job.queue.name, []).append(job)
+            if job.queue.name not in promised:
+                within[job.key] = self._is_within_share(job)
+                if within[job.key] is False:
+                    borrowers.setdefault(job.queue.name, []).append(job)
         if not borrowers:
             return
-        spare = ~self._needed([job for job in jobs if self._is_within_share(job)])
+        within |= {job.key: self._is_within_share(job) for job in jobs if job.key not in within}
+        spare = ~self._needed([job for job in jobs if within[job.key]])
         if not spare.any():
             return
         for of_queue in borrowers.values():

@@ -247,6 +247,8 @@ class Job:
     unschedulable: bool = False
     #: whether it was admitted with its minResources, so that they count beyond what it holds
     claims: bool = True
+    #: its pods without a place, kept by the view until one of its pods changes its state
+    known_pending: list[PodRecord] | None = None
 
     _known_groups: Groups | None = None
     _by_role: RoleCounts | None = None
@@ -372,6 +374,7 @@ class Job:
 
     def move(self, sub_job: SubJob, old: int, new: int, pods: Sequence[PodRecord]) -> None:
         """Account for pods of one class that change their state."""
+        self.known_pending = None
         count = len(pods)
         own, group = self.counts, sub_job.counts
         own[old] -= count

@@ -203,8 +203,9 @@ class View:
         return self.records(self.rows_holding(job))
 
     def pending(self, job: Job) -> list[PodRecord]:
-        """The pods of a job that have no place now."""
-        return self.records(self.membership.pending(job.index))
+        """The pods of a job that have no place now. The list must not be changed."""
+        job.known_pending = job.known_pending or self.records(self.membership.pending(job.index))
+        return job.known_pending
 
     def rows(self, sub_job: SubJob) -> Rows:
         """The rows of all pods of a group."""

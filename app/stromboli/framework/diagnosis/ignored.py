@@ -124,8 +124,7 @@ def tell(session: Session) -> None:
     if not session.rules.ignored_fields:
         return
     known = session.view.jobs
-    noted = known.holds("ignored", lambda group: not group.metadata.annotations.keys().isdisjoint(_NOTED))
-    noted = noted | known.holds("unreadable run time", _has_unreadable_run_time)
+    noted = known.holds("ignored", _says_what_has_no_effect)
     ignoring = known.of(_without_class(session) | _topology_unread(session) | _without_tier(session) | noted)
     for job in known.of(known.holds(CONDITION, lambda group: _is_told(group.status.conditions))):
         session.report.condition(job, _OVER)
@@ -176,6 +175,11 @@ def told(ignored: dict[str, str]) -> str:
 def place_of(field: str) -> str:
     """Where a field that is ignored stands in its object: in the spec, if it does not say more itself."""
     return field if field.startswith("metadata.") else f"spec.{field}"
+
+
+def _says_what_has_no_effect(group: PodGroup) -> bool:
+    """Whether annotations of a PodGroup say that something has no effect, or one of them has none itself."""
+    return not group.metadata.annotations.keys().isdisjoint(_NOTED) or _has_unreadable_run_time(group)
 
 
 def _has_unreadable_run_time(group: PodGroup) -> bool:

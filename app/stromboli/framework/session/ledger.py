@@ -26,7 +26,7 @@ from stromboli.state.snapshot import PodColumns
 class Ledger:
     """Applies operations to the columns of a session, undoes them, and tells plugins of both."""
 
-    __slots__ = ("_nodes", "_on_failure", "_pods", "_points", "_taken_by", "evicts", "left", "tried")
+    __slots__ = ("_nodes", "_on_failure", "_pods", "_points", "_taken_by", "changes", "evicts", "left", "tried")
 
     def __init__(
         self,
@@ -46,6 +46,8 @@ class Ledger:
         self.evicts = False
         #: whether a plugin failed since that was last raised
         self.left = False
+        #: how often pods changed their state, or plugins were told of anything
+        self.changes = 0
         #: the last discarded try of each pod, by row
         self.tried: dict[int, Operation] = {}
 
@@ -85,6 +87,7 @@ class Ledger:
 
     def tell(self, point: str, *subject: object) -> None:
         """Tell every plugin that takes part; one that fails is left out."""
+        self.changes += 1
         for plugin, error in self._points.notify(point, *subject):
             self._on_failure(error, point, plugin)
             self.left = True
@@ -96,6 +99,7 @@ class Ledger:
             raise PluginLeftError
 
     def _move(self, operation: Operation, old: PodState, new: PodState) -> None:
+        self.changes += 1
         _set(self._pods.state, operation.pods, int(new))
         if operation.job is not None and operation.sub_job is not None:
             operation.job.move(operation.sub_job, old, new, operation.pods)

@@ -46,17 +46,18 @@ def _round(
     refused: Callable[[Queue], Reason | None] | None,
 ) -> _Waiting:
     """Turns until no job is left but those that are put off, which are returned."""
-    ask, job_key = session.ask, turns.by(session.ask.job_key)
+    job_key = turns.by(session.ask.job_key)
+    said = _Said(session, refused)
     put_off: _Waiting = {}
     queues: list[tuple[Any, Queue]] = []
     for name, jobs in jobs_of.items():
         heapq.heapify(jobs)
         queue = session.view.queues[name]
-        heapq.heappush(queues, (ask.queue_key(queue), queue))
+        heapq.heappush(queues, (said.key(queue), queue))
     while queues:
         _, queue = heapq.heappop(queues)
         jobs = jobs_of[queue.name]
-        why = None if refused is None else refused(queue)
+        why = said.refusal(queue)
         if why is not None:
             waiting = [job.key for _, job in (*jobs, *put_off.pop(queue.name, ()))]
             session.view.trace.all_jobs([*waiting, *turns.drop_queue(queue)], why)
@@ -75,5 +76,41 @@ def _round(
             session.hold_back(queue, [*(other.key for _, other in jobs), *turns.drop_queue(queue)])
             continue
         # A queue that is the last one left needs no place in an order.
-        heapq.heappush(queues, (ask.queue_key(queue) if queues else (), queue))
+        heapq.heappush(queues, (said.key(queue) if queues else (), queue))
     return put_off
+
+
+class _Said:
+    """What plugins say of queues. Most turns are in vain, and leave it as it is."""
+
+    def __init__(self, session: Session, refused: Callable[[Queue], Reason | None] | None) -> None:
+        self._session = session
+        self._refused = refused
+        #: the changes of the ledger after which plugins were asked, for what is known
+        self._asked_after = -1
+        self._keys: dict[str, tuple[object, ...]] = {}
+        self._refusals: dict[str, Reason | None] = {}
+
+    def key(self, queue: Queue) -> tuple[object, ...]:
+        """The place of a queue among queues."""
+        self._forget_if_changed()
+        known = self._keys.get(queue.name)
+        if known is None:
+            known = self._keys[queue.name] = self._session.ask.queue_key(queue)
+        return known
+
+    def refusal(self, queue: Queue) -> Reason | None:
+        """Why the jobs of a queue get nothing more."""
+        if self._refused is None:
+            return None
+        self._forget_if_changed()
+        if queue.name not in self._refusals:
+            self._refusals[queue.name] = self._refused(queue)
+        return self._refusals[queue.name]
+
+    def _forget_if_changed(self) -> None:
+        changes = self._session.ledger.changes
+        if changes != self._asked_after:
+            self._asked_after = changes
+            self._keys.clear()
+            self._refusals.clear()

@@ -75,7 +75,7 @@ def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
         if operation.kind is Kind.Pipeline:
             # It gets its places when others have gone.
             return None
-        pods += operation.pods
+        pods = [*pods, *operation.pods]
     if len(pods) < 2 or _order_is_all_the_same(session, job, pods):
         return None
     for each, _ in reversed(kept):
