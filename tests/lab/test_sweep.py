@@ -142,16 +142,30 @@ def without_time(line: bytes) -> bytes:
     return re.sub(rb'"cpu_seconds":[0-9.]+', b"", line)
 
 
+def runs(pid: str) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @pytest.mark.exhaustive
 def test_a_sweep_that_is_killed_goes_on(plan: Path) -> None:
     plan.write_text(PLAN.replace("1..2", "1..8"))
     store = plan.with_suffix(".jsonl")
-    command = [sys.executable, "-m", "stromboli", "lab", "sweep", str(plan), "--jobs", "1"]
+    command = [sys.executable, "-m", "stromboli", "lab", "sweep", str(plan), "--jobs", "2"]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
     while running.poll() is None and not (store.exists() and store.read_bytes().count(b"\n") >= 2):
         time.sleep(0.02)
+    workers = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    assert len(workers) >= 2
     running.send_signal(signal.SIGKILL)
     running.wait()
+    deadline = time.monotonic() + 30
+    while alive := [pid for pid in workers if runs(pid)]:
+        assert time.monotonic() < deadline, f"left behind: {alive}"
+        time.sleep(0.02)
     before = len(Store(store).outcomes)
     assert 2 <= before < 24
     trials = read_plan(plan)

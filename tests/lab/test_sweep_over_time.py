@@ -120,6 +120,7 @@ def test_a_trial_over_time_is_known_by_all_that_goes_into_it(plan: Path) -> None
         ),
         ("jobs: 12", "jobs: 0", "jobs"),
         ("jobs: 12", "job: 12", ": workloads[2].job: unknown key, did you mean 'jobs'?"),
+        ("log.swf,", "log.swf, {name: made, jobs: 9, processors: 4},", "workloads: several are named 'made'"),
         ("runTime: 1h", "runTime: never", "runTime"),
         ("runTime: 1h", "queues: nowhere.yaml", "nowhere.yaml: is not there"),
     ],

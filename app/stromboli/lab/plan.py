@@ -152,12 +152,14 @@ class Plan(_Model):
         reading = Reading(self.queue_by, self.per_pod, run_time)
         nodes = ",".join(_beside(folder, name) for name in self.nodes.split(","))
         queues = _there(folder, self.queues) if self.queues else ""
-        found = {}
+        found: dict[str, Source] = {}
         for each in self.workloads:
             model = None if isinstance(each, str) else each.model(self.per_pod)
             path = _there(folder, each) if isinstance(each, str) else ""
             name = each if isinstance(each, str) else each.name
-            found[name] = Source(path, OverTime(nodes, queues, self.period, reading, model))
+            source = Source(path, OverTime(nodes, queues, self.period, reading, model))
+            if found.setdefault(name, source) != source:
+                raise PlanError([f"workloads: several are named {name!r}"])
         if not found:
             raise PlanError(["the plan should name workloads, files or what is to be generated"])
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -90,7 +91,8 @@ class Store:
             try:
                 outcomes.append(decoder.decode(line))
             except msgspec.DecodeError as error:
-                raise StoreError(f"{self._path}: line {number}: {error}") from None
+                why = f"line {number} is no outcome of a trial: {error}"
+                raise StoreError(f"{self._path}: {why}; without the line its trial is run again") from None
         return outcomes
 
 
@@ -103,7 +105,7 @@ def on_cores(trials: Sequence[Trial], processes: int) -> Iterator[Outcome | Tria
         yield from map(outcome_or_error, trials)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
         left = list(trials)[::-1]
         running: set[Future[Outcome | TrialError]] = set()
         try:
@@ -119,6 +121,17 @@ def on_cores(trials: Sequence[Trial], processes: int) -> Iterator[Outcome | Tria
             ) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Have this process end when the one that started it is killed: it would wait for its next trial for good."""
+
+    def watch() -> None:
+        if (parent := multiprocessing.parent_process()) is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def on_dask(trials: Sequence[Trial], address: str) -> Iterator[Outcome | TrialError]:
