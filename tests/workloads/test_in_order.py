@@ -158,3 +158,15 @@ def test_pods_that_do_not_wait_for_each_other_are_not_said_to() -> None:
     assert ordered("default", [{"app": "w"}]) is None
     worker = {"leaderworkerset.sigs.k8s.io/name": "w", "leaderworkerset.sigs.k8s.io/worker-index": "1", label: "w-0-1"}
     assert ordered("default", [worker]) is None
+
+
+def test_nobody_is_told_to_wait_for_another_part_of_the_same_workload() -> None:
+    jobs = [
+        {"name": name, "replicas": count, "template": {"spec": {"template": {"spec": POD["spec"]}}}, **more}
+        for name, count, more in (("a", 1, {}), ("b", 9, {"dependsOn": [{"name": "a", "status": "Ready"}]}))
+    ]
+    queue = {"kind": "Queue", "metadata": {"name": "default"}}
+    done = simulated("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": jobs}, 0, queue)
+    assert list(done.bindings) == ["default/w-a-0"]
+    (waits,) = (key for key in done.session.view.jobs if key.endswith("-b"))
+    assert told(done, waits)[1].startswith("set the annotation")
