@@ -12,6 +12,7 @@ from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
+from stromboli.eviction.ordering import Cost
 from stromboli.eviction.plan import Attempt, FirstPlaces, Plan, plans
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
@@ -24,14 +25,37 @@ from stromboli.placement.pending import PendingGroup, in_turn, largest_first, ne
 
 def evict_for_gang(context: PreemptionContext, job: Job, candidates: Mask) -> None:
     """Evict for a job and promise its pods their places, if possible; `candidates` has the shape (indexed pods,)."""
-    while GangSearch(context, job, candidates).run():
-        pass
+    found = list[Plan]()
+    while (plan := GangSearch(context, job, candidates).run()) is not None:
+        found.append(plan)
+        if not context.grows_by_share:
+            break
+    if len(found) > 1 and not context.session.ask.gives_back_in_order:
+        found = _at_once(context, job, candidates, found)
+    for plan in found:
+        context.promise(job, [plan.statement])
+
+
+def _at_once(context: PreemptionContext, job: Job, candidates: Mask, found: list[Plan]) -> list[Plan]:
+    """What a job starts with and grows by in one plan, if that costs less; the victims of one may do for another."""
+    places, apart = sum(plan.places for plan in found), Cost.of([unit for plan in found for unit in plan.units])
+    for plan in reversed(found):
+        plan.set_aside()
+    at_once = GangSearch(context, job, candidates, places).run()
+    if at_once is not None and at_once.places >= places and at_once.cost < apart:
+        return [at_once]
+    if at_once is not None:
+        at_once.set_aside()
+    for plan in found:
+        plan.resume()
+    return found
 
 
 class GangSearch:
     """The search for all pods of a job that are to be placed at once."""
 
-    def __init__(self, context: PreemptionContext, job: Job, candidates: Mask) -> None:
+    def __init__(self, context: PreemptionContext, job: Job, candidates: Mask, least: int = 0) -> None:
+        """`least` pods get places, or as many as the job starts or grows with if these are more."""
         self._context = context
         self._session = session = context.session
         self._job = job
@@ -43,18 +67,18 @@ class GangSearch:
         #: the pods that may be placed, and of them those that are to be, in order
         self._all = self._pods = needed_first(session, job, in_turn(session, job, first_group=self._ready))
         if self._ready and context.grows_by_share:
-            self._pods = self._pods[:1]
+            self._pods = self._pods[: max(least, 1)]
         elif not (self._ready or job.divided) and (job.min_by_role or not job.pod_group.spec.min_task_member):
             # No pod is evicted for more than the job starts with, nor does it wait for that.
-            self._pods = self._pods[:lacking]
+            self._pods = self._pods[: max(least, lacking)]
 
-    def run(self) -> bool:
-        """Evict for the job and promise its pods their places, if possible; whether there may be more to take."""
+    def run(self) -> Plan | None:
+        """The evictions and the places of the job's pods, in effect; None, and nothing done, without enough of them."""
         session, context, job = self._session, self._context, self._job
         # 1. What was in vain for a job like this one is not tried again.
         equivalence = context.equivalence(job, self._pods)
         if equivalence is not None and context.is_hopeless(equivalence, 1):
-            return False
+            return None
         # 2. In each HyperNode that the job may be placed in, the least cost of all its places.
         plan = None
         if may_evict(session, self._pods):
@@ -65,15 +89,14 @@ class GangSearch:
         if plan is None:
             if equivalence is not None:
                 context.in_vain(equivalence, 0)
-            return False
-        # 3. Decide for it.
+            return None
+        # 3. Where it lies.
         if has_topology(job):
             domains.locate(session, plan.statement, job)
         # Without victims the pods have no nominated nodes either.
         for uid, hyper_node in plan.of_groups.items() if plan.evicts else ():
             plan.statement.nominate(job.sub_jobs[uid], hyper_node)
-        context.promise(job, [plan.statement])
-        return context.grows_by_share
+        return plan
 
     def _plan(self, domain: int, places: FirstPlaces) -> Plan | None:
         """The evictions of the lowest cost in a HyperNode; None, and nothing done, if none suffice.
