@@ -96,6 +96,15 @@ def test_pods_that_share_a_claim_go_together(action: str) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("user", ["v", "w"])
+def test_only_the_pod_that_holds_the_device_goes(action: str, user: str) -> None:
+    """Its gang can spare one pod, and would else give up the last."""
+    low = [of("low", name, "n0", **(claims("a") if name == user else {})) for name in ("v", "w")]
+    live = cluster(*low, held("a", user), of("high", "p", **claims("b")), dra.claim("b"))
+    assert gone(engine(action).decide(live.snapshot(), now=NOON)) == [user]
+
+
+@BOTH
 def test_no_pod_goes_for_a_device_that_one_who_stays_shares(action: str) -> None:
     live = cluster(
         of("low", "v", "n0", **claims("a")),

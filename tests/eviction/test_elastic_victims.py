@@ -10,7 +10,7 @@ import pytest
 from stromboli.api.decisions import Bind, Evict, Nominate
 from stromboli.engine import Engine
 from stromboli.policy.document import DEFAULT_POLICY
-from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.builders import NOON, hyper_node, node, pod, pod_group, queue, state
 from tests.expectations.world import CLASSES, VALUES
 
 SHARES = DEFAULT_POLICY.replace("name: proportion", "name: capacity")
@@ -24,7 +24,13 @@ Runs = tuple[int, Size, Sequence[int], str]
 
 
 def decided(
-    action: str, nodes: Sequence[Size], runs: Sequence[Runs], least: int, gang: Sequence[Size], only: str = ""
+    action: str,
+    nodes: Sequence[Size],
+    runs: Sequence[Runs],
+    least: int,
+    gang: Sequence[Size],
+    only: str = "",
+    racks: Any = (),
 ) -> tuple[set[str], dict[str, str]]:
     """The pods that are evicted, and the nodes of those of a gang that get places; the last of it is `only` for one."""
     theirs = "theirs" if "reclaim" in action else "mine"
@@ -37,7 +43,9 @@ def decided(
         objs += [
             _pod(f"{name}-{at}", name, size, node=f"n{host}", priority=VALUES[priority]) for at, host in enumerate(on)
         ]
-    objs.append(pod_group("g", least, "mine", created=9, priorityClassName="high"))
+    tight = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}} if racks else {}
+    objs += [hyper_node(f"r{at}", 1, "Node", [f"n{each}" for each in members]) for at, members in enumerate(racks)]
+    objs.append(pod_group("g", least, "mine", created=9, priorityClassName="high", **tight))
     for at, size in enumerate(gang):
         there = {"kubernetes.io/hostname": only} if only and at == len(gang) - 1 else {}
         objs.append(_pod(f"g-{at}", "g", size, priority=100, nodeSelector=there))
@@ -81,6 +89,21 @@ def test_of_a_gang_that_goes_in_part_the_rest_may_stay_as_well(action: str) -> N
     gang, nodes = [(1, 3), (1, 4), (1, 4)], [(8, 7), (7, 5), (8, 4)]
     gone, places = decided(action, nodes, [(1, (2, 1), [2], "low"), (1, (1, 1), [0, 1, 2], "low")], 3, gang, "n0")
     assert (len(gone), len(places)) == (1, 3)
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+def test_a_gang_loses_the_one_pod_that_it_can_spare_if_that_is_enough_for_another_pod(action: str) -> None:
+    """The first pod of two, of which the gang needs one, breaks it."""
+    gone, places = decided(action, [(6, 4), (3, 8)], [(2, (3, 2), [1, 0, 0], "low")], 1, [(4, 1), (1, 3)])
+    assert (gone, len(places)) == ({"j0-0"}, 1)
+
+
+@RECLAIMS
+def test_what_a_gang_in_a_rack_grows_by_is_made_room_for_at_once(action: str) -> None:
+    """A gang that goes for its second pod leaves room for the first as well."""
+    runs = [(3, (3, 1), [2, 0, 1], "low"), (1, (3, 1), [1], "low")]
+    gone, places = decided(action, [(5, 7), (8, 7), (3, 7)], runs, 1, [(3, 1), (3, 1)], racks=[[0, 1], [2]])
+    assert (gone, len(places)) == ({"j0-0", "j0-1", "j0-2"}, 2)
 
 
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])

@@ -189,15 +189,16 @@ class _OtherPlaces:
 
     def _in_part(self, unit: Unit) -> Plan | None:
         """The plan in which as many pods of a gang stay as can, if so it runs."""
-        if len(unit.pods) < 2:
-            return None
-        plan, stay = None, list[PodRecord]()
-        for pod in unit.pods:
-            fewer = self._without(unit, [*stay, pod])
-            if fewer is not None:
-                plan = fewer
-                stay.append(pod)
-        return plan if plan is not None and self._runs_in_part(plan, unit.job) else None
+        for pods in (unit.pods, unit.pods[::-1]) if len(unit.pods) > 1 else ():
+            plan, stay = None, list[PodRecord]()
+            for pod in pods:
+                fewer = self._without(unit, [*stay, pod])
+                if fewer is not None:
+                    plan = fewer
+                    stay.append(pod)
+            if plan is not None and self._runs_in_part(plan, unit.job):
+                return plan
+        return None
 
     def _runs_in_part(self, plan: Plan, job: Job) -> bool:
         plan.resume()

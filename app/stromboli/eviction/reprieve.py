@@ -60,26 +60,57 @@ class Reprieve:
         for at in self._in_order:
             unit, statement = trial.evicted[at]
             operations = statement.save()
-            back = packing.give_back(unit, operations)
-            if not back:
-                continue
-            self._withdraw()
-            statement.discard()
-            statement.recover([each for each in operations if each not in back])
-            stays = len(back) == len(operations) or runs_in_part(self._session, unit.job)
-            if stays and trial.within_share() and (not one_by_one or self._promise(packing.places())):
+            if self._stays(unit, statement, packing, one_by_one=one_by_one) or (
+                one_by_one and self._stays_in_part(unit, statement, packing)
+            ):
                 trial.evicted[at] = replace(unit, whole=False), statement
                 given.append((at, unit, operations))
-            else:
-                _restore(statement, operations)
-                packing.undo()
         if self._promised or self._promise(packing.places()):
             return True
         for at, unit, operations in reversed(given):
-            _restore(trial.evicted[at][1], operations)
+            self._go(trial.evicted[at][1], operations)
             trial.evicted[at] = unit, trial.evicted[at][1]
         self._promise(before)
         return False
+
+    def _stays(self, unit: Unit, statement: Statement, packing: _Packing, *, one_by_one: bool) -> bool:
+        """Give a unit back, or as much of it as its gang may run with; False, and nothing done, if it has to go."""
+        operations = statement.save()
+        back = packing.give_back(unit, operations)
+        if not back:
+            return False
+        self._go(statement, [each for each in operations if each not in back])
+        stays = len(back) == len(operations) or runs_in_part(self._session, unit.job)
+        if stays and self._trial.within_share() and (not one_by_one or self._promise(packing.places())):
+            return True
+        self._go(statement, operations)
+        packing.undo()
+        return False
+
+    def _stays_in_part(self, unit: Unit, statement: Statement, packing: _Packing) -> bool:
+        """Give pods of a unit back as far as plugins agree, one by one; False, and nothing done, if its gang breaks."""
+        before, given = statement.save(), False
+        for eviction in before if len(before) > 1 else ():
+            operations = statement.save()
+            if not packing.give_back(unit, [eviction]):
+                continue
+            self._go(statement, [each for each in operations if each is not eviction])
+            if self._trial.within_share() and self._promise(packing.places()):
+                given = True
+            else:
+                self._go(statement, operations)
+                packing.undo()
+        if given and not runs_in_part(self._session, unit.job):
+            # What stays by the amounts that were counted leaves room to spare.
+            self._go(statement, before)
+            return False
+        return given
+
+    def _go(self, statement: Statement, operations: Sequence[Operation]) -> None:
+        """Have only some pods of a unit go."""
+        self._withdraw()
+        statement.discard()
+        statement.recover(operations)
 
     def _withdraw(self) -> None:
         if self._promised:
@@ -90,11 +121,6 @@ class Reprieve:
         """Promise all pods their places; False, and none is promised, if one does not fit."""
         self._promised = self._trial.promise(places)
         return self._promised
-
-
-def _restore(statement: Statement, operations: Sequence[Operation]) -> None:
-    statement.discard()
-    statement.recover(operations)
 
 
 class _Packing:
