@@ -19,9 +19,12 @@ from tests.controlplane.cluster import Cluster
 REAL_KUBECONFIG = "STROMBOLI_REAL_API_KUBECONFIG"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def real_endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
-    """A real API server: the one that the environment names, or one of our own without any controllers."""
+    """A real API server: the one that the environment names, or one of our own without any controllers.
+
+    It ends with the tests that ask for it, and takes no time of those that follow.
+    """
     if kubeconfig := os.environ.get(REAL_KUBECONFIG):
         yield read_kubeconfig(Path(kubeconfig))
         return
