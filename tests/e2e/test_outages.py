@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster, eventually
 from tests.e2e.conftest import Start
 from tests.e2e.service import Service
@@ -22,14 +25,44 @@ QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
+@pytest.fixture(scope="module")
+def breakable(binaries: Binaries) -> Iterator[Cluster]:
+    """A cluster of which each of these tests takes something away and gives it back."""
+    with Cluster(binaries) as cluster:
+        cluster.start_kwok()
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def _numbers() -> Iterator[int]:
+    return itertools.count(1)
+
+
 @pytest.fixture
-def own(new_cluster: Callable[..., Cluster], definitions: list[Object]) -> World:
-    """A cluster of its own, with our definitions."""
-    cluster = new_cluster()
-    cluster.start_kwok()
-    with cluster.client() as api:
-        define(api, definitions)
-    return World(cluster, "default")
+def own(breakable: Cluster, _numbers: Iterator[int], definitions: list[Object]) -> Iterator[World]:
+    """That cluster with our definitions, empty, and a namespace in it."""
+    world = World(breakable, f"outage-{next(_numbers)}")
+    define(world.api, definitions)
+    world.begin()
+    yield world
+    # No controller deletes what a namespace has left.
+    world.api.delete(jobs(world)).raise_for_status()
+    world.clear()
+
+
+@contextmanager
+def away(cluster: Cluster, program: str, how: signal.Signals) -> Iterator[None]:
+    """Stop a program of the cluster, and have it go on."""
+    stop, begin = {
+        "kube-apiserver": (cluster.stop_apiserver, cluster.start_apiserver),
+        "etcd": (cluster.stop_etcd, cluster.start_etcd),
+    }[program]
+    pid = cluster.pid(program)
+    os.kill(pid, signal.SIGSTOP) if how == signal.SIGSTOP else stop(how)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT) if how == signal.SIGSTOP else begin()
 
 
 def unready(service: Service) -> list[str]:
@@ -72,22 +105,15 @@ def test_definitions_are_deleted_and_come_back(own: World, start: Start, definit
     [(program, how) for program in ("kube-apiserver", "etcd") for how in (signal.SIGSTOP, signal.SIGKILL)],
 )
 def test_the_api_server_or_what_it_keeps_is_away(own: World, start: Start, program: str, how: signal.Signals) -> None:
-    cluster = own.cluster
-    stop, begin = {
-        "kube-apiserver": (cluster.stop_apiserver, cluster.start_apiserver),
-        "etcd": (cluster.stop_etcd, cluster.start_etcd),
-    }[program]
     own.nodes(3, cpu="10")
     service = start(kubeconfig=own.cluster.kubeconfig())
     before = len(service.text.splitlines())
-    pid = cluster.pid(program)
-    os.kill(pid, signal.SIGSTOP) if how == signal.SIGSTOP else stop(how)
-    eventually(lambda: "API server" in kinds(service), timeout=90)
-    assert service.http.get("/healthz").is_success
-    # Some thirty kinds and parts notice, for half a minute and more.
-    said = service.text.splitlines()[before:]
-    assert len(said) < 40, said
-    os.kill(pid, signal.SIGCONT) if how == signal.SIGSTOP else begin()
+    with away(own.cluster, program, how):
+        eventually(lambda: "API server" in kinds(service), timeout=90)
+        assert service.http.get("/healthz").is_success
+        # Some thirty kinds and parts notice, for half a minute and more.
+        said = service.text.splitlines()[before:]
+        assert len(said) < 40, said
     eventually(lambda: unready(service) == [], timeout=60)
     own.gang("after", 3)
     eventually(lambda: own.bound()["after"] == 3, timeout=60)
@@ -104,18 +130,16 @@ def test_what_the_operator_follows_goes_on_after_the_api_server_was_away(own: Wo
     made = own.create(jobs(own), job("train", 2))
     submitted = pod("train-by-hand")
     submitted["metadata"]["ownerReferences"] = [reference({"apiVersion": "batch/v1", "kind": "Job", **made})]
-    own.create("/api/v1/namespaces/default/pods", submitted)
+    own.pods([submitted])
     eventually(lambda: group_of(own, made)["spec"].get("minMember") == 2)
-    own.cluster.stop_apiserver(signal.SIGKILL)
-    time.sleep(5)
-    own.cluster.start_apiserver()
+    with away(own.cluster, "kube-apiserver", signal.SIGKILL):
+        time.sleep(5)
     patch(own, f"{jobs(own)}/train", {"spec": {"parallelism": 1, "completions": 1, "completionMode": "Indexed"}})
     eventually(lambda: group_of(own, made)["spec"]["minMember"] == 1, timeout=120)
     aim = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "name": "before"}
     close = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": {"name": "close"}}
-    own.create(
-        "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands", {**close, "action": "CloseQueue", "target": aim}
-    )
+    commands = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{own.namespace}/commands"
+    own.create(commands, {**close, "action": "CloseQueue", "target": aim})
     eventually(lambda: state_of(own, "before") == "Closed", timeout=60)
     own.api.delete(f"{QUEUES}/default").raise_for_status()
     eventually(lambda: state_of(own, "default") == "Open", timeout=30)
@@ -123,10 +147,6 @@ def test_what_the_operator_follows_goes_on_after_the_api_server_was_away(own: Wo
 
 def test_sigterm_while_the_api_server_hangs(own: World, start: Start) -> None:
     service = start(kubeconfig=own.cluster.kubeconfig())
-    pid = own.cluster.pid("kube-apiserver")
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with away(own.cluster, "kube-apiserver", signal.SIGSTOP):
         assert service.end() == 0
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert "Traceback" not in service.text
