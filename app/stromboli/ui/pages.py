@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -61,41 +62,47 @@ class Asking:
             return []
 
 
+@cache
+def _templates() -> Environment:
+    """The templates, with shared functions, compiled once in a process. Values are escaped."""
+    templates = Environment(
+        loader=PackageLoader("stromboli.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters.update(
+        amount=amount,
+        listed=listed,
+        quantity=lambda written, resource: told_quantity(resource, written),
+        seconds=words.seconds,
+        moment=words.moment,
+        stamp=words.stamp,
+        who=who,
+        expected=expected,
+        title_of=title,
+        look=words.look,
+        lasting=figures.story,
+    )
+    templates.globals.update(
+        age=words.age,
+        by_number=by_number,
+        counted=counted,
+        path=words.path,
+        query=words.query,
+        when=words.when,
+        spans=figures.SPANS,
+        rows_shown=ROWS,
+    )
+    return templates
+
+
 class Pages:
-    """The templates, with shared functions. Values are escaped."""
+    """Answers with pages, which are renewed every `refresh` seconds."""
 
     def __init__(self, refresh: float) -> None:
-        self._templates = Environment(
-            loader=PackageLoader("stromboli.ui"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters.update(
-            amount=amount,
-            listed=listed,
-            quantity=lambda written, resource: told_quantity(resource, written),
-            seconds=words.seconds,
-            moment=words.moment,
-            stamp=words.stamp,
-            who=who,
-            expected=expected,
-            title_of=title,
-            look=words.look,
-            lasting=figures.story,
-        )
-        self._templates.globals.update(
-            age=words.age,
-            by_number=by_number,
-            counted=counted,
-            path=words.path,
-            query=words.query,
-            when=words.when,
-            spans=figures.SPANS,
-            rows_shown=ROWS,
-            refresh=refresh,
-        )
+        self._refresh = refresh
 
     def show(self, template: str, request: Request, *, status: int = 200, **shown: Any) -> Response:
         """A page about nothing that the service says."""
@@ -129,9 +136,10 @@ class Pages:
             said = await asking.get(Answer, "explain", said.kind.lower(), said.namespace, said.name)
         except ServiceError as error:
             problem = str(error)
-        return self._templates.get_template("remedies.html").render(said=said, problem=problem)
+        return _templates().get_template("remedies.html").render(said=said, problem=problem)
 
     def _render(self, template: str, request: Request, shown: Mapping[str, Any]) -> str:
         here = request.url.path
         asked = {key: value for key, value in request.query_params.items() if key != "renew"}
-        return self._templates.get_template(template).render(here=here, asked=asked, now=time.time(), **shown)
+        page = _templates().get_template(template)
+        return page.render(here=here, asked=asked, now=time.time(), refresh=self._refresh, **shown)
