@@ -38,6 +38,13 @@ SHOWN_BY = {
 REGISTRY = discover()
 
 
+def scenario(rule: str) -> dict[str, Any]:
+    """The one that shows a rule."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    document: dict[str, Any] = yaml.load((SCENARIOS / f"{SHOWN_BY[rule]}.yaml").read_text(), Loader=loader)
+    return document
+
+
 def run(document: dict[str, Any], config: str) -> dict[str, Any]:
     """The outcome of a scenario under Volcano's rules with another policy text."""
     return outcome(Scenario.parse(document | {"config": config}).run("volcano", registry=REGISTRY))
@@ -45,13 +52,13 @@ def run(document: dict[str, Any], config: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("rule", SHOWN_BY)
 def test_a_rule_makes_the_difference(rule: str) -> None:
-    document = yaml.safe_load((SCENARIOS / f"{SHOWN_BY[rule]}.yaml").read_text())
+    document = scenario(rule)
     config = document["config"].rstrip()
     assert run(document, config) != run(document, f"{config}\nrules: {{{rule}: strict}}\n")
 
 
 def test_where_gangs_are_evicted_whole_victims_are_searched_at_the_least_cost() -> None:
-    document = yaml.safe_load((SCENARIOS / f"{SHOWN_BY['whole_gang_eviction']}.yaml").read_text())
+    document = scenario("whole_gang_eviction")
     config = document["config"].rstrip()
     whole = run(document, f"{config}\nrules: {{whole_gang_eviction: strict}}\n")
     both = run(document, f"{config}\nrules: {{whole_gang_eviction: strict, evict_only_what_helps: strict}}\n")
