@@ -99,6 +99,7 @@ CASES: dict[str, tuple[Callable[[], ClusterState], tuple[str, ...]]] = {
             gang("train", 3, annotations={"volcano.sh/task-spec": "wroker"}),
         ),
         (
+            "role master needs 1 pod and has 0, role worker needs 2 pods and has 0, 3 pods are of role wroker",
             "user: set the annotation volcano.sh/task-spec: worker on the pods of role wroker, and create 1 more pod of"
             " role master in PodGroup default/train",
         ),

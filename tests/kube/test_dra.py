@@ -488,7 +488,7 @@ def test_v1beta1_says_the_same_in_another_place() -> None:
         ),
         (
             (claim("c", request("r", f'{A}.model == "h200"')),),
-            'request r of resourceclaim "c" wants 1 device of class gpu: 0 of 4 devices match)',
+            f'"c" wants 1 device of class gpu: 0 of 4 devices match, its selector is {A}.model == "h200")',
         ),
         (
             (

@@ -11,7 +11,7 @@ from stromboli.api.crds import PodGroup, PodGroupCondition
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, OncePerReason, Reason, Stage
 from stromboli.api.resources import Mask, Rows
-from stromboli.api.words import counted
+from stromboli.api.words import by_number, counted
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job, SubJob
 from stromboli.framework.cluster.view import View
@@ -218,11 +218,17 @@ class Gang(Plugin):
         if not roles:
             return ""
         have = job.valid_by_role()
-        return ", ".join(
+        lacking = [
             f"role {role} needs {counted(need, 'pod')} and has {have.get(role, 0)}"
             for role, need in roles.items()
             if have.get(role, 0) < need
-        )
+        ]
+        others = [
+            f"{counted(number, 'pod')} {by_number(number, 'is', 'are')} of role {role}"
+            for role, number in have.items()
+            if role and role not in roles
+        ]
+        return ", ".join(lacking + others if lacking else lacking)
 
     def _only_waits_for_release(self, job: Job) -> bool:
         """Whether only terminating pods keep the job below its minimum."""

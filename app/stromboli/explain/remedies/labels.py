@@ -16,6 +16,8 @@ from stromboli.explain.remedies.changes import put_node, respec
 _SET_BY_NODES = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/")
 #: how similar values of one label have to be, of 1
 _LIKE = 0.5
+#: how similar the keys of labels have to be: most have a domain in common
+_SAME_KEY = 0.8
 #: labels whose values are no matter of taste: what a pod's image is made for
 _OF_IMAGES = {
     "kubernetes.io/arch": frozenset(("386", "amd64", "arm", "arm64", "ppc64le", "riscv64", "s390x")),
@@ -95,7 +97,9 @@ def corrected_spread(case: Case) -> Iterator[Candidate]:
     constraints = case.pods[0].pod_class.spec.topology_spread_constraints or []
     there = sorted({key for record in case.session.view.nodes.facts.records for key in record.labels})
     right = {
-        each.topology_key: nearest(each.topology_key, there) for each in constraints if each.topology_key not in there
+        each.topology_key: nearest(each.topology_key, there, _SAME_KEY)
+        for each in constraints
+        if each.topology_key not in there
     }
     right = {wrong: near for wrong, near in right.items() if near}
     if right:

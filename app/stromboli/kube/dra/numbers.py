@@ -18,6 +18,8 @@ from stromboli.kube.dra.stock import Balance
 
 #: requests that are told, and devices whose shared counters are looked at
 _MOST_REQUESTS, _MOST_DEVICES = 4, 1_000
+#: characters of a selector that are told
+_LONGEST = 200
 
 
 def told_of(
@@ -61,6 +63,9 @@ def _of_choice(
         selected = int((choice.selected(devices).codes != NO).sum())
         if selected:
             yield f"{selected} would but for taints or too little capacity"
+        elif len(devices) and choice.own_selectors:
+            own = " && ".join(choice.own_selectors)
+            yield f"its selector is {own if len(own) <= _LONGEST else f'{own[:_LONGEST]}...'}"
         return
     free = matching & (~in_use | choice.admin) & _have_counters(demand, choice, matching & ~in_use, balance)
     most = int(inventory.totals(free.astype(np.int64))[lacking].max(initial=0))

@@ -63,6 +63,12 @@ class Choice:
     #: requested amount of each capacity
     capacity: dict[str, Amount]
 
+    @property
+    def own_selectors(self) -> list[str]:
+        """The expressions of the request itself, beside those of its class."""
+        own = f"request {self.name}"
+        return [each for each, where in zip(self.selectors, self.where, strict=True) if where == own]
+
     def selected(self, devices: Devices) -> Selected:
         """The result of the selectors."""
         return select(self.selectors, devices)
