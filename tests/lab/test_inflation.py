@@ -123,7 +123,7 @@ def test_the_published_curve_of_fgd(traces: Path) -> None:
         (["--policy", "{broken}"], "not valid YAML"),
         (["--policy", "{odd}"], "tiers"),
         (["--seed", "5..1"], "seeds should be such as"),
-        (["--published", "{broken}"], "line 2: should have the column workload"),
+        (["--published", "{broken}"], "line 1: should have the column workload"),
         (["--published", "{figures}"], "line 2: could not convert string to float: 'x'"),
     ],
 )

@@ -124,6 +124,13 @@ def test_known_trials_are_not_tried_again(plan: Path) -> None:
     assert "line 1" in stromboli("lab", "sweep", plan).stderr
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_tried(plan: Path) -> None:
+    told = stromboli("lab", "sweep", plan, "--report", plan.parent / "nowhere" / "report.html")
+    assert told.exit_code == 2
+    assert "No such file or directory" in told.stderr
+    assert not plan.with_suffix(".jsonl").exists()
+
+
 def test_a_file_of_outcomes_grows_by_one_sweep_at_a_time(plan: Path) -> None:
     store = plan.with_suffix(".jsonl")
     first = Store(store, grows=True)

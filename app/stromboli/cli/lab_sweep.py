@@ -48,6 +48,9 @@ def sweep(
     """
     trials = with_plugins(read_plan(plan), plugins_dir)
     tell_problems(trials)
+    if report is not None:
+        # One that cannot be written is not found out hours later.
+        report.open("a").close()
     outcomes, failed = run_all(trials, _store(plan, store), jobs, scheduler)
     _write_report(report, plan, trials, outcomes)
     for comparison in compare(outcomes):

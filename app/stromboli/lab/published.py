@@ -52,6 +52,9 @@ def read_published(lines: Iterable[str]) -> Published:
     names = {published: name for name, published in SCORES.items()}
     found = {}
     table = csv.DictReader(lines)
+    for name in _COLUMNS:
+        if name not in (table.fieldnames or ()):
+            raise PublishedError(f"line 1: should have the column {name}")
     for row in table:
         lacking = next((name for name in _COLUMNS if row.get(name) is None), "")
         if lacking:
