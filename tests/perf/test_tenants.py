@@ -12,6 +12,7 @@ import pytest
 from stromboli import gate
 from stromboli.api import crds, objects
 from stromboli.engine import Engine
+from stromboli.simulation import synthetic
 from stromboli.state.cluster import ClusterState
 from tests import builders
 
@@ -361,3 +362,22 @@ def test_jobs_that_never_fit_cost_a_few_calls_each_and_are_told_over_many_sessio
     (few, cost_of_few), (many, cost_of_many) = session(600), session(1_200)
     assert 0 < many == few
     assert cost_of_many - cost_of_few <= 600 * 100
+
+
+def test_groups_of_queues_that_do_not_exist_cost_a_few_calls_each_whatever_queues_come() -> None:
+    """Each names another queue, much like those that there are: all are told so, and some which one was meant."""
+
+    def session(jobs: int) -> int:
+        queues = [builders.queue("default"), *(builders.queue(f"team-{at}") for at in range(100))]
+        groups = [builders.pod_group(f"g{at}", queue=f"taem-{at}", phase="Pending") for at in range(jobs)]
+        state = builders.state(builders.node("n"), queues, groups)
+        synthetic.write_statuses(state, ENGINE.decide(state.snapshot(), now=builders.NOON).decisions)
+        told = [str(status.conditions) for group in groups if (status := state.pod_group(group.key).status)]
+        assert all("there is no queue taem-" in each for each in told)
+        assert "did you mean team-0?" in told[0]
+        state.upsert("Queue", builders.queue("team-new"))
+        return calls(lambda: ENGINE.decide(state.snapshot(), now=builders.NOON))
+
+    # What is compared the first time is known later on.
+    assert session(50) <= 400_000
+    assert session(800) - session(400) <= 400 * 150

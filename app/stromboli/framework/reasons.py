@@ -238,7 +238,8 @@ def no_pod_group(pod: PodRecord) -> Reason:
 
 def queue_not_found(queue: str, known: Iterable[str]) -> Reason:
     """A PodGroup whose queue does not exist; with the one of those that do whose name is much like it."""
-    near = _near(queue, tuple(known))
+    names = tuple(known)
+    near = _near(queue, names) if names else ""
     detail = f"did you mean {near}?" if near else ""
     return Reason(Stage.Admission, "QueueNotFound", f"there is no queue {queue}", Actionable.User, detail)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from stromboli.api.decisions import (
 )
 from stromboli.api.objects import refusal
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import OncePerReason
+from stromboli.api.reasons import OncePerReason, Reason
 from stromboli.api.resources import Dimensions, Vector
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job, Queue, title_of
@@ -40,6 +40,8 @@ _IGNORED = "FieldIgnored"
 #: under which name it is left to the next session why PodGroups without pods are not admitted, by key
 _TOLD = "told of jobs without pods"
 _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
+#: queues' names that a session compares at most with those of queues that do not exist, to tell which was meant
+_MOST_COMPARED = 2_000
 
 
 def close(session: Session, *, tells: bool = True) -> None:
@@ -132,16 +134,27 @@ def _of_lost_groups(session: Session) -> Iterator[Decision]:
     if not view.lost or not session.rules.conditions:
         return
     pending = {record.job for record in view.records(np.flatnonzero(view.pods.state == PodState.Pending))}
+    known, whys = tuple(view.queues), dict[str, Reason]()
+    most = _MOST_COMPARED // (len(known) or 1)
     for pod_group in view.lost:
-        status = pod_group.status
+        status, queue = pod_group.status, pod_group.spec.queue
         if pod_group.key not in pending and status.phase not in ("", "Pending", "Inqueue"):
             continue
-        why = reasons.queue_not_found(pod_group.spec.queue, view.queues)
+        if queue not in whys:
+            whys[queue] = reasons.queue_not_found(queue, known if len(whys) < most else ())
+        why = whys[queue]
+        if len(whys) > most and not why.detail and _suggests(status.conditions, why):
+            continue
         conditions = with_condition(status.conditions, reasons.unschedulable(session.rules, why))
         if conditions is not status.conditions:
             meta, shown = pod_group.metadata, status.model_copy(update={"conditions": conditions})
             yield SetPodGroupStatus(meta.namespace, meta.name, shown)
             yield from _news(pod_group, conditions)
+
+
+def _suggests(conditions: Iterable[PodGroupCondition], why: Reason) -> bool:
+    """Whether a condition tells a reason without a detail, and more beside it."""
+    return any(each.message.startswith(f"{why.reason}: {why.message} (") for each in conditions)
 
 
 def _of_empty_groups(session: Session) -> Iterator[EmitEvent]:
