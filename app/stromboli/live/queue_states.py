@@ -29,6 +29,8 @@ log = Logger(__name__)
 
 VERSION = "v1alpha1"
 _QUEUES = f"/apis/{SCHEDULING}/queues"
+#: seconds from one comparison of all queues to the next, each of which lists them
+_PAUSE = 1.0
 
 
 class QueueStates:
@@ -43,6 +45,8 @@ class QueueStates:
         self._work: asyncio.Queue[str] = asyncio.Queue()
         #: whether queues are to be compared
         self._to_compare = False
+        #: when they were last, by the loop's clock
+        self._compared = -_PAUSE
         self._backoffs: dict[str, Backoff] = {}
         #: Commands by key
         self._commands: dict[str, Object] = {}
@@ -85,7 +89,8 @@ class QueueStates:
     def _compare(self) -> None:
         if not self._to_compare:
             self._to_compare = True
-            self._work.put_nowait("")
+            loop = asyncio.get_running_loop()
+            loop.call_at(max(loop.time(), self._compared + _PAUSE), self._work.put_nowait, "")
 
     async def _serve(self) -> None:
         while True:
@@ -95,6 +100,7 @@ class QueueStates:
                     await self._obey(key)
                 else:
                     self._to_compare = False
+                    self._compared = asyncio.get_running_loop().time()
                     await self._cascade()
             except (ApiError, *CONNECTION_ERRORS) as error:
                 log.recurring("queue not opened or closed", error, command=key)
