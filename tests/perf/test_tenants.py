@@ -370,7 +370,8 @@ def test_groups_of_queues_that_do_not_exist_cost_a_few_calls_each_whatever_queue
     def session(jobs: int) -> int:
         queues = [builders.queue("default"), *(builders.queue(f"team-{at}") for at in range(100))]
         groups = [builders.pod_group(f"g{at}", queue=f"taem-{at}", phase="Pending") for at in range(jobs)]
-        state = builders.state(builders.node("n"), queues, groups)
+        pods = [builders.pod(f"p{at}", f"g{at}") for at in range(jobs)]
+        state = builders.state(builders.node("n"), queues, groups, pods)
         synthetic.write_statuses(state, ENGINE.decide(state.snapshot(), now=builders.NOON).decisions)
         told = [str(status.conditions) for group in groups if (status := state.pod_group(group.key).status)]
         assert all("there is no queue taem-" in each for each in told)

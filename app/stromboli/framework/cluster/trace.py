@@ -12,7 +12,7 @@ from stromboli.state.pods import PodRecord
 class Trace:
     """Reasons by job key and by pod row. The first stage that blocks is kept: a later one cannot be reached yet."""
 
-    __slots__ = ("in_vain", "jobs", "kinds", "not_reached", "pods", "promised", "untold")
+    __slots__ = ("in_vain", "jobs", "kinds", "lost", "not_reached", "pods", "promised", "untold")
 
     def __init__(self) -> None:
         self.jobs: dict[str, Reason] = {}
@@ -23,6 +23,8 @@ class Trace:
         self.kinds: dict[Hashable, tuple[int, Reason, int]] = {}
         #: which kinds of gangs were tried in vain, for the actions that try, by identity of the pods
         self.in_vain: dict[Hashable, Any] = {}
+        #: why nothing of queues runs that do not exist, by name
+        self.lost: dict[str, Reason] = {}
         #: keys of jobs that the session's budget did not reach; what is shown of them stays as it is
         self.not_reached: set[str] = set()
         #: keys of jobs that show something else than what holds, which a later session tells

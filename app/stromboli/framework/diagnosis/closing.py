@@ -25,7 +25,7 @@ from stromboli.api.reasons import OncePerReason, Reason
 from stromboli.api.resources import Dimensions, Vector
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job, Queue, title_of
-from stromboli.framework.diagnosis.explain import Evictions, waiting
+from stromboli.framework.diagnosis.explain import Evictions, may_compare, no_such_queue, waiting
 from stromboli.framework.diagnosis.telling import to_tell
 from stromboli.framework.plugin.report import with_condition
 from stromboli.framework.session.session import Session
@@ -40,8 +40,6 @@ _IGNORED = "FieldIgnored"
 #: under which name it is left to the next session why PodGroups without pods are not admitted, by key
 _TOLD = "told of jobs without pods"
 _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
-#: queues' names that a session compares at most with those of queues that do not exist, to tell which was meant
-_MOST_COMPARED = 2_000
 
 
 def close(session: Session, *, tells: bool = True) -> None:
@@ -134,16 +132,12 @@ def _of_lost_groups(session: Session) -> Iterator[Decision]:
     if not view.lost or not session.rules.conditions:
         return
     pending = {record.job for record in view.records(np.flatnonzero(view.pods.state == PodState.Pending))}
-    known, whys = tuple(view.queues), dict[str, Reason]()
-    most = _MOST_COMPARED // (len(known) or 1)
     for pod_group in view.lost:
-        status, queue = pod_group.status, pod_group.spec.queue
+        status = pod_group.status
         if pod_group.key not in pending and status.phase not in ("", "Pending", "Inqueue"):
             continue
-        if queue not in whys:
-            whys[queue] = reasons.queue_not_found(queue, known if len(whys) < most else ())
-        why = whys[queue]
-        if len(whys) > most and not why.detail and _suggests(status.conditions, why):
+        why = no_such_queue(view, pod_group.spec.queue)
+        if not why.detail and not may_compare(view) and _suggests(status.conditions, why):
             continue
         conditions = with_condition(status.conditions, reasons.unschedulable(session.rules, why))
         if conditions is not status.conditions:

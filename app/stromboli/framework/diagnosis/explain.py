@@ -29,6 +29,8 @@ _UNPLACED = (PodState.Pending, PodState.Pipelined)
 _PIPELINED = int(PodState.Pipelined)
 #: the states of pods that have no place yet
 _WITHOUT_PLACE = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
+#: names of queues that a session compares at most with those of queues that do not exist, to tell which was meant
+_MOST_COMPARED = 2_000
 
 
 def pending_reasons(session: Session) -> dict[str, Reason]:
@@ -116,6 +118,19 @@ def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | No
     return _why_pending(session, pod, job, blocking)
 
 
+def no_such_queue(view: View, queue: str) -> Reason:
+    """Why nothing of a queue runs that does not exist; which one was meant is told of as many as a session compares."""
+    lost = view.trace.lost
+    if queue not in lost:
+        lost[queue] = reasons.queue_not_found(queue, view.queues if may_compare(view) else ())
+    return lost[queue]
+
+
+def may_compare(view: View) -> bool:
+    """Whether the name of one more queue that does not exist is compared with those that do."""
+    return len(view.trace.lost) * len(view.queues) < _MOST_COMPARED
+
+
 def _why_pending(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | None = None) -> Reason:
     view = session.view
     if not len(view.nodes) and job is not None and not pod.pod_class.gated:
@@ -123,7 +138,7 @@ def _why_pending(session: Session, pod: PodRecord, job: Job | None, blocking: Re
         return session.ask.job_valid(job) or view.never_fits.get(job.key) or reasons.no_nodes()
     if job is None:
         pod_group = view.snapshot.pod_groups[row] if (row := int(view.pods.job[pod.row])) >= 0 else None
-        return reasons.queue_not_found(pod_group.spec.queue, view.queues) if pod_group else reasons.no_pod_group(pod)
+        return no_such_queue(view, pod_group.spec.queue) if pod_group else reasons.no_pod_group(pod)
     own = view.trace.pods.get(pod.row)
     of_job = view.trace.jobs.get(job.key)
     if of_job is not None and (own is None or of_job.stage <= own.stage):
