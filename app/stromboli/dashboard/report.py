@@ -252,7 +252,7 @@ class SessionReport:
     def _lost(self) -> list[tuple[JobRow, int]]:
         """PodGroups whose queue does not exist, with the number of their unplaced pods."""
         lost = ((group, self._pods_of_lost[group.key]) for group in self._view.lost)
-        return [(lost_row(group, unplaced, self._view.queues), unplaced) for group, unplaced in lost]
+        return [(lost_row(self._view, group, unplaced), unplaced) for group, unplaced in lost]
 
     @cached_property
     def _asked(self) -> np.ndarray:

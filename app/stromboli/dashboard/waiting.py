@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from stromboli.api.crds import PodGroup
 from stromboli.api.reasons import Actionable
 from stromboli.explain.overview import Amounts, JobRow
-from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.view import View
+from stromboli.framework.diagnosis.explain import no_such_queue
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.workloads.names import workload_of
@@ -63,9 +64,9 @@ def waiting_since(job: Job) -> float:
     return said.last_transition_time.timestamp()
 
 
-def lost_row(group: PodGroup, pods: int, queues: Iterable[str]) -> JobRow:
+def lost_row(view: View, group: PodGroup, pods: int) -> JobRow:
     """A PodGroup whose queue does not exist, and the number of its waiting pods."""
-    reason = reasons.queue_not_found(group.spec.queue, queues)
+    reason = no_such_queue(view, group.spec.queue)
     return JobRow(
         namespace=group.metadata.namespace,
         name=group.metadata.name,
