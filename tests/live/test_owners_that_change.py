@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.live import podgroups
 from stromboli.live.podgroups import PodGroupMaker
-from tests.live.cluster import SCHEDULING, Cluster
+from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import StartService, until
 from tests.live.test_workloads import JOBS, TEMPLATE, engine, group_of, groups, job, make, pods_of
 
@@ -24,6 +24,16 @@ def cluster(bare_cluster: Cluster, definitions: list[Path]) -> Cluster:
 
 def bound(cluster: Cluster) -> int:
     return sum(map(bool, cluster.pods().values()))
+
+
+async def running_job(cluster: Cluster, start: StartService, pods: int) -> Object:
+    """A Job whose pods all run, one CPU each on a node with room for no more."""
+    cluster.node("n1", cpu=str(pods))
+    await start(engine)
+    made = job(cluster, "train", pods)
+    pods_of(cluster, made, pods)
+    await until(lambda: cluster.all_bound(pods))
+    return made
 
 
 async def test_pods_that_come_before_it_is_seen_that_more_start_together_wait_for_all_of_them(
@@ -66,11 +76,7 @@ async def test_the_group_of_a_job_that_has_ended_lacks_no_pods(
 ) -> None:
     """By its success policy its other pods are ended when the first one has succeeded."""
     monkeypatch.setattr(podgroups, "_LASTING", 0.1)
-    cluster.node("n1", cpu="3")
-    await start(engine)
-    made = job(cluster, "train", 3)
-    pods_of(cluster, made, 3)
-    await until(lambda: cluster.all_bound(3))
+    made = await running_job(cluster, start, 3)
     pods = "/api/v1/namespaces/default/pods"
     cluster.patch(f"{pods}/train-0/status", {"status": {"phase": "Succeeded"}})
     for number in (1, 2):
@@ -83,11 +89,7 @@ async def test_the_group_of_a_job_that_has_ended_lacks_no_pods(
 async def test_a_job_all_of_whose_pods_succeed_costs_no_write_when_it_ends(
     cluster: Cluster, start: StartService
 ) -> None:
-    cluster.node("n1", cpu="2")
-    await start(engine)
-    made = job(cluster, "train", 2)
-    pods_of(cluster, made, 2)
-    await until(lambda: cluster.all_bound(2))
+    made = await running_job(cluster, start, 2)
     for number in range(2):
         path = f"/api/v1/namespaces/default/pods/train-{number}/status"
         cluster.patch(path, {"status": {"phase": "Succeeded"}})
@@ -100,11 +102,7 @@ async def test_a_job_all_of_whose_pods_succeed_costs_no_write_when_it_ends(
 async def test_a_group_whose_owner_leaves_its_pods_goes_with_the_last_of_them(
     cluster: Cluster, start: StartService
 ) -> None:
-    cluster.node("n1", cpu="2")
-    await start(engine)
-    made = job(cluster, "train", 2)
-    pods_of(cluster, made, 2)
-    await until(lambda: cluster.all_bound(2))
+    await running_job(cluster, start, 2)
     (name,) = groups(cluster)
     cluster.patch(f"{SCHEDULING}/namespaces/default/podgroups/{name}", {"metadata": {"ownerReferences": None}})
 
