@@ -88,6 +88,8 @@ _GRACE = 1.0
 _INSISTS = 0.1
 #: seconds between two looks at which kinds are served
 _LOOK = 60.0
+#: seconds between the attempts of a request; kopf's own grow to 21, for which it would see nothing after an outage
+_RETRIES = (1, 1, 2, 3, *[5] * 10)
 
 
 class Operator:
@@ -292,6 +294,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.networking.request_timeout = 600
+    settings.networking.error_backoffs = _RETRIES
     settings.queueing.exit_timeout = 0.1
     settings.process.ultimate_exiting_timeout = None
     return settings
