@@ -414,7 +414,7 @@ def free_port() -> int:
         return port
 
 
-def eventually(holds: Callable[[], bool], timeout: float = 30, seen: Callable[[], object] = str) -> None:
+def eventually(holds: Callable[[], bool], timeout: float = 60, seen: Callable[[], object] = str) -> None:
     """Poll until `holds`; AssertionError after `timeout` seconds, with what was seen then."""
     deadline = time.monotonic() + timeout
     while not holds():
