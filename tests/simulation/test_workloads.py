@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,44 @@ def test_a_gang_that_is_too_large_waits_whole() -> None:
     tasks = [{"name": "worker", **replicas(5)}]
     assert simulated(workload("batch.volcano.sh/v1alpha1", "Job", tasks=tasks)).bindings == {}
     assert len(simulated(workload("batch.volcano.sh/v1alpha1", "Job", minAvailable=4, tasks=tasks)).bindings) == 4
+
+
+RACKS = "".join(
+    f"""
+kind: Node
+metadata: {{name: r{rack}{node}, labels: {{rack: r{rack}, kubernetes.io/hostname: r{rack}{node}}}}}
+status: {{allocatable: {{cpu: 8, memory: 32Gi, pods: 10, nvidia.com/gpu: 2}}}}
+---
+"""
+    for rack in range(3)
+    for node in range(3)
+)
+JOB = {"spec": {"parallelism": 2, "completions": 2, "template": TEMPLATE}}
+
+
+JOB_SET = {"replicatedJobs": [{"name": "a", "replicas": 2, "template": JOB}, {"name": "b", "template": JOB}]}
+REPLICAS = {"replicas": 3, "leaderWorkerTemplate": {"size": 2, "workerTemplate": TEMPLATE}}
+
+
+@pytest.mark.parametrize(
+    ("made", "project", "label"),
+    [
+        (workload("jobset.x-k8s.io/v1alpha2", "JobSet", **JOB_SET), "alpha.jobset", "jobset.sigs.k8s.io/job-key"),
+        (
+            workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", **REPLICAS),
+            "leaderworkerset",
+            "leaderworkerset.sigs.k8s.io/group-key",
+        ),
+    ],
+)
+def test_what_asks_for_a_topology_of_its_own_is_alone_in_it(made: dict[str, Any], project: str, label: str) -> None:
+    """Each rack has room for three parts, and nodes without the label count as none."""
+    made["metadata"]["annotations"] = {f"{project}.sigs.k8s.io/exclusive-topology": "rack"}
+    done = simulated(made, more=RACKS)
+    racks: defaultdict[str, list[str]] = defaultdict(list)
+    for pod in done.session.view.pods.records:
+        racks[pod.labels[label]].append(done.bindings[pod.key][:2])
+    assert sorted(racks.values()) == [["r0", "r0"], ["r1", "r1"], ["r2", "r2"]]
 
 
 def test_what_an_api_server_has_seen_has_its_pods_beside_it() -> None:

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 from stromboli.api import objects
@@ -256,9 +257,16 @@ class _Making:
             told[label] = str(number // size)
         if in_order:
             told |= labelled(row.kind, made["name"], metadata["name"])
+        spec = dict(role.template.get("spec") or {})
+        if role.exclusive:
+            exclusive, parts = role.exclusive
+            # The first pods of all parts come first, and find the domains.
+            which = f"{self.owner['uid']} {gang.part if gang.part.isdecimal() else role.name} {number % parts}"
+            together = sha256(which.encode()).hexdigest()[:40]
+            told |= exclusive.labels(together)
+            spec["affinity"] = exclusive.affinity(spec, together)
         if told:
             metadata["labels"] = {**(metadata.get("labels") or {}), **told}
-        spec = dict(role.template.get("spec") or {})
         if row.scheduler_name:
             spec.setdefault("schedulerName", text(self.manifest, row.scheduler_name) or "volcano")
         if group:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from stromboli.workloads.exclusive import ExclusiveTopology
 from stromboli.workloads.model import RoleFields, WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, labels, mapping, seconds, text
 from stromboli.workloads.said import KUEUE_QUEUE
@@ -44,6 +45,8 @@ class Role:
     first: int = 0
     #: the label that tells sub groups of them apart, and how many are in each; None where there are none
     divided: tuple[str, int] | None = None
+    #: the topology of which parts of them have a domain each, and how many such parts a gang has; None where none have
+    exclusive: tuple[ExclusiveTopology, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from stromboli.api import readers
+from stromboli.workloads.exclusive import exclusive_topology
 from stromboli.workloads.gangs import DEADLINE, EACH, Gang, Role, Workload, by_paths, makes_in_order, number, workload
 from stromboli.workloads.model import WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, mapping, notes, seconds, text
@@ -20,10 +21,6 @@ Reader: TypeAlias = Callable[[Object, WorkloadKind], Workload]
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 #: where a Job says how its pods start, as PodGroups of Kubernetes do
 _POLICY = "spec.scheduling.schedulingPolicy"
-#: with these annotations the other pods are made when the first one has its place, whose topology they have to share
-_EXCLUSIVE = ("alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology")
-#: which a JobSet does without waiting where nodes are labelled for its Jobs
-_LABELLED_NODES = "alpha.jobset.sigs.k8s.io/node-selector"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 #: the labels of a Volcano Job's pods with the task and the number of their partition
 TASK, PARTITION = "volcano.sh/task-spec", "volcano.sh/partition-id"
@@ -80,22 +77,16 @@ def job_set(owner: Object, kind: WorkloadKind) -> Workload:
         called, template = text(each, "name"), mapping(each, "template")
         replicas = number(owner, each, "replicas")
         pods = replicas * _job_pods(owner, template)
-        needed = min(replicas, pods) if _is_exclusive(owner, template) else pods
+        exclusive = exclusive_topology(notes(template), notes(owner))
+        needed = pods if exclusive is None else min(replicas, pods)
+        alone = None if exclusive is None else (exclusive, replicas)
         ends = _job_deadline(owner, template)
-        role = Role(called, mapping(template, "spec.template"), pods, needed, f"{name}-{called}", ends)
+        role = Role(called, mapping(template, "spec.template"), pods, needed, f"{name}-{called}", ends, exclusive=alone)
         waits = waits or in_order or bool(each.get("dependsOn"))
         gangs.append(_after(_begun_by_needed(role, part=called), each, gangs, in_order=in_order))
     if waits:
         return workload(owner, kind, *gangs, part_label=REPLICATED_JOB)
     return workload(owner, kind, _begun_by_needed(*(role for gang in gangs for role in gang.roles)))
-
-
-def _is_exclusive(owner: Object, template: Object) -> bool:
-    """Whether each Job of a replicated job has a topology of its own, which its first pod finds for the others."""
-    return any(
-        not noted.keys().isdisjoint(_EXCLUSIVE) and _LABELLED_NODES not in noted
-        for noted in (notes(template), notes(owner))
-    )
 
 
 def _begun_by_needed(*roles: Role, part: str = "") -> Gang:
@@ -129,9 +120,11 @@ def leader_worker_set(owner: Object, kind: WorkloadKind) -> Workload:
     spec, name = mapping(owner, "spec.leaderWorkerTemplate"), text(owner, "metadata.name")
     size, replicas = number(owner, spec, "size"), number(owner, owner, "spec.replicas")
     workers = mapping(spec, "workerTemplate")
-    leader = Role("leader", mapping(spec, "leaderTemplate") or workers, 1, 1, name)
-    rest = Role("worker", workers, max(0, size - 1), max(0, size - 1), f"{name}-worker")
-    late = text(owner, "spec.startupPolicy") == "LeaderReady" or not notes(owner).keys().isdisjoint(_EXCLUSIVE)
+    exclusive = exclusive_topology(notes(owner))
+    alone = None if exclusive is None else (exclusive, 1)
+    leader = Role("leader", mapping(spec, "leaderTemplate") or workers, 1, 1, name, exclusive=alone)
+    rest = Role("worker", workers, max(0, size - 1), max(0, size - 1), f"{name}-worker", exclusive=alone)
+    late = text(owner, "spec.startupPolicy") == "LeaderReady" or exclusive is not None
     at_first = 1 if late else None
     gang = Gang((leader, rest), part=EACH, copies=replicas, least=at_first, at_first=at_first)
     return workload(owner, kind, gang, part_label=GROUP_INDEX)
