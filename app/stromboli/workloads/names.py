@@ -47,14 +47,21 @@ def smaller_gang(group: PodGroup, number: int) -> str:
     """What people change so that fewer pods of a PodGroup start together: what owns it would undo a change of it."""
     owner = _owner(group)
     if owner is None:
-        return f"set minMember: {number} in PodGroup {group.key}"
+        return f"set minMember: {number} in PodGroup {group.key}{_to_match(group, 'minResources')}"
     if owner.native:
         return f"set schedulingPolicy.gang.minCount: {number} in {owner.name}"
     if owner.field("min_member"):
-        return f"set {owner.field('min_member')}: {number} in {owner.name}"
+        least = _to_match(group, owner.field("min_resources"))
+        return f"set {owner.field('min_member')}: {number} in {owner.name}{least}"
     if _is_made_for(group):
         return f"set the annotation {MIN_MEMBER[0]}: {number} on {owner.name}"
     return f"lower the replicas of {owner.name} so that {number} of its pods start together"
+
+
+def _to_match(group: PodGroup, field: str) -> str:
+    """What to change besides, where people say in a field what has to be free before the pods are admitted."""
+    said = field.rpartition(".")[2] if group.spec.min_resources else ""
+    return f", and {said} to match" if said else ""
 
 
 def further_apart(group: PodGroup, tier: str | int | None = None) -> str:

@@ -69,7 +69,7 @@ def gangs(case: Case) -> Iterator[Candidate]:
             least = {name: _part(value, number, job.min_available) for name, value in least.items()}
         change = set_group(job.key, min_member=number, min_task_member={}, min_resources=least)
         start = max(1, number - job.ready_count) if case.answer.kind == "Job" else 1
-        words = smaller_gang(job.pod_group, number) + (", and minResources to match" if least else "")
+        words = smaller_gang(job.pod_group, number)
         if first is not None:
             words = first.instead if first.only else f"{words}, or {first.instead}"
         yield Candidate(words, "user", change, needed=start)
