@@ -111,3 +111,19 @@ def test_what_a_gang_gave_up_pod_by_pod_is_of_its_unit_when_the_rest_goes(action
     runs = [(1, (3, 2), [1, 1], "low"), (1, (2, 1), [0, 2], "low")]
     _, places = decided(action, [(4, 4), (8, 5), (3, 8)], runs, 4, [(1, 2), (4, 1), (1, 4), (1, 4)])
     assert len(places) == 4
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+def test_a_gang_that_goes_for_its_queues_limit_stays_in_part(action: str) -> None:
+    """The small pod goes first, alone in vain; with the large one gone there is room for it."""
+    objs: list[Any] = [
+        *CLASSES,
+        queue("mine", capability={"cpu": "5"}),
+        node("n0"),
+        pod_group("j", 1, "mine", "Running"),
+    ]
+    objs += [_pod(f"j-{at}", "j", (3 - 2 * at, 1), node="n0", priority=10) for at in range(2)]
+    objs += [pod_group("g", 1, "mine", created=9, priorityClassName="high"), _pod("g-0", "g", (3, 1), priority=100)]
+    engine = Engine(SHARES.replace("allocate, backfill", f"allocate, {action}"))
+    decisions = engine.decide(state(objs).snapshot(), now=NOON).decisions
+    assert [each.name for each in decisions if isinstance(each, Evict)] == ["j-0"]

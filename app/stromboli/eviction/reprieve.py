@@ -60,9 +60,7 @@ class Reprieve:
         for at in self._in_order:
             unit, statement = trial.evicted[at]
             operations = statement.save()
-            if self._stays(unit, statement, packing, one_by_one=one_by_one) or (
-                one_by_one and self._stays_in_part(unit, statement, packing)
-            ):
+            if self._stays(unit, statement, packing, one_by_one=one_by_one):
                 trial.evicted[at] = replace(unit, whole=False), statement
                 given.append((at, unit, operations))
         if self._promised or self._promise(packing.places()):
@@ -75,36 +73,29 @@ class Reprieve:
 
     def _stays(self, unit: Unit, statement: Statement, packing: _Packing, *, one_by_one: bool) -> bool:
         """Give a unit back, or as much of it as its gang may run with; False, and nothing done, if it has to go."""
-        operations = statement.save()
-        back = packing.give_back(unit, operations)
-        if not back:
+        before = statement.save()
+        back = packing.give_back(unit, before)
+        stays = bool(back) and self._give(statement, back, packing, one_by_one=one_by_one)
+        # Of pods that may not all stay some may.
+        for each in back if not stays and len(back) > 1 else ():
+            if packing.give_back(unit, [each]):
+                stays |= self._give(statement, [each], packing, one_by_one=one_by_one)
+        if stays and statement and not runs_in_part(self._session, unit.job):
+            # What else stays by the amounts that were counted leaves room to spare.
+            packing.undo()
+            self._go(statement, before)
             return False
+        return stays
+
+    def _give(self, statement: Statement, back: list[Operation], packing: _Packing, *, one_by_one: bool) -> bool:
+        """Give pods of a unit back; False, and nothing done, where a queue or, one by one, a plugin objects."""
+        operations = statement.save()
         self._go(statement, [each for each in operations if each not in back])
-        stays = len(back) == len(operations) or runs_in_part(self._session, unit.job)
-        if stays and self._trial.within_share() and (not one_by_one or self._promise(packing.places())):
+        if self._trial.within_share() and (not one_by_one or self._promise(packing.places())):
             return True
         self._go(statement, operations)
         packing.undo()
         return False
-
-    def _stays_in_part(self, unit: Unit, statement: Statement, packing: _Packing) -> bool:
-        """Give pods of a unit back as far as plugins agree, one by one; False, and nothing done, if its gang breaks."""
-        before, given = statement.save(), False
-        for eviction in before if len(before) > 1 else ():
-            operations = statement.save()
-            if not packing.give_back(unit, [eviction]):
-                continue
-            self._go(statement, [each for each in operations if each is not eviction])
-            if self._trial.within_share() and self._promise(packing.places()):
-                given = True
-            else:
-                self._go(statement, operations)
-                packing.undo()
-        if given and not runs_in_part(self._session, unit.job):
-            # What stays by the amounts that were counted leaves room to spare.
-            self._go(statement, before)
-            return False
-        return given
 
     def _go(self, statement: Statement, operations: Sequence[Operation]) -> None:
         """Have only some pods of a unit go."""
