@@ -214,3 +214,18 @@ def test_pods_elsewhere_do_not_have_at_once_what_a_victim_gives_back(action: str
     order = DEFAULT_POLICY.replace("allocate, backfill", f"{action}, allocate, backfill")
     result = Engine(order).decide(live.snapshot(), now=NOON)
     assert (gone(result), bound(result)) == (["v"], [])
+
+
+@BOTH
+@pytest.mark.parametrize(("wanted", "victims"), [(2, ["v-0", "v-1"]), (3, [])])
+def test_a_device_that_a_terminating_pod_leaves_is_promised_once(action: str, wanted: int, victims: list[str]) -> None:
+    """The device of n1 is free, but a gang takes the CPUs; that of n0 becomes free."""
+    ends = [of("low", "e", "n0", deleted=True, **claims("a")), held("a", "e")]
+    gang = [pod_group("v", 2, phase="Running"), *(pod(f"v-{i}", "v", node="n1", priority=10) for i in range(2))]
+    wants = [pod(f"p-{i}", "p", priority=100, **claims(f"p-{i}")) for i in range(wanted)]
+    live = cluster(*ends, node("n1", cpu="2"), dra.resource_slice("n1", dra.device("gpu-0")), *gang, *wants)
+    for each in (pod_group("p", wanted, priorityClassName="high"), *(dra.claim(f"p-{i}") for i in range(wanted))):
+        live.upsert(each["kind"] if isinstance(each, dict) else type(each).__name__, each)
+    result = engine(action).decide(live.snapshot(), now=NOON)
+    assert gone(result) == victims
+    assert result.session.view.jobs["default/p"].waiting_count == (wanted if victims else 0)

@@ -162,7 +162,9 @@ def has_place(session: Session, job: Job, pod: PodRecord, node: int) -> bool:
         return False
     if session.ask.allocatable(job.queue, pod)[0] <= 0 or session.ask.refusal(pod, node) is not None:
         return False
-    return not session.kernel.varies(pod) or bool(session.kernel.feasible(pod)[node])
+    if not session.kernel.varies(pod):
+        return True
+    return bool(session.kernel.feasible(pod)[node] or session.passing_later(pod)[node])
 
 
 def undo(evicted: Sequence[Evicted]) -> None:

@@ -7,8 +7,8 @@ What was decided is in `decisions`. A session reads no clock: `now` is passed in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -330,21 +330,28 @@ class Session:
         return node in self.outcome.vacated and self.rules.served_next and self.kernel.varies(pod)
 
     def passing_later(self, pod: PodRecord) -> Mask:
-        """The nodes that pass a pod when those that terminate have gone, amounts not considered, shape (nodes,)."""
-        view = self.view
-        if not len(self._leaving) or not self.kernel.varies(pod):
+        """The nodes that pass a pod when those that terminate have gone, amounts not considered, shape (nodes,).
+
+        What these leave, such as devices, promised pods have then.
+        """
+        view, varies = self.view, self.kernel.varies
+        if not len(self._leaving) or not varies(pod):
             return self.kernel.feasible(pod)
-        filtering = self.points.filtering()
         leaving = [eviction(view, each, "") for each in view.records(self._leaving) if view.pods.node[each.row] >= 0]
-        for operation in leaving:
-            for plugin in filtering:
-                plugin.on_deallocate(operation)
+        promised = view.records(np.flatnonzero(view.pods.state == PodState.Pipelined))
+        moving = [replace(eviction(view, each, ""), kind=Kind.Pipeline) for each in promised if varies(each)]
+        steps = [(each, False) for each in (*moving, *leaving)] + [(each, True) for each in moving]
+        self._pretend(steps)
         try:
             return self.kernel.feasible(pod)
         finally:
-            for operation in reversed(leaving):
-                for plugin in filtering:
-                    plugin.on_allocate(operation)
+            self._pretend([(each, not there) for each, there in reversed(steps)])
+
+    def _pretend(self, steps: Iterable[tuple[Operation, bool]]) -> None:
+        """Tell plugins that filter that pods have their nodes, or that they do not."""
+        for operation, there in steps:
+            for plugin in self.points.filtering():
+                (plugin.on_allocate if there else plugin.on_deallocate)(operation)
 
     # -- nominations -------------------------------------------------------------------------------------------------
 
