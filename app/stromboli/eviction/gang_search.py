@@ -20,7 +20,15 @@ from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.placement import domains
-from stromboli.placement.pending import PendingGroup, in_turn, largest_first, needed_first
+from stromboli.placement.pending import (
+    PendingGroup,
+    by_group,
+    in_turn,
+    largest_first,
+    least_together,
+    needed_first,
+)
+from stromboli.state.pods import PodRecord
 
 
 def evict_for_gang(context: PreemptionContext, job: Job, candidates: Mask) -> None:
@@ -61,20 +69,28 @@ class GangSearch:
         self._job = job
         self._candidates = candidates
         self._arguments = GangEvictionArguments.of(session, context.action)
-        lacking = session.ask.job_missing(job) - job.waiting_count
+        self._least = least
         #: whether the job runs or is to, and looks for places for more pods
-        self._ready = lacking <= 0
-        #: the pods that may be placed, and of them those that are to be, in order
-        self._all = self._pods = needed_first(session, job, in_turn(session, job, first_group=self._ready))
-        if self._ready and context.grows_by_share:
-            self._pods = self._pods[: max(least, 1)]
-        elif not (self._ready or job.divided) and (job.min_by_role or not job.pod_group.spec.min_task_member):
-            # No pod is evicted for more than the job starts with, nor does it wait for that.
-            self._pods = self._pods[: max(least, lacking)]
+        self._ready = session.ask.job_missing(job) <= job.waiting_count
 
     def run(self) -> Plan | None:
-        """The evictions and the places of the job's pods, in effect; None, and nothing done, without enough of them."""
+        """The evictions and the places of the job's pods, in effect; None, and nothing done, without enough of them.
+
+        A job that runs grows by the first of its groups for which there are places.
+        """
+        pods = in_turn(self._session, self._job)
+        turns = by_group(self._session, self._job, pods) if self._ready else [pods]
+        return next(filter(None, map(self._place, turns)), None)
+
+    def _place(self, pods: list[PodRecord]) -> Plan | None:
+        """The same for some of the pods."""
         session, context, job = self._session, self._context, self._job
+        #: the pods that may be placed, and of them those that are to be, in order
+        self._all = self._pods = needed_first(session, job, pods)
+        grows, roles = self._ready and context.grows_by_share, job.min_by_role
+        if grows or (not (self._ready or job.divided) and (roles or not job.pod_group.spec.min_task_member)):
+            # No pod is evicted for more than the job starts or grows with, nor does it wait for that.
+            self._pods = self._pods[: max(self._least, least_together(session, job, self._pods))]
         # 1. What was in vain for a job like this one is not tried again.
         equivalence = context.equivalence(job, self._pods)
         if equivalence is not None and context.is_hopeless(equivalence, 1):

@@ -15,7 +15,7 @@ from stromboli.framework.cluster import shard
 from stromboli.framework.diagnosis.explain import unplaceable
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
-from stromboli.placement import in_vain
+from stromboli.placement import domains, in_vain
 from stromboli.placement.pending import PendingGroup
 from stromboli.placement.starting import may_start, startable
 from stromboli.state.pods import PodRecord
@@ -28,6 +28,14 @@ def place_group(
 
     With `on` only on those nodes, shape (nodes,).
     """
+    job, in_order = pending.sub_job.job, pending.copy()
+    statement = _GroupPlacement(session, pending, hyper_node, on).run()
+    if statement is not None or not (job.divided and session.rules.what_fits and session.ask.job_missing(job) <= 0):
+        return statement
+    # No exact search looks for places of the sub groups that a job grows by.
+    if not in_order.begin_with_largest(session, domains.least_placements(session, pending.sub_job)):
+        return None
+    pending.pods, pending.at, pending.failed_roles = in_order.pods, in_order.at, set()
     return _GroupPlacement(session, pending, hyper_node, on).run()
 
 

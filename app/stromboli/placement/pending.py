@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,13 @@ class PendingGroup:
     def copy(self) -> PendingGroup:
         """A copy to try elsewhere; roles that failed here may find nodes there."""
         return PendingGroup(self.sub_job, self.pods, self.at)
+
+    def begin_with_largest(self, session: Session, count: int) -> bool:
+        """Have the largest of the next pods come first; False if their order is the same."""
+        pods = self.pods[self.at : self.at + count]
+        in_order = largest_first(session, pods)
+        self.pods = [*self.pods[: self.at], *in_order, *self.pods[self.at + count :]]
+        return in_order != pods
 
     def left(self) -> list[PodRecord]:
         """The pods that are still to be tried."""
@@ -148,15 +156,26 @@ def placeable(session: Session, job: Job) -> list[PodRecord]:
     return [pod for pod in competing(session, job) if not pod.pod_class.gated]
 
 
-def in_turn(session: Session, job: Job, *, first_group: bool = False) -> list[PodRecord]:
-    """The pods of a job that may be placed, group by group in order; those of the first group only if asked."""
-    pending = pending_job(session, job, placeable(session, job))
-    found: list[PodRecord] = []
+def by_group(session: Session, job: Job, pods: list[PodRecord]) -> Iterator[list[PodRecord]]:
+    """Some pods of a job, group by group in order."""
+    pending = pending_job(session, job, pods)
     while pending:
-        found += pending.pop().left()
-        if first_group:
-            break
-    return found
+        yield pending.pop().left()
+
+
+def in_turn(session: Session, job: Job) -> list[PodRecord]:
+    """The pods of a job that may be placed, group by group in order."""
+    return [*chain.from_iterable(by_group(session, job, placeable(session, job)))]
+
+
+def least_together(session: Session, job: Job, pods: Sequence[PodRecord]) -> int:
+    """How many of some pods of a job, in order, have to get places together, 1 at least.
+
+    That is what it lacks to start, or else what makes the group of the first of them whole.
+    """
+    if job.divided and pods and session.ask.job_pipelined(job):
+        return domains.least_placements(session, session.view.sub_job_of(job, pods[0]))
+    return domains.least_placements(session, job)
 
 
 def needed_first(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[PodRecord]:
@@ -166,9 +185,7 @@ def needed_first(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[
     """
     found = list(pods)
     if job.divided:
-        pending, found = pending_job(session, job, found), []
-        while pending:
-            found += pending.pop().left()
+        found = [*chain.from_iterable(by_group(session, job, found))]
     if job.min_by_role:
         held = job.held_by_role(best_effort=False, promised=True)
         lacking = Counter({role: least - held.get(role, 0) for role, least in job.min_by_role.items()})
@@ -178,7 +195,7 @@ def needed_first(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[
             (needed if lacking[pod.role] > 0 else beyond).append(pod)
             lacking[pod.role] -= 1
         found = needed + beyond
-    missing = max(0, session.ask.job_missing(job) - job.waiting_count)
+    missing = least_together(session, job, found)
     return largest_first(session, found[:missing]) + found[missing:]
 
 
@@ -198,12 +215,12 @@ def largest_first(session: Session, pods: list[PodRecord]) -> list[PodRecord]:
 def pending_job(session: Session, job: Job, pods: list[PodRecord]) -> PendingJob:
     """Some pods of a job, still to be tried."""
     pending = PendingJob(session, _required(session, job))
-    for uid, group in _by_group(session, job, pods).items():
+    for uid, group in _of_groups(session, job, pods).items():
         pending.push(PendingGroup(job.sub_jobs[uid], session.ask.in_task_order(group)))
     return pending
 
 
-def _by_group(session: Session, job: Job, pods: list[PodRecord]) -> dict[str, list[PodRecord]]:
+def _of_groups(session: Session, job: Job, pods: list[PodRecord]) -> dict[str, list[PodRecord]]:
     """Some pods of a job by the uid of their group."""
     if not job.divided:
         return dict.fromkeys(job.sub_jobs, pods)

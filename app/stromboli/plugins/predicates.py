@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial, reduce
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -156,7 +157,7 @@ class Predicates(Plugin):
         if pod.pod_class.claims or pod.pod_class.disks:
             asked.append(self._by_volumes(pod, nodes.facts))
         if self._claimed or pod.pod_class.spec.resource_claims:
-            allowed = partial(self._allowed, pod.pod_class, nodes.facts)
+            allowed = partial(self._allowed, pod, nodes.facts)
             asked.append(self._dynamic_resources.filters(pod, allowed))
         for filters in asked:
             for cause, mask in filters:
@@ -273,11 +274,10 @@ class Predicates(Plugin):
             return [*found, ("node(s) didn't match Pod's required features", declaring(features, facts))]
         return found
 
-    def _allowed(self, pod_class: PodClass, facts: NodeFacts) -> Mask:
-        """The nodes that nothing rules out which depends on nodes alone."""
-        return reduce(
-            np.logical_and, (mask for _, mask in self._by_node(pod_class, facts)), np.ones(len(facts), np.bool_)
-        )
+    def _allowed(self, pod: PodRecord, facts: NodeFacts) -> Mask:
+        """The nodes that neither they themselves nor placed pods rule out."""
+        filters = chain(self._by_node(pod.pod_class, facts), self._by_placed_pods(pod))
+        return reduce(np.logical_and, (mask for _, mask in filters), np.ones(len(facts), np.bool_))
 
     def _of_nodes(self, spec: objects.PodSpec, facts: NodeFacts) -> Filters:
         enabled = self.arguments

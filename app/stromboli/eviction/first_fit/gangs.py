@@ -24,7 +24,7 @@ from stromboli.framework.cluster.job import NOWHERE, Job
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
-from stromboli.placement.pending import PendingGroup, in_turn
+from stromboli.placement.pending import PendingGroup, by_group, in_turn
 from stromboli.state.pods import PodRecord
 
 #: the places of a job's pods, and the HyperNode of each of its groups that got places, by uid
@@ -65,9 +65,9 @@ class GangFirstFit:
         #: whether the job runs, and looks for places for more pods
         self._ready = session.ask.job_missing(job) <= 0
         #: the pods that are to be placed, in order
-        self._pods: list[PodRecord] = in_turn(session, job, first_group=self._ready)
-        if self._ready and context.grows_by_share:
-            self._pods = self._pods[:1]
+        self._pods: list[PodRecord] = in_turn(session, job)
+        if self._ready:
+            self._pods = next(by_group(session, job, self._pods), [])[: 1 if context.grows_by_share else None]
         self._need: Vector = session.view.requested(self._pods)
 
     def run(self) -> bool:

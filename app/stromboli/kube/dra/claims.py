@@ -21,6 +21,7 @@ from stromboli.api.decisions import ClaimUse
 from stromboli.api.objects import NodeSelector
 from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask, Rows, fits
+from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.causes import Anywhere, Filters, Passing, Unprovided
 from stromboli.framework.recent import Recent
@@ -330,11 +331,14 @@ class _Book:
         return feasible
 
     def _look_further(self, feasible: Feasible, key: bytes, pod: PodRecord, allowed: Callable[[], Mask]) -> None:
-        """Find out where others hold what is lacking, for a pod that finds devices on no node that it fits."""
+        """Find out where others hold what is lacking, for a pod that finds devices on no node that it fits, or that has
+        to be near others and may not go where they are free.
+        """
         if feasible.ever is None and (lacking := feasible.of_node == feasible.causes.index(TOO_FEW)).any():
             nodes = self._view.nodes
             passing = ~lacking & allowed() & fits(self._view.request(pod), nodes.future_idle(), nodes.always)
-            if not passing.any():
+            job = self._view.job_of(pod)
+            if not passing.any() or (job is not None and has_topology(job)):
                 demand = self._demand_for(lambda: feasible.claim_requests, key)
                 feasible.find_ever(demand, self._inventory, self._in_use, StepBudget(_TRIES))
 
