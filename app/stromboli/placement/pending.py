@@ -173,9 +173,10 @@ def least_together(session: Session, job: Job, pods: Sequence[PodRecord]) -> int
 
     That is what it lacks to start, or else what makes the group of the first of them whole.
     """
-    if job.divided and pods and session.ask.job_pipelined(job):
+    missing = session.ask.job_missing(job) - job.waiting_count
+    if missing <= 0 and job.divided and pods:
         return domains.least_placements(session, session.view.sub_job_of(job, pods[0]))
-    return domains.least_placements(session, job)
+    return max(1, missing)
 
 
 def needed_first(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[PodRecord]:
