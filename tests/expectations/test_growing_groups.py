@@ -113,3 +113,15 @@ def test_a_job_grows_where_others_hold_the_devices_that_it_can_reach(action: str
     decisions = _BY[action].decide(cluster.snapshot(), now=NOON).decisions
     assert [each.name for each in decisions if isinstance(each, Evict)] == ["j-0"]
     assert _placed(decisions) == {"g-1"}
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt", *BOTH])
+def test_a_group_that_cannot_be_whole_keeps_no_other_from_starting(action: str) -> None:
+    """The first group lacks a pod; with the second the job has as many as it starts with."""
+    theirs = "theirs" if action in BOTH else "mine"
+    policy = {"name": "part", "subGroupSize": 2, "matchLabelKeys": ["part"]}
+    objs: list[Any] = [*CLASSES, *_QUEUES, node("n0", cpu="2"), pod_group("j", 1, theirs, "Running")]
+    objs += [*gang("j", 2, node="n0"), pod_group("g", 2, "mine", priorityClassName="high", subGroupPolicy=[policy])]
+    objs += [pod(f"g-{i}", "g", priority=100, labels={"part": part}) for i, part in enumerate("011")]
+    by = Engine(_SHARES.replace("allocate, backfill", f"allocate, {action}"))
+    assert _placed(by.decide(state(objs).snapshot(), now=NOON).decisions) == {"g-1", "g-2"}

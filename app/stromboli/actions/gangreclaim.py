@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask, Vector
+from stromboli.api.resources import Vector
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import gangs as first_fit
 from stromboli.eviction.first_fit.gangs import Bundle
@@ -25,7 +25,6 @@ from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import evicting_pods, search_steps, starving
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job, Queue
-from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.session.session import Session
 
 
@@ -45,24 +44,23 @@ class GangReclaim(Action):
             if session.ask.overused(queue) is not None:
                 turns.drop(waiting[name])
                 continue
+            search = partial(_at_min_cost, context)
             if session.rules.first_fit:
-                search = partial(first_fit.evict_for_gang, context, _ByValue(session, queue).key)
-            else:
-                search = partial(_at_min_cost, context)
-            candidates = pod_index.outside(queue)
+                by_value = _ByValue(session, queue).key
+                search = partial(first_fit.evict_for_gang, context, by_value, candidates=pod_index.outside(queue))
             for job in turns.in_order(waiting[name], session.ask.job_key):
-                session.budget.serve(turns, job, partial(search, job, candidates), search_steps(session))
+                session.budget.serve(turns, job, partial(search, job), search_steps(session))
         session.budget.end(self.name, turns)
 
 
-def _at_min_cost(context: PreemptionContext, job: Job, candidates: Mask) -> None:
+def _at_min_cost(context: PreemptionContext, job: Job) -> None:
     """Gangs are evicted at the least cost, and only where all that is taken back for a job has places."""
-    if context.grows_by_share and not has_topology(job):
+    if context.grows_by_share:
         # What it grows by is looked for together with what it starts with: victims of the one may do for the other.
         whole = GangEvictionArguments.of(context.session, context.action).allow_whole_bundle
         evict_for_job(context, job, evicting_pods(context.session, job), whole=whole)
     else:
-        evict_for_gang(context, job, candidates)
+        evict_for_gang(context, job)
 
 
 class _ByValue:

@@ -48,32 +48,26 @@ def search_domains(session: Session, job: Job, arguments: GangEvictionArguments)
 
 
 def place_gang(
-    session: Session,
-    job: Job,
-    pods: list[PodRecord],
-    domain: int,
-    place: Callable[[PendingGroup, int], bool],
-    *,
-    closer: bool,
-    only_first: bool,
+    session: Session, job: Job, pods: list[PodRecord], domain: int, place: Callable[[PendingGroup, int], bool]
 ) -> dict[str, int] | None:
     """Give the groups of a job places in a HyperNode, or below it, until the job may run; None if it then may not.
 
-    `place` finds places for a group in a HyperNode. `closer` says whether HyperNodes below are tried for a job without
-    groups, and `only_first` whether the first group is the only one. Returns where each group was placed, by uid.
+    `place` finds places for a group in a HyperNode. Under Volcano's rules a job without groups is placed below it, too,
+    and every group has to find places. Returns where each group was placed, by uid.
     """
-    pending, found = pending_job(session, job, pods), dict[str, int]()
+    pending, found, as_volcano = pending_job(session, job, pods), dict[str, int](), session.rules.first_fit
     while pending:
         group, hyper_nodes = pending.pop(), [domain]
-        if (closer or job.divided) and domains.is_bound(job):
+        if (as_volcano or job.divided) and domains.is_bound(job):
             gradients = domains.gradients(session, group.sub_job, domain, evicting=True)
             hyper_nodes = [hyper_node for gradient in gradients for hyper_node in gradient.tolist()]
         hyper_node = next((each for each in hyper_nodes if place(group, each)), NOWHERE)
-        if hyper_node == NOWHERE:
+        if hyper_node == NOWHERE and as_volcano:
             return None
+        if hyper_node == NOWHERE:
+            # Others may be enough for it to start.
+            continue
         found[group.sub_job.uid] = hyper_node
         if session.ask.job_pipelined(job):
             return found
-        if only_first:
-            return None
     return None

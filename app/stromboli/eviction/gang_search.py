@@ -31,8 +31,11 @@ from stromboli.placement.pending import (
 from stromboli.state.pods import PodRecord
 
 
-def evict_for_gang(context: PreemptionContext, job: Job, candidates: Mask) -> None:
-    """Evict for a job and promise its pods their places, if possible; `candidates` has the shape (indexed pods,)."""
+def evict_for_gang(context: PreemptionContext, job: Job, candidates: Mask | None = None) -> None:
+    """Evict for a job and promise its pods their places, if possible.
+
+    `candidates` may be evicted, shape (indexed pods,); by default those for each of its pods.
+    """
     found = list[Plan]()
     while (plan := GangSearch(context, job, candidates).run()) is not None:
         found.append(plan)
@@ -44,7 +47,7 @@ def evict_for_gang(context: PreemptionContext, job: Job, candidates: Mask) -> No
         context.promise(job, [plan.statement])
 
 
-def _at_once(context: PreemptionContext, job: Job, candidates: Mask, found: list[Plan]) -> list[Plan]:
+def _at_once(context: PreemptionContext, job: Job, candidates: Mask | None, found: list[Plan]) -> list[Plan]:
     """What a job starts with and grows by in one plan, if that costs less; the victims of one may do for another."""
     places, apart = sum(plan.places for plan in found), Cost.of([unit for plan in found for unit in plan.units])
     for plan in reversed(found):
@@ -62,7 +65,7 @@ def _at_once(context: PreemptionContext, job: Job, candidates: Mask, found: list
 class GangSearch:
     """The search for all pods of a job that are to be placed at once."""
 
-    def __init__(self, context: PreemptionContext, job: Job, candidates: Mask, least: int = 0) -> None:
+    def __init__(self, context: PreemptionContext, job: Job, candidates: Mask | None, least: int = 0) -> None:
         """`least` pods get places, or as many as the job starts or grows with if these are more."""
         self._context = context
         self._session = session = context.session
@@ -126,8 +129,6 @@ class GangSearch:
             self._pods,
             domain,
             lambda group, hyper_node: self._place_group(trial, group, hyper_node, places),
-            closer=False,
-            only_first=self._ready,
         )
         if of_groups is None:
             trial.take_back()
@@ -141,12 +142,12 @@ class GangSearch:
         left = largest_first(session, group.left())
         within, failed = session.view.topology.mask(hyper_node), None
         while left and failed is None:
-            run = identical(session, left)
+            run, candidates = identical(session, left), self._candidates
             search = MinCostSearch(
                 self._context,
                 self._job,
                 run,
-                self._candidates,
+                self._context.candidates(self._job, run[0]) if candidates is None else candidates,
                 within if trial.placed or of_group.placed else places.within(within),
                 whole=self._arguments.allow_whole_bundle,
             )

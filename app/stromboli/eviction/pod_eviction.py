@@ -28,7 +28,7 @@ def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord
     if not pods:
         return
     if has_topology(job) or job.divided:
-        evict_for_gang(context, job, context.candidates(job, pods[0]))
+        evict_for_gang(context, job)
         return
     session, pods = context.session, needed_first(context.session, job, pods)
 

@@ -18,6 +18,7 @@ from stromboli.api.resources import Mask, Matrix, Vector
 from stromboli.eviction.context import PreemptionContext
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
+from stromboli.placement.exact.memory import remembered
 from stromboli.placement.exact.problem import Kind, Need, Problem
 from stromboli.placement.exact.reading import kinds_of
 from stromboli.placement.exact.search import search
@@ -101,11 +102,11 @@ def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], c
     session = context.session
     if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
         return True
-    kinds, known = kinds_of(session, job, pods), _remembered(session).get(job.key)
+    kinds, known = kinds_of(session, job, pods), remembered(session, TOO_SMALL).get(job.key)
     if len(kinds) == 1 and known is None:
         return True
     room = _room(context, job, kinds, candidates)
-    return room.suffices and (known is None or known != (room.digest(), True))
+    return room.suffices and (known is None or known != [room.digest(), True])
 
 
 def found_no_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None) -> None:
@@ -114,13 +115,13 @@ def found_no_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRec
     if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
         return
     room = _room(context, job, kinds_of(session, job, pods), candidates)
-    digest, entries = room.digest(), _remembered(session)
+    digest, entries = room.digest(), remembered(session, TOO_SMALL)
     if entries.get(job.key, ("", False))[0] == digest:
         return
     budget = min(context.search_left, budget_of(session)) // _FOR_A_REASON
     found = search(room.problem(), budget)
     context.take_search(found.steps)
-    session.actions_left[TOO_SMALL] = {**entries, job.key: (digest, found.places is None and found.proven)}
+    session.actions_left[TOO_SMALL] = {**entries, job.key: [digest, found.places is None and found.proven]}
 
 
 def _room(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]], candidates: Mask | None) -> Room:
@@ -130,22 +131,6 @@ def _room(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodReco
 def candidates_for_any(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> Mask:
     """The candidates for any of a job's pods, by kind."""
     found: Mask = np.logical_or.reduce([context.candidates(job, pods[0]) for pods in kinds])
-    return found
-
-
-def _remembered(session: Session) -> dict[str, tuple[str, bool]]:
-    """What earlier turns and sessions remember, of gangs that still wait."""
-    found: dict[str, tuple[str, bool]] | None = session.actions_left.get(TOO_SMALL)
-    if found is None:
-        jobs, before = session.view.jobs, session.view.environment.left.get(TOO_SMALL, {})
-        if not before:
-            return {}
-        found = {
-            key: (digest, proven)
-            for key, (digest, proven) in before.items()
-            if key in jobs and jobs[key].counts[PodState.Pending]
-        }
-        session.actions_left[TOO_SMALL] = found
     return found
 
 

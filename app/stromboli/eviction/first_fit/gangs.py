@@ -131,8 +131,6 @@ class GangFirstFit:
             self._pods,
             domain,
             lambda group, hyper_node: self._place_group(statement, group, hyper_node),
-            closer=True,
-            only_first=self._ready,
         )
         placed = None if of_groups is None else (statement.save(), of_groups)
         statement.discard()

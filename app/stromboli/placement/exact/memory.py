@@ -41,7 +41,7 @@ def recall(session: Session, job: Job, budget: int, problems: Callable[[], Seque
 
     They are read only where something changed that they follow from, or where that is not to be seen, as the time.
     """
-    entry = _entries(session).get(job.key)
+    entry = remembered(session, IN_VAIN).get(job.key)
     if entry is None or budget > 2 * entry["budget"]:
         return False
     if _digest_now(session, job, entry["reading"] // _ASKED, problems) != entry["digest"]:
@@ -83,7 +83,7 @@ def keep(session: Session, job: Job, problems: Sequence[Problem], budget: int, r
     reasons = [*said.values(), *([] if of_job is None else [of_job])]
     number = {id(reason): at for at, reason in enumerate({id(reason): reason for reason in reasons}.values())}
     session.actions_left[IN_VAIN] = {
-        **_entries(session),
+        **remembered(session, IN_VAIN),
         job.key: {
             "digest": digest,
             "budget": budget,
@@ -95,15 +95,15 @@ def keep(session: Session, job: Job, problems: Sequence[Problem], budget: int, r
     }
 
 
-def _entries(session: Session) -> dict[str, dict[str, Any]]:
-    """What earlier turns and sessions remember, of gangs that still wait."""
-    found: dict[str, dict[str, Any]] | None = session.actions_left.get(IN_VAIN)
+def remembered(session: Session, name: str) -> dict[str, Any]:
+    """What earlier turns and sessions left under a name, by key of the job, of gangs that still wait."""
+    found: dict[str, Any] | None = session.actions_left.get(name)
     if found is None:
-        jobs, before = session.view.jobs, session.view.environment.left.get(IN_VAIN, {})
+        jobs, before = session.view.jobs, session.view.environment.left.get(name, {})
         if not before:
             return {}
         found = {key: entry for key, entry in before.items() if key in jobs and jobs[key].counts[PodState.Pending]}
-        session.actions_left[IN_VAIN] = found
+        session.actions_left[name] = found
     return found
 
 
