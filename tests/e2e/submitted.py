@@ -277,6 +277,16 @@ def scheduled_spark(name: str, size: int) -> Made:
     return Made(SPARK, "ScheduledSparkApplication", "", {"schedule": "@yearly", "template": made.spec}, (made,), SAID)
 
 
+def spark_connect(name: str, size: int) -> Made:
+    selector = {"sparkoperator.k8s.io/connect-name": name}
+    executors = _pods(name, "exec", size, {**selector, "spark-role": "executor"})
+    (server,) = _pods(name, "server", 1, {**selector, "spark-role": "connect-server"}, *executors)
+    roles = {"server": {"template": template(name)}, "executor": {"cores": 1, "instances": size}}
+    spec = {"sparkVersion": "4.0.0", **roles}
+    version = "sparkoperator.k8s.io/v1alpha1"
+    return Made(version, "SparkConnect", "", spec, (replace(server, runs=True),), SAID)
+
+
 def spark_submit(name: str, size: int) -> Made:
     """A driver that nothing owns, and its executors."""
     (driver,) = _spark(name, "", size, {}).parts
@@ -353,6 +363,7 @@ SUBMITTED = (
     Submitted("mpijob", mpi_job, lambda n: [1 + n]),
     Submitted("sparkapplication", spark_application, lambda n: [1, n]),
     Submitted("scheduledsparkapplication", scheduled_spark, lambda n: [1, n]),
+    Submitted("sparkconnect", spark_connect, lambda n: [1, n]),
     Submitted("appwrapper", app_wrapper, lambda n: [1 + n]),
     Submitted("sparksubmit", spark_submit, lambda _: [1, 1], lambda n: 1 + n),
     Submitted("workflow", workflow, _one, lambda n: n),

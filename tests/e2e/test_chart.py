@@ -150,7 +150,7 @@ OTHERS = {
         "ray.io": ("rayclusters", "raycronjobs", "rayjobs", "rayservices"),
         "scheduling.sigs.k8s.io": ("podgroups",),
         "scheduling.x-k8s.io": ("podgroups",),
-        "sparkoperator.k8s.io": ("scheduledsparkapplications", "sparkapplications"),
+        "sparkoperator.k8s.io": ("scheduledsparkapplications", "sparkapplications", "sparkconnects"),
         "trainer.kubeflow.org": ("trainjobs",),
         "workload.codeflare.dev": ("appwrappers",),
     }.items()

@@ -213,6 +213,30 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         [],
         0,
     ),
+    "SparkConnect": (
+        "sparkoperator.k8s.io/v1alpha1",
+        "SparkConnect",
+        {"server": {"template": POD}, "executor": {"instances": 3, "template": POD}},
+        [1, 3],
+        4,
+    ),
+    "SparkConnect that scales": (
+        "sparkoperator.k8s.io/v1alpha1",
+        "SparkConnect",
+        {
+            "server": {"template": POD},
+            "executor": {"template": POD},
+            "dynamicAllocation": {"enabled": True, "minExecutors": 2, "initialExecutors": 4},
+        },
+        [1, 2],
+        5,
+    ),
+    "SparkConnect of which nothing says how many executors it has": (
+        *("sparkoperator.k8s.io/v1alpha1", "SparkConnect"),
+        {"server": {"template": POD}, "executor": {"template": POD}},
+        [1, 2],
+        3,
+    ),
     "AppWrapper": ("workload.codeflare.dev/v1beta2", "AppWrapper", wrapped(), [3], 3),
     "AppWrapper with pod sets": (
         "workload.codeflare.dev/v1beta2",

@@ -13,7 +13,7 @@ from stromboli.workloads.model import WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, mapping, notes, seconds, text
 from stromboli.workloads.ray import ray_cluster
 from stromboli.workloads.said import noted_count
-from stromboli.workloads.spark import spark_application, spark_driver
+from stromboli.workloads.spark import spark_application, spark_connect, spark_driver
 
 Reader: TypeAlias = Callable[[Object, WorkloadKind], Workload]
 
@@ -215,6 +215,7 @@ READERS: Mapping[str, Reader] = {
         pod_group,
         ray_cluster,
         spark_application,
+        spark_connect,
         spark_driver,
         volcano_job,
     )

@@ -1,4 +1,4 @@
-"""The driver and the executors of Spark, by spark-operator's SparkApplication or by a driver that spark-submit made."""
+"""The driver and the executors of Spark: of spark-operator's kinds, or of a driver that spark-submit made."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from stromboli.workloads.model import WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, labels, mapping, text
 
 ROLE = "spark-role"
+#: the role of the pod that a SparkConnect starts with
+_SERVER = "connect-server"
 #: the batch scheduler with which the operator makes a PodGroup that starts with the driver
 _VOLCANO = "volcano"
 #: bytes that each pod requests beside its heap, at least
@@ -28,6 +30,8 @@ _SCALING: Mapping[str, str] = {
 }
 _SCALES = "spark.dynamicAllocation.enabled"
 _INSTANCES = "spark.executor.instances"
+#: the executors of Spark itself, where nothing says how many; spark-operator has one for an application
+_OF_SPARK = 2
 
 
 def spark_application(owner: Object, kind: WorkloadKind) -> Workload:
@@ -42,6 +46,15 @@ def spark_application(owner: Object, kind: WorkloadKind) -> Workload:
     return workload(owner, kind, _driver(name, driver), _executors(executors, most), part_label=ROLE)
 
 
+def spark_connect(owner: Object, kind: WorkloadKind) -> Workload:
+    """The server by itself, which asks for the executors as a driver does; its template says what it requests."""
+    name, server = text(owner, "metadata.name"), mapping(owner, "spec.server.template")
+    first, least, most = _executors_of(owner, _OF_SPARK)
+    executors = Role("executor", _template(owner, "executor"), first, least, f"{name}-exec")
+    gang = Gang((Role(_SERVER, server, 1, 1, f"{name}-server"),), part=_SERVER, adjustable=False)
+    return workload(owner, kind, gang, _executors(executors, most, after=_SERVER), part_label=ROLE)
+
+
 def spark_driver(owner: Object, kind: WorkloadKind) -> Workload:
     """A driver pod, whose executors start one by one unless an annotation says how many start together."""
     if labels(owner).get(ROLE) != "driver":
@@ -54,17 +67,17 @@ def _driver(name: str, template: Object) -> Gang:
     return Gang((Role("driver", template, 1, 1, f"{name}-driver"),), part="driver", adjustable=False)
 
 
-def _executors(role: Role, most: int | None) -> Gang:
+def _executors(role: Role, most: int | None, after: str = "driver") -> Gang:
     """The executors of a driver, which asks for more of them while others wait, up to a number where it may."""
-    return Gang((role,), part="executor", at_first=most, after="driver")
+    return Gang((role,), part="executor", at_first=most, after=after)
 
 
-def _executors_of(owner: Object) -> tuple[int, int, int | None]:
+def _executors_of(owner: Object, default: int = 1) -> tuple[int, int, int | None]:
     """How many executors there are at first, at least and, where they scale, at most."""
     told = mapping(owner, "spec.sparkConf")
     instances = count(owner, owner, "spec.executor.instances", readers.count(str(told.get(_INSTANCES))))
     if not (at(owner, "spec.dynamicAllocation.enabled") is True or told.get(_SCALES) == "true"):
-        instances = 1 if instances is None else instances
+        instances = default if instances is None else instances
         return instances, instances, None
     least, initial, most = (
         count(owner, owner, f"spec.dynamicAllocation.{field}", readers.count(str(told.get(key))))
