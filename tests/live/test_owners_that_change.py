@@ -10,8 +10,20 @@ from stromboli.live import podgroups
 from stromboli.live.podgroups import PodGroupMaker
 from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import StartService, until
-from tests.live.test_workloads import JOBS, TEMPLATE, engine, group_of, groups, job, make, pods_of
+from tests.live.test_workloads import (
+    JOBS,
+    TEMPLATE,
+    define,
+    engine,
+    group_of,
+    groups,
+    job,
+    make,
+    pods_of,
+    reference,
+)
 
+PODS = "/api/v1/namespaces/default/pods"
 SETS = "/apis/apps/v1/namespaces/default/statefulsets"
 
 
@@ -116,3 +128,73 @@ async def test_a_group_whose_owner_leaves_its_pods_goes_with_the_last_of_them(
     await until(lambda: not cluster.pods())
     cluster.patch(f"{SCHEDULING}/namespaces/default/podgroups/{name}", {"metadata": {"ownerReferences": None}})
     await until(lambda: not groups(cluster))
+
+
+def end(cluster: Cluster, *numbers: int) -> None:
+    for number in numbers:
+        cluster.patch(f"{PODS}/train-{number}/status", {"status": {"phase": "Succeeded"}})
+
+
+async def test_the_last_pods_of_a_job_do_not_wait_for_those_that_succeeded_and_are_gone(
+    cluster: Cluster, start: StartService
+) -> None:
+    """With the nodes on which nothing ran any longer, for example."""
+    cluster.node("n1", cpu="4")
+    await start(engine)
+    made = make(cluster, "batch/v1", "Job", "train", {"parallelism": 4, "completions": 8, "template": TEMPLATE})
+    pods_of(cluster, made, 4)
+    await until(lambda: cluster.all_bound(4))
+    end(cluster, 0, 1, 2, 3)
+    pods_of(cluster, made, 4, 4)
+    await until(lambda: cluster.all_bound(8))
+    end(cluster, 4, 5)
+    cluster.patch(f"{JOBS}/train/status", {"status": {"succeeded": 6}})
+    for number in range(8):
+        cluster.delete(f"{PODS}/train-{number}")
+    pods_of(cluster, made, 2, 8)
+    await until(lambda: bound(cluster) == 2)
+    assert group_of(cluster, made)["spec"]["minMember"] == 2
+
+
+async def test_replicas_of_two_revisions_are_gangs_of_their_own_sizes(cluster: Cluster, start: StartService) -> None:
+    """A rollout that stops at a partition leaves replicas of the size before, which start anew with that."""
+    serving = "leaderworkerset.x-k8s.io/v1"
+    define(cluster, "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
+    cluster.node("n1", cpu="6")
+    await start(engine)
+
+    def spec(size: int) -> Object:
+        return {"replicas": 2, "leaderWorkerTemplate": {"size": size, "workerTemplate": TEMPLATE}}
+
+    whole = make(cluster, serving, "LeaderWorkerSet", "s", spec(2))
+
+    def replica(index: int, size: int, of: str) -> None:
+        labels = {"leaderworkerset.sigs.k8s.io/group-index": str(index)}
+        noted = {"leaderworkerset.sigs.k8s.io/size": str(size)}
+        for number in range(size):
+            meta = {"ownerReferences": [reference(whole)], "labels": labels, "annotations": noted}
+            cluster.pod(f"s-{index}-{number}-{of}", metadata=meta)
+
+    def gone(index: int, of: str) -> None:
+        for number in range(2):
+            cluster.delete(f"{PODS}/s-{index}-{number}-{of}")
+
+    def sizes() -> list[int]:
+        return sorted(each["spec"]["minMember"] for each in groups(cluster).values())
+
+    replica(0, 2, "old")
+    replica(1, 2, "old")
+    await until(lambda: cluster.all_bound(4))
+    cluster.patch(f"/apis/{serving}/namespaces/default/leaderworkersets/s", {"spec": spec(5)})
+    gone(1, "old")
+    replica(1, 5, "new")
+    # There is no room for the larger one: it waits as a whole.
+    await until(lambda: sizes() == [2, 5])
+    await until(lambda: len(cluster.pods()) == 7)
+    assert bound(cluster) == 2
+    gone(0, "old")
+    replica(0, 2, "again")
+    await until(lambda: bound(cluster) in (2, 5))
+    cluster.node("n2", cpu="1")
+    await until(lambda: cluster.all_bound(7))
+    assert sizes() == [2, 5]

@@ -132,9 +132,9 @@ async def test_an_owner_is_not_looked_at_again_for_the_group_that_was_just_made_
     asked: list[str] = []
     changes = Family.changes
 
-    def counted(self: Family, group: PodGroup, before: Any = None) -> Any:
+    def counted(self: Family, group: PodGroup, *more: Any) -> Any:
         asked.append(self.uid)
-        return changes(self, group, before)
+        return changes(self, group, *more)
 
     monkeypatch.setattr(Family, "changes", counted)
     cluster.node("n1", cpu="16")

@@ -18,10 +18,10 @@ from stromboli.api import keys, objects
 from stromboli.api.crds import FEWER, RUN_TIME, SLICES, WORKLOAD, PodGroup, PodGroupPhase, group_uid
 from stromboli.api.errors import StromboliError, in_words
 from stromboli.api.keys import namespace_of
-from stromboli.api.pod_state import PodState
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object, already_exists
 from stromboli.live.events import Events, Reference
 from stromboli.live.fair_queue import FairQueue
+from stromboli.live.gang_sizes import SUCCEEDED, THERE, may_have_changed
 from stromboli.live.group_writes import GroupWrites
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
@@ -44,9 +44,6 @@ _WORKERS = 32
 #: seconds after which what is over of a workload is looked at again while it has pods
 _LASTING = 5.0
 _NOTHING: Mapping[str, str] = {}
-_SUCCEEDED = (PodState.Succeeded,)
-#: states of pods that no others come in place of
-_THERE = (PodState.Pending, PodState.Binding, PodState.Bound, PodState.Running)
 
 
 class PodGroupMaker:
@@ -157,12 +154,13 @@ class PodGroupMaker:
         self._bare[uid][key], self._manager[key] = pod, uid
         family = self._families.get(uid)
         if family is not None and self._key(family, pod) in self._made:
-            grown = before is None and self._has_grown(family, pod)
-            if grown or (before is None and family.is_sized):
+            owner, group = self._owners.latest(family.uid), self._key(family, pod)
+            changed = before is None and may_have_changed(self._state, family, owner, group, pod)
+            if changed or (before is None and family.is_sized):
                 self._stale.add(uid)
-            if grown or (before is None and (family.label is not None or family.is_sized)):
+            if changed or (before is None and (family.label is not None or family.is_sized)):
                 self._enqueue(uid)
-            if grown:
+            if changed:
                 # How many pods start together may have changed before it came.
                 return pod
             annotations = {**(pod.metadata.annotations or {}), **family.annotations(pod)}
@@ -230,12 +228,6 @@ class PodGroupMaker:
             if family is not None and not family.uid:
                 del self._families[uid]
 
-    def _has_grown(self, family: Family, pod: objects.Pod) -> bool:
-        """Whether there are as many pods already as there were to be, and more than one is to start together."""
-        gang = family.workload.gang(family.part(pod))
-        most = max(gang.pods, gang.at_first or 0) if gang is not None and family.may_start_together else 0
-        return most > 0 and self._state.has_pods(self._key(family, pod), _THERE, most)
-
     # -- work --------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, uid: str) -> None:
@@ -284,6 +276,8 @@ class PodGroupMaker:
             self._stale.discard(uid)
             first = next(iter(self._bare[uid].values()))
             family = await self._owners.family(first, self._namespace_object(first.metadata.namespace), anew=stale)
+            if family.uid:
+                self._managers[family.uid].add(uid)
             if (family.is_sized or stale) and family.owner is not None:
                 await self._follow(family.uid, family.owner)
         pods = list(self._bare.get(uid, {}).values())
@@ -298,7 +292,6 @@ class PodGroupMaker:
                     continue
             self._made.add(key)
         if family.uid:
-            self._managers[family.uid].add(uid)
             self._said.setdefault(family.uid, family.said)
         if uid in self._bare:
             self._families[uid] = family
@@ -356,6 +349,8 @@ class PodGroupMaker:
         for manager in self._managers.get(uid, ()):
             if manager in self._families:
                 self._families[manager] = family.beneath(self._families[manager])
+        waiting = (pod for manager in self._managers.get(uid, ()) for pod in self._bare.get(manager, {}).values())
+        sizes = {self._key(family, pod): family.workload.size(pod.metadata.annotations) for pod in waiting}
         before, lasting = self._said.get(uid), False
         for key in sorted(self._groups_of.get(uid, ())):
             if (group := self._state.pod_group(key)) is None:
@@ -363,11 +358,11 @@ class PodGroupMaker:
             over, ended = family.is_over(group), has_ended(owner)
             if over and not self._state.jobs.has_pods(key):
                 await self._writes.remove(group)
-            elif over or (ended and self._state.has_pods(key, _THERE, 1)):
+            elif over or (ended and self._state.has_pods(key, THERE, 1)):
                 lasting = True
             elif ended and self._has_completed(key, group):
                 continue
-            elif changes := family.changes(group, before):
+            elif changes := family.changes(group, before, sizes.get(key)):
                 await self._writes.change(key, changes)
         self._said[uid] = family.said
         if self._changed.get(uid) is owner:
@@ -379,7 +374,7 @@ class PodGroupMaker:
     def _has_completed(self, key: str, group: PodGroup) -> bool:
         """Whether as many pods of a group have succeeded as started together."""
         least = group.spec.min_member
-        return group.status.phase == PodGroupPhase.Completed or self._state.has_pods(key, _SUCCEEDED, least)
+        return group.status.phase == PodGroupPhase.Completed or self._state.has_pods(key, SUCCEEDED, least)
 
     def _namespace_object(self, name: str | None) -> Object:
         found: Object = self._state.objects["Namespace"].get(name or "default") or {}

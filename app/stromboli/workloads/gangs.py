@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from stromboli.api import readers
 from stromboli.workloads.exclusive import ExclusiveTopology
 from stromboli.workloads.model import RoleFields, WorkloadKind
 from stromboli.workloads.paths import Object, at, count, items, labels, mapping, seconds, text
@@ -92,6 +93,12 @@ class Gang:
         """How many pods the workload has start together: one at least, for pods of none would be no gang."""
         return max(1, sum(role.needed for role in self.roles) if self.least is None else self.least)
 
+    def of_size(self, pods: int) -> Gang:
+        """A gang of so many pods, of whose last role there are what the others leave."""
+        *others, last = self.roles
+        rest = max(0, pods - sum(role.count for role in others))
+        return replace(self, roles=(*others, replace(last, count=rest, needed=rest)))
+
     def started(self, wanted: int) -> int:
         """How many pods start together where so many are wanted: a gang of more than there can be never starts."""
         most = self.pods if self.at_first is None else self.at_first
@@ -108,16 +115,27 @@ class Workload:
     part_label: str = ""
     suspended: bool = False
     role_labels: tuple[str, ...] = field(default=())
+    #: the annotation of pods with the size of their gang: while a rollout goes on it is not that of all gangs
+    size_note: str = ""
+    #: whether it has fewer pods in the end, when others have succeeded
+    dwindles: bool = False
+
+    def size(self, noted: Mapping[str, str] | None) -> dict[str, str]:
+        """Of annotations of a pod, or of its group, the one that says how large its gang is; empty for none."""
+        said = (noted or {}).get(self.size_note, "")
+        return {self.size_note: said} if said else {}
 
     @property
     def in_order(self) -> bool:
         """Whether some of its pods come only once others have their places."""
         return len(self.gangs) > 1 or any(gang.started(gang.pods) < gang.pods for gang in self.gangs)
 
-    def gang(self, part: str) -> Gang | None:
-        """The gang with a part."""
+    def gang(self, part: str, noted: Mapping[str, str] | None = None) -> Gang | None:
+        """The gang with a part, as large as annotations of a pod or of its group say."""
         exact = next((gang for gang in self.gangs if gang.part == part), None)
-        return exact or next((gang for gang in self.gangs if gang.part == EACH), None)
+        found = exact or next((gang for gang in self.gangs if gang.part == EACH), None)
+        size = readers.count(self.size(noted).get(self.size_note))
+        return found if found is None or not size or size == found.pods else found.of_size(size)
 
     def is_over(self, part: str) -> bool:
         """Whether there is no such part any longer: it has a higher number than replicas have."""

@@ -7,7 +7,7 @@ and pods of an owner of unknown kind share one that starts with one pod.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -194,12 +194,13 @@ class Family:
         like: Object = {"kind": "Pod", "metadata": msgspec.to_builtins(meta)}
         if controller(pod) is None:
             like["spec"] = {"activeDeadlineSeconds": pod.spec.active_deadline_seconds}
-        gang = self.workload.gang(self.part(pod)) or Gang((), least=1)
+        gang = self.workload.gang(self.part(pod), meta.annotations) or Gang((), least=1)
         metadata: Object = {
             "name": self.name(pod),
             "namespace": meta.namespace or "default",
             "ownerReferences": self._references(pod),
-            "annotations": said.inherited(self._owners, like) | self._names() | self._made_by(like),
+            "annotations": said.inherited(self._owners, like)
+            | (self._names() | self._made_by(like) | self.workload.size(meta.annotations)),
             "labels": {key: labels(like)[key] for key in said.POD_LABELS if key in labels(like)},
         }
         spec = self._numbers(gang)
@@ -253,12 +254,14 @@ class Family:
         run_time = said.run_time(owners, self._where("run_time"))
         return self._said(owners) | ({RUN_TIME: run_time} if run_time else {})
 
-    def changes(self, group: PodGroup, before: Object | None = None) -> Object:
+    def changes(self, group: PodGroup, before: Object | None = None, size: Mapping[str, str] | None = None) -> Object:
         """The merge patch of a PodGroup by what the owners say now, and what `said` was before; empty for none.
 
-        What they say no longer is left to pods and namespace, as in a new group. Raises as `manifest` does.
+        What they say no longer is left to pods and namespace, as in a new group; `size` is the annotation of a new pod
+        with the size of its gang. Raises as `manifest` does.
         """
-        gang, now = self.workload.gang(self._part_of(group.metadata.name)), group.spec
+        now, size = group.spec, size or {}
+        gang = self.workload.gang(self._part_of(group.metadata.name), {**group.metadata.annotations, **size})
         if gang is None:
             return {}
         if has_ended(self.owner or {}):
@@ -281,9 +284,9 @@ class Family:
             if changed.get(key) is not None:
                 changed[key] = {**dict.fromkeys(shown.get(key) or ()), **changed[key]}
         ends = {RUN_TIME: run_time} if run_time or RUN_TIME in (before or ()) else {}
-        noted = {FEWER: self._fewer(gang) or None, **ends}
-        noted = {key: value for key, value in noted.items() if value != group.metadata.annotations.get(key)}
-        patch: Object = {"spec": changed, "metadata": noted and {"annotations": noted}}
+        notes = {FEWER: self._fewer(gang) or None, **ends, **size}
+        notes = {key: value for key, value in notes.items() if value != group.metadata.annotations.get(key)}
+        patch: Object = {"spec": changed, "metadata": notes and {"annotations": notes}}
         return {key: value for key, value in patch.items() if value}
 
     def beneath(self, other: Family) -> Family:
@@ -344,11 +347,9 @@ class Family:
         """The queue, priority and topology of which some objects say something; a namespace speaks of queues only."""
         row = self.kind.row if self.kind else None
         spec: Object = {}
-        queue = said.first([*everyone, *namespace], said.QUEUE, self._where("queue"))
-        if queue:
+        if queue := said.first([*everyone, *namespace], said.QUEUE, self._where("queue")):
             spec["queue"] = queue
-        priority = said.first(everyone, said.PRIORITY_CLASS, self._where("priority_class"))
-        if priority:
+        if priority := said.first(everyone, said.PRIORITY_CLASS, self._where("priority_class")):
             spec["priorityClassName"] = priority
         topology = said.network_topology(everyone) or (mapping(self.owner, row.network_topology) if row else {})
         if topology:

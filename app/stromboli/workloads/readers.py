@@ -26,6 +26,7 @@ REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 TASK, PARTITION = "volcano.sh/task-spec", "volcano.sh/partition-id"
 _PARTITIONS = "partitionPolicy"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+GROUP_SIZE = "leaderworkerset.sigs.k8s.io/size"
 
 
 def job(owner: Object, kind: WorkloadKind) -> Workload:
@@ -37,7 +38,8 @@ def job(owner: Object, kind: WorkloadKind) -> Workload:
     needed = pods if asked is None else min(asked, pods)
     name = text(owner, "metadata.name")
     template = mapping(owner, "spec.template")
-    return workload(owner, kind, Gang((Role("", template, pods, needed, name, _job_deadline(owner, owner)),)))
+    gang = Gang((Role("", template, pods, needed, name, _job_deadline(owner, owner)),))
+    return replace(workload(owner, kind, gang), dwindles=at(owner, "spec.completions") is not None)
 
 
 def _job_pods(owner: Object, batch_job: Object) -> int:
@@ -127,7 +129,7 @@ def leader_worker_set(owner: Object, kind: WorkloadKind) -> Workload:
     late = text(owner, "spec.startupPolicy") == "LeaderReady" or exclusive is not None
     at_first = 1 if late else None
     gang = Gang((leader, rest), part=EACH, copies=replicas, least=at_first, at_first=at_first)
-    return workload(owner, kind, gang, part_label=GROUP_INDEX)
+    return replace(workload(owner, kind, gang, part_label=GROUP_INDEX), size_note=GROUP_SIZE)
 
 
 def kubeflow_job(owner: Object, kind: WorkloadKind) -> Workload:
