@@ -14,6 +14,7 @@ import pytest
 from stromboli.live.native_groups import SOURCE as NATIVE_GROUPS
 from stromboli.live.sources import SOURCES
 from stromboli.simulation.manifests import load
+from stromboli.workloads import known_kinds
 
 _ALL = re.DOTALL | re.MULTILINE
 CLASS = """
@@ -47,6 +48,14 @@ def test_it_asks_for_every_kind_that_sessions_read(repository: Path) -> None:
     for path in (each.path for each in (*SOURCES, NATIVE_GROUPS)):
         *_, group, _, plural = ("", *path.removeprefix("/apis").split("/"))
         name = plural if path.startswith("/api/") else f"{plural}.{group}"
+        assert any(re.fullmatch(pattern, name) for pattern in patterns), name
+
+
+def test_it_asks_for_the_workloads_whose_groups_pods_do_not_name(repository: Path) -> None:
+    """Pods of the others are in a group of the name that follows from what manages them, or are annotated."""
+    patterns = re.findall(r"-e '([^']*)'", command(repository, PAGES[0]))
+    rows = [kind.row for kind in known_kinds() if kind.row.group not in ("", "apps", "argoproj.io", "batch.volcano.sh")]
+    for name in ("statefulsets.apps", *(f"{row.plural}.{row.group}" for row in rows)):
         assert any(re.fullmatch(pattern, name) for pattern in patterns), name
 
 

@@ -90,6 +90,39 @@ def test_a_pod_on_a_node_that_is_not_there_is_named() -> None:
     assert stromboli("simulate", "-", "--lenient", stdin=json.dumps(documents)).exit_code == 0
 
 
+UIDS = tuple(f"{digit * 8}-0000-4000-8000-{digit * 12}" for digit in "12")
+
+
+def reference(kind: str, version: str, uid: str) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "name": "train", "uid": uid, "controller": True}
+
+
+def test_the_gang_of_a_dump_is_known_by_the_owners_that_are_in_it() -> None:
+    """Pods that wait name no group: that of a JobSet has its uid, and the pods know their Job."""
+    whole, job = reference("JobSet", "jobset.x-k8s.io/v1alpha2", UIDS[0]), reference("Job", "batch/v1", UIDS[1])
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    counted = {"parallelism": 3, "template": template}
+    owners = [
+        {**{key: whole[key] for key in ("apiVersion", "kind")}, "metadata": {"name": "train", "uid": UIDS[0]}},
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "uid": UIDS[1]}},
+    ]
+    owners[0]["spec"] = {"replicatedJobs": [{"name": "w", "template": {"spec": counted}}]}
+    owners[1] |= {"spec": counted}
+    owners[1]["metadata"]["ownerReferences"] = [whole]
+    group = {"kind": "PodGroup", "metadata": {"name": f"podgroup-{UIDS[0]}", "ownerReferences": [whole]}}
+    members = [pod(f"p-{number}") for number in range(3)]
+    for each in members:
+        each["metadata"]["ownerReferences"] = [job]
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": 2, "memory": 9, "pods": 2}}}
+    dumped = [node, {**group, "spec": {"minMember": 3}}, *members]
+    for more, bound in ((owners, 0), ([], 2)):
+        listed = {"kind": "List", "items": [*dumped, *more]}
+        told = stromboli("simulate", "-", "--format", "outcome", stdin=json.dumps(listed))
+        assert len(json.loads(told.stdout)["outcome"]["bindings"]) == bound, told.stdout
+        said = " ".join(stromboli("simulate", "-", stdin=json.dumps(listed)).stdout.split())
+        assert ("Job default/train is not among the files, so the gang of its pods is not known" in said) == (not more)
+
+
 def test_a_change_to_a_cluster_without_pods_may_bring_the_first(tmp_path: Path) -> None:
     node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": 4, "memory": "4Gi", "pods": 9}}}
     changes = tmp_path / "changes"

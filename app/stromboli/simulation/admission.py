@@ -27,6 +27,7 @@ from stromboli.state.queue_states import obeyed
 from stromboli.workloads import Family, family_of, is_bare, label_of, labelled_family
 from stromboli.workloads.groups import controller, owners_of
 from stromboli.workloads.labelled import KIND, Label, id_of
+from stromboli.workloads.model import Starts
 from stromboli.workloads.names import is_by_hand, workload_of
 from stromboli.workloads.native import completed, group_of, in_native_group, native_key
 
@@ -56,8 +57,8 @@ def admit(
     runtimes = {obj.metadata.name: obj for kind, obj in loaded.objects if kind == "RuntimeClass"}
     admitted: list[tuple[str, Any]] = []
     namespaces = {obj["metadata"]["name"]: obj for kind, obj in loaded.objects if kind == "Namespace"}
-    groups, natives = _Groups(loaded, namespaces, rules), _NativeGroups(namespaces, rules)
     written = {obj.key: obj for kind, obj in loaded.objects if kind == "PodGroup"}
+    groups, natives = _Groups(loaded, namespaces, rules, written), _NativeGroups(namespaces, rules)
     for kind, obj in loaded.objects:
         if kind == "Pod":
             pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))
@@ -175,10 +176,14 @@ class _Priorities:
 class _Groups:
     """The PodGroups that the service would make."""
 
-    def __init__(self, loaded: Loaded, namespaces: Mapping[str, Any], rules: Sequence[QueueRule]) -> None:
+    def __init__(
+        self, loaded: Loaded, namespaces: Mapping[str, Any], rules: Sequence[QueueRule], written: Collection[str]
+    ) -> None:
+        """`written` has the keys of the PodGroups that are there."""
         self._loaded = loaded
         self._namespaces = namespaces
         self._rules = rules
+        self._written = written
         self._families: dict[str, Family] = {}
         #: what was told, since the pods of an owner have the same problem
         self._told: set[str] = set()
@@ -227,7 +232,19 @@ class _Groups:
             family = family_of(pod, owners, self._loaded.kinds, beside, namespace, self._rules)
             if manager is not None:
                 self._families[manager.uid] = family
+                self._tell_missing(pod, manager, family)
         return family
+
+    def _tell_missing(self, pod: objects.Pod, manager: objects.OwnerReference, family: Family) -> None:
+        """Tell of a workload that is not there, as in a dump without it, where its PodGroup does not tell all of it."""
+        kind = self._loaded.kinds.get(manager.api_version, manager.kind)
+        if family.owner is not None or pod.spec.node_name or kind is None or kind.row.starts is not Starts.together:
+            return
+        namespace = pod.metadata.namespace or "default"
+        if kind.row.role_labels or keys.key(namespace, family.name(pod)) not in self._written:
+            named = f"{manager.kind} {keys.key(namespace, manager.name)}"
+            why = f"{named} is not among the files, so the gang of its pods is not known"
+            self._loaded.empty.setdefault(named, why)
 
     def _labelled(self, pod: objects.Pod, label: Label) -> Family:
         """The group that a label names. Raises StromboliError for one that stands for an object that is not there."""
