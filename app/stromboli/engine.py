@@ -211,6 +211,13 @@ class Engine:
         other.policy = replace(self.policy, session=SessionSettings(steps=0))
         return other
 
+    def bounded(self) -> Engine:
+        """An engine with the same policy, and with the usual limit on the work of a session where that has none."""
+        other = copy(self)
+        if not self.policy.session.steps:
+            other.policy = replace(self.policy, session=SessionSettings(search=self.policy.session.search))
+        return other
+
     def silent(self) -> Engine:
         """An engine with the same policy that decides the same, but tells no pod why it waits, and of PodGroups only
         why they did first."""

@@ -11,7 +11,8 @@ from fastapi import FastAPI
 from stromboli.engine import Engine, Successive
 from stromboli.explain.checkup import Finding
 from stromboli.explain.past_runs import PastRuns
-from stromboli.explain.rehearsal import AbandonedError, Rehearsal, TooManyStepsError
+from stromboli.explain.rehearsal import Rehearsal
+from stromboli.explain.work import AbandonedError, TooManyStepsError
 from stromboli.framework.cluster.environment import OFFLINE, Environment
 from stromboli.framework.diagnosis.pod_trace import PodTrace
 from stromboli.framework.session.session import Session

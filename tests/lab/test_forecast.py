@@ -14,9 +14,10 @@ from stromboli.engine import Engine
 from stromboli.explain.answers import Start
 from stromboli.explain.jobs import explain_job
 from stromboli.explain.past_runs import Kind, PastRuns, Run
-from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
+from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.told_starts import WITHIN
 from stromboli.explain.words import expected, lines
+from stromboli.explain.work import TooManyStepsError
 from stromboli.framework.cluster.environment import OFFLINE
 from stromboli.lab import forecast
 from stromboli.lab.forecast import Forecast, with_start

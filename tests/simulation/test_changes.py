@@ -11,7 +11,7 @@ import pytest
 
 from stromboli.api.documents import read_yaml
 from stromboli.discovery import discover
-from stromboli.explain.rehearsal import AbandonedError
+from stromboli.explain.work import AbandonedError
 from stromboli.simulation.admission import admit
 from stromboli.simulation.changes import Changes, read_changes
 from stromboli.simulation.manifests import load

@@ -30,7 +30,7 @@ from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.checkup import Findings, findings, scheduler_findings
 from stromboli.explain.foreign import elsewhere, served_here, with_absent
 from stromboli.explain.history import with_history
-from stromboli.explain.named import names_in
+from stromboli.explain.named import jobs_meant, names_in
 from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, PodPage, PodRow, QueuePage, QueueRow
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import redacted
@@ -269,12 +269,13 @@ class Here:
     def explain(self, question: Question) -> Answer | QueueAnswer:
         kind, name = question.kind, question.name
         if kind == "queue":
-            of_queue = explain_queue(self.session, name)
+            of_queue = explain_queue(self._rehearsal.session(jobs_meant(self.known.state, kind, name)), name)
             if of_queue is None:
                 raise NotFoundError(f"there is no queue {name}{did_you_mean(name, self.session.view.queues)}")
             return of_queue
         key = f"{question.namespace}/{name}"
-        found = explained(self.session, kind, key, self._rehearsal if question.tries else None)
+        session = self._rehearsal.session(jobs_meant(self.known.state, kind, key))
+        found = explained(session, kind, key, self._rehearsal if question.tries else None)
         if found is None:
             raise NotFoundError(self._missing(question, key))
         if kind == "job":

@@ -6,6 +6,7 @@ from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
 from stromboli.framework.cluster.view import View
 from stromboli.framework.session.session import Session
+from stromboli.state.cluster import ClusterState
 
 
 def job_called(view: View, key: str) -> str:
@@ -19,6 +20,16 @@ def job_called(view: View, key: str) -> str:
     mine = [group.key for group in _groups_in(view, namespace) if name in (each for _, each in group.owners)]
     waiting = [each for each in mine if each in view.jobs and view.jobs[each].counts[PodState.Pending]]
     return min(waiting or mine, default=key)
+
+
+def jobs_meant(state: ClusterState, kind: str, key: str) -> set[str]:
+    """The keys of the jobs that a question about a pod or a job may be about; one of no job for other kinds."""
+    if kind == "pod":
+        record = state.record(key)
+        return {record.job if record is not None else ""}
+    namespace, _, name = key.partition("/")
+    groups = (group for group in state.jobs.pod_groups if group is not None and group.metadata.namespace == namespace)
+    return {key} | {group.key for group in groups if name in (each for _, each in group.owners)}
 
 
 def names_in(session: Session, kind: str, namespace: str) -> set[str]:

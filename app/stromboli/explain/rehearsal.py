@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Decision, Evict, LiftGate, Nominate, SetPodGroupStatus, VolumeUse
-from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
-from stromboli.framework.cluster.environment import Environment, ExtenderError
+from stromboli.explain.work import AbandonedError, Unasked, Work
+from stromboli.framework.cluster.environment import Environment
 from stromboli.framework.diagnosis.pod_trace import PodTrace
 from stromboli.framework.session.session import Session
 from stromboli.kube.dra.extended import special_prefix
@@ -175,50 +175,8 @@ class Future:
     unsettled: bool = False
     #: what the first session took
     steps: int = 0
-
-
-class _Unasked:
-    """Stands where an HTTP extender is: it may keep books, and what is only tried must not be in them."""
-
-    def __init__(self) -> None:
-        self.missed = False
-
-    def post(self, url: str, payload: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Raises ExtenderError."""
-        self.missed = True
-        raise ExtenderError("extenders are not asked while something is only tried")
-
-
-class AbandonedError(StromboliError):
-    """What was being tried is needed no longer."""
-
-    def __init__(self) -> None:
-        super().__init__("abandoned: no client is waiting for the answer")
-
-
-class TooManyStepsError(StromboliError):
-    """What was tried is more work than an answer may take."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"trying it takes more than {most:,} steps, a node looked at being about one: ask about less")
-
-
-@dataclass(slots=True)
-class _Work:
-    """What it costs to try changes, and its bound."""
-
-    most_steps: int | None
-    sessions: int = 0
-    steps: int = 0
-    abandoned: bool = False
-
-    def step(self, steps: int) -> None:
-        """Raises AbandonedError and TooManyStepsError."""
-        self.steps += steps
-        if self.abandoned:
-            raise AbandonedError
-        if self.most_steps is not None and self.steps > self.most_steps:
-            raise TooManyStepsError(self.most_steps)
+    #: whether that reached but some of the jobs that wait
+    in_part: bool = False
 
 
 class Rehearsal:
@@ -241,11 +199,11 @@ class Rehearsal:
         """
         self.engine = engine
         self.state = state
-        self._extender = _Unasked()
+        self._extender = Unasked()
         #: what the next session is told, and when it is
         self.environment = replace(environment, extender=self._extender)
         self.now = now
-        self._work = _Work(most_steps)
+        self._work = Work(most_steps)
         #: what was decided in the session on the cluster as it is, once one was asked for
         self.begun: Future | None = None
         #: whether the caller has waited so long that nothing more should be tried
@@ -293,15 +251,43 @@ class Rehearsal:
         """Whether sessions would have asked an HTTP extender: what depends on it is not as it would be."""
         return self._extender.missed
 
-    def session(self) -> Session:
-        """A session on the cluster as it is. Gangs for which it looked in vain are not searched for again."""
-        self.begun = self.run(cycles=1)
+    def session(self, about: Collection[str] = ()) -> Session:
+        """A session on the cluster as it is. Gangs for which it looked in vain are not searched for again.
+
+        With the keys of the jobs that it is `about` it does no more work than a session of the service, however many
+        others wait.
+        """
+        self.begun = (self._about(frozenset(about)) if about else None) or self.run(cycles=1)
         session = self.begun.session
         assert session is not None
         if IN_VAIN in session.actions_left:
             left = {**self.environment.left, IN_VAIN: session.actions_left[IN_VAIN]}
             self.environment = replace(self.environment, left=left)
         return session
+
+    def _about(self, jobs: frozenset[str]) -> Future | None:
+        """The next session, with the budget that it has, if it is about some jobs; None where one without bounds may
+        decide otherwise and costs little.
+
+        Where the budget does not reach them, they have the first turns in another one. What finds no place even so
+        finds none in its own turn; of any other job no more is known than that its turn is to come.
+        """
+        future = self.run(cycles=1, bounded=self.environment)
+        session = future.session
+        assert session is not None
+        budget = session.budget
+        if not (budget.without_turn or budget.too_long):
+            return None if budget.divided else future
+        future.in_part = True
+        if jobs.isdisjoint(budget.without_turn | budget.too_long):
+            return future
+        other = self.run(cycles=1, bounded=_served_first(session, jobs))
+        assert other.session is not None
+        if not jobs.isdisjoint(other.session.budget.too_long):
+            return None
+        other.in_part = True
+        reached = jobs.isdisjoint(other.session.budget.without_turn)
+        return other if reached and _standing(other.session, jobs) == _standing(session, jobs) else future
 
     def follow(self, trace: PodTrace, change: Change | None = None) -> Session:
         """A session on the cluster as it is, or after a change, that traces a pod."""
@@ -318,22 +304,22 @@ class Rehearsal:
         change: Change | None = None,
         *,
         engine: Engine | None = None,
+        bounded: Environment | None = None,
         cycles: int = CYCLES,
         enough: Callable[[Future], bool] = lambda future: False,
         most: float = inf,
     ) -> Future:
         """What would be decided after a change, until nothing is, it is `enough`, `cycles` sessions are over, or they
-        took as many steps as `most`.
+        took as many steps as `most`. Sessions that are `bounded` go on from another environment.
 
         Raises AbandonedError and TooManyStepsError.
         """
         state = self.state.fork()
         if change is not None:
             change(state)
-        future, sessions = (
-            Future(),
-            Successive((engine or self.engine).unbounded().watched(self.step), self.environment),
-        )
+        engine = engine or self.engine
+        engine = engine.bounded() if bounded else engine.unbounded()
+        future, sessions = Future(), Successive(engine.watched(self.step), bounded or self.environment)
         before = self.steps
         for _ in range(cycles):
             if self._work.abandoned:
@@ -352,6 +338,27 @@ class Rehearsal:
             for key in leaving:
                 remove(state, key)
         return future
+
+
+def _served_first(session: Session, jobs: frozenset[str]) -> Environment:
+    """What a session is told so that some jobs come first: that others had their turns, and other queues too many."""
+    view, known = session.view, session.view.jobs
+    queues = {known[key].queue.name for key in jobs if key in known}
+    had = {
+        queue.name: frozenset(known.keys_of(np.flatnonzero(known.queue == number))) - jobs
+        for number, queue in enumerate(view.queues.values())
+        if queue.name in queues and not view.in_strict_order(queue)
+    }
+    owed = dict.fromkeys((name for name in view.queues if name not in queues), float(view.policy.session.steps))
+    environment = view.environment
+    turns = {f"turns of {action}": {"had": had, "owed": owed} for action in session.policy.actions}
+    return replace(environment, left={**environment.left, **turns})
+
+
+def _standing(session: Session, jobs: Collection[str]) -> list[object]:
+    """What a session changes on jobs for which it finds places."""
+    found = [session.view.jobs.get(key) for key in sorted(jobs)]
+    return [job and (job.pending_phase, tuple(job.counts)) for job in found]
 
 
 def terminating(state: ClusterState) -> list[str]:

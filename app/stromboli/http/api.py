@@ -22,13 +22,14 @@ from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.checkup import Findings, findings
 from stromboli.explain.foreign import with_absent
 from stromboli.explain.history import with_history
-from stromboli.explain.named import names_in
+from stromboli.explain.named import jobs_meant, names_in
 from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import namespaces, redacted
-from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
+from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
+from stromboli.explain.work import TooManyStepsError
 from stromboli.framework.session.session import Session
 from stromboli.http.cluster import Source
 from stromboli.http.origin import demand_media_type, on_loopback
@@ -110,15 +111,23 @@ class Questions:
                 raise HTTPException(503, "the initial lists have not been applied yet")
             return await while_asked(who.request, partial(question, rehearsal), rehearsal.abandon)
 
-    async def ask_session(self, who: Caller, question: Callable[[Session, Rehearsal | None], T], *, last: bool) -> T:
-        """An answer from a session on the current state, on which changes can be tried.
+    async def ask_session(
+        self,
+        who: Caller,
+        question: Callable[[Session, Rehearsal | None], T],
+        *,
+        last: bool,
+        about: tuple[str, str],
+    ) -> T:
+        """An answer from a session on the current state, on which changes can be tried; it is `about` an object, a
+        kind and a key.
 
         With `last` the answer is that of the service's last session, if this replica runs any, which costs no session.
         """
         ran = self._source.last() if last else None
         if ran is None:
             try:
-                return await self.ask(who, lambda rehearsal: question(*self._session(rehearsal)))
+                return await self.ask(who, lambda rehearsal: question(*self._session(rehearsal, *about)))
             except TooManyStepsError as error:
                 raise HTTPException(503, str(error)) from None
         async with self._turns.turn(who.name):
@@ -138,10 +147,10 @@ class Questions:
         """Why a pod of another scheduler, or a job that is suspended, is not known; empty for others."""
         return self._source.absent(kind, key)
 
-    def _session(self, rehearsal: Rehearsal) -> tuple[Session, Rehearsal | None]:
+    def _session(self, rehearsal: Rehearsal, kind: str, key: str) -> tuple[Session, Rehearsal | None]:
         """A session; if it would need an HTTP extender, the last session that asked it, on which nothing can be
         tried."""
-        session = rehearsal.session()
+        session = rehearsal.session(jobs_meant(rehearsal.state, kind, key))
         if rehearsal.misses_extender:
             return self._source.last() or session, None
         return session, rehearsal
@@ -200,7 +209,7 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
             known = session.view.queues if may_list else ()
             return explain_queue(session, name) or f"there is no queue {name}{did_you_mean(name, known)}"
 
-        return await _answer(await questions.ask_session(who, question, last=last), who)
+        return await _answer(await questions.ask_session(who, question, last=last, about=("queue", name)), who)
 
     @router.get("/explain/sizes", responses=answers(Starts, 400, 401, 403, 429, 503))
     async def explain_sizes(
@@ -297,7 +306,7 @@ async def _explain(
         found = with_start(found, rehearsal, questions.past) if remedies else found
         return found if nodes is None else with_history(found, rehearsal, nodes)
 
-    found = await questions.ask_session(who, question, last=last)
+    found = await questions.ask_session(who, question, last=last, about=(kind, key))
     if isinstance(found, Answer):
         # People may have named the workload.
         found = with_absent(found, missing or why_absent(f"{found.namespace}/{found.name}"))

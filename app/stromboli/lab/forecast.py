@@ -29,9 +29,10 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
 from stromboli.explain.answers import Answer, Start
 from stromboli.explain.past_runs import Kind, PastRuns, quantile
-from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError, pod_of, terminating
+from stromboli.explain.rehearsal import Rehearsal, pod_of, terminating
 from stromboli.explain.told_starts import WITHIN
 from stromboli.explain.words import lasting
+from stromboli.explain.work import TooManyStepsError
 from stromboli.framework.cluster.started import started_or_scheduled
 from stromboli.lab.timeline import Run, Timeline
 from stromboli.state.cluster import ClusterState
@@ -284,7 +285,8 @@ def with_start(answer: Answer, rehearsal: Rehearsal, past: PastRuns) -> Answer:
     key = f"{answer.namespace}/{answer.name if answer.kind == 'Job' else answer.group}"
     if not waits or answer.reason in _FOR_GOOD or not _has_pods_without_nodes(rehearsal.state, key):
         return answer
-    if rehearsal.begun is not None and rehearsal.begun.steps * _FEWEST_SESSIONS > _OF_AN_ANSWER:
+    begun = rehearsal.begun
+    if begun is not None and (begun.in_part or begun.steps * _FEWEST_SESSIONS > _OF_AN_ANSWER):
         return replace(answer, start=Start(why=_TOO_LONG))
     start = Forecast(rehearsal, past, _OF_AN_ANSWER).start([key])[0]
     group = rehearsal.state.pod_group(key)

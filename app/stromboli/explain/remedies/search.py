@@ -247,7 +247,7 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
 def _before(rehearsal: Rehearsal, keys: frozenset[str], needed: int, *, promised: bool) -> tuple[Future, bool]:
     """What is decided without any change, and whether so many others wait that it is not followed beyond a session."""
     begun = rehearsal.begun or rehearsal.run(cycles=1)
-    costly = begun.steps > MANY_WAIT
+    costly = begun.in_part or begun.steps > MANY_WAIT
     if costly and not promised:
         return begun, True
     # Of a costly future no more is needed than whether promised places are had.

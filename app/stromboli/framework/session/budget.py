@@ -50,8 +50,12 @@ class Budget:
         self.longest = LONGEST * self._steps if view.bounded else math.inf
         #: jobs that the budget of an action cannot reach, by its name
         self._beyond: dict[str, Beyond] = {}
+        #: whether jobs had to wait for the turns of others in any action, be it that all had theirs in the end
+        self.divided = False
         #: what ended before it reached all jobs: actions, and what is told of jobs
         self.unfinished: set[str] = set()
+        #: keys of jobs that some action did not reach
+        self.without_turn: set[str] = set()
         #: keys of jobs that wait for a longer turn
         self.too_long: set[str] = set()
         #: what the next session has to know of the turns, by `turns of ACTION`
@@ -79,6 +83,7 @@ class Budget:
         beyond, a_pod = self._beyond.get(action, _ALL), places * _QUESTIONS * self._kernel.steps_of_question
         work = sum(TURN + more + a_pod * job.counts[_PENDING] for of_queue in jobs.values() for job in of_queue)
         divided = bool(beyond.keys) or work > self._steps
+        self.divided |= divided
         return Turns(self._steps, self._left_of(action), jobs, beyond, divided=divided, time=self._view.time)
 
     def _left_of(self, action: str) -> Mapping[str, Any]:
@@ -136,7 +141,9 @@ class Budget:
             self.left[name] = left
         if turns.waiting:
             self.unfinished.add(action)
-        return turns.without()
+        without = turns.without()
+        self.without_turn.update(key for key, _ in without)
+        return without
 
     def put_off(self, action: str, turns: Turns) -> None:
         """End the turns of an action, and tell the jobs without one that it is still to come."""
