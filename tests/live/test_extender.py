@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from typing import Any
 
@@ -11,15 +12,22 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from stromboli.api.reasons import Reason
+from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.extender import Published
 from stromboli.framework.cluster.environment import Environment
+from stromboli.framework.cluster.job import Queue
+from stromboli.framework.plugin.base import Plugin
+from stromboli.framework.registry import Registry
 from stromboli.http import extender
 from stromboli.http.extender import LiveSessions
 from stromboli.http.server import Probes, make_app
 from stromboli.live import Service
 from stromboli.live.settings import Settings
+from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
+from tests import builders
 from tests.live.cluster import Cluster, Object
 from tests.live.conftest import StartService, until
 
@@ -34,10 +42,11 @@ class Asker:
         self.published: Published | None = None
         self._service = service
         service.observer.session = self._session  # type: ignore[method-assign]
+        sessions = LiveSessions(service, lambda: self.published)
         app = make_app(
-            LiveSessions(service, lambda: self.published),
+            sessions,
             CollectorRegistry(),
-            Probes(),
+            Probes(stuck=sessions.stuck),
             extender_scheduler_names=(SCHEDULER,),
         )
         self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli")
@@ -57,6 +66,11 @@ class Asker:
     async def ask(self, pod: Object, nodes: list[str]) -> httpx.Response:
         """The answer to `/filter`."""
         return await self._http.post("/filter", content=msgspec.json.encode({"Pod": pod, "NodeNames": nodes}))
+
+    async def alive(self) -> str:
+        """What the probe says of which parts make no progress, empty when all do."""
+        answer = await self._http.get("/healthz")
+        return "" if answer.is_success else answer.text
 
     async def bind(self, pod: Object, node: str, uid: str = "") -> str:
         """Why a pod is not bound to a node, empty when it is."""
@@ -79,6 +93,18 @@ class Hanging(Successive):
             self.hangs.set()
             self.goes_on.wait(60)
         return super().decide(snapshot, now=now)
+
+
+class HangsWhenAsked(Plugin):
+    """A plugin that sessions come through, and that does not return to kube-scheduler once it is told to."""
+
+    name = "hangs"
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        if self.hangs.is_set() and threading.current_thread().name.startswith("extender"):
+            self.goes_on.wait(60)
+        return count, None
 
 
 @pytest.fixture
@@ -153,6 +179,44 @@ async def test_a_session_that_hangs_holds_no_request_and_refuses_no_pod(
     monkeypatch.undo()
     engine.goes_on.set()
     assert all([await asker.filter(pod, NODES) for pod in late])
+
+
+async def test_a_plugin_that_hangs_when_kube_scheduler_asks_holds_up_nothing_else(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = discover()
+    registry = Registry(known.actions, known.plugins | {"hangs": HangsWhenAsked})
+    engine = Engine(
+        builders.policy("hangs priority gang", "predicates", actions="enqueue, allocate"), registry=registry
+    )
+    service = await start(lambda _: Successive(engine, Environment()), extender_scheduler_names=(SCHEDULER,))
+    asker = Asker(service)
+    for name in NODES:
+        cluster.pod(f"old-{name}", cpu="8", nodeName=name, schedulerName="other")
+    await until(lambda: len(asker.published.running()) == 2 if asker.published else False)
+    cluster.group("late", 1)
+    waits = functools.partial(asker.ask, cluster.pod("late", "late", cpu="8", schedulerName=SCHEDULER), NODES)
+    assert (await waits()).status_code == 200
+    monkeypatch.setattr(extender, "_WORKED", 0.2)
+    HangsWhenAsked.hangs.set()
+    try:
+        for _ in range(3):
+            async with asyncio.timeout(20):
+                told = await waits()
+            assert told.status_code == 503
+            assert "in plugin hangs: HangsWhenAsked.allocatable" in told.text
+        began = service.changes
+        cluster.group("next", 1)
+        cluster.pod("next", "next", cpu="1m")
+        await until(lambda: service.changes > began and service.knows(service.changes))
+        assert await asker.alive() == "", "it is given time, as a session is"
+        monkeypatch.setattr(service, "settings", service.settings.model_copy(update={"session_timeout": 0.0}))
+        assert "a question of kube-scheduler has been worked out for" in await asker.alive()
+    finally:
+        HangsWhenAsked.hangs.clear()
+        HangsWhenAsked.goes_on.set()
+    monkeypatch.undo()
+    assert (await waits()).status_code == 200
 
 
 async def test_room_that_was_just_made_is_known(cluster: Cluster, asker: Asker) -> None:

@@ -201,10 +201,11 @@ class Scheduler:
         reviews = AccessReviews(self._reviews)
         self._settings = settings
         self._sessions = sessions
+        asked = LiveSessions(self._service, lambda: watcher.published)
         self._app = make_app(
-            LiveSessions(self._service, lambda: watcher.published),
+            asked,
             watcher.registry,
-            Probes(watcher.missing, self._service.stuck, watcher.notes),
+            Probes(watcher.missing, asked.stuck, watcher.notes),
             scheduler_names=settings.scheduler_names,
             extender_scheduler_names=settings.extender_scheduler_names,
             more=[

@@ -3,6 +3,6 @@
 from stromboli.extender.extender import Extender
 from stromboli.extender.published import Published
 from stromboli.extender.routes import extender_routes
-from stromboli.extender.sources import NO_SESSION, Source, Standing
+from stromboli.extender.sources import NO_SESSION, NoAnswerError, Source, Standing
 
-__all__ = ["NO_SESSION", "Extender", "Published", "Source", "Standing", "extender_routes"]
+__all__ = ["NO_SESSION", "Extender", "NoAnswerError", "Published", "Source", "Standing", "extender_routes"]

@@ -6,7 +6,7 @@ ruled out where a gang would lose some of its pods and fall below its minimum, o
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,11 +39,11 @@ class Grants:
     def add(self, by_node: Mapping[str, Mapping[str, frozenset[str]]]) -> None:
         """Permit the eviction of these pods, on one of the nodes."""
         if any(by_node.values()):
-            self._given.append(_Grant(asyncio.get_running_loop().time() + _UNSEEN, by_node))
+            self._given.append(_Grant(time.monotonic() + _UNSEEN, by_node))
 
     def outstanding(self, running: Mapping[str, PodRecord]) -> Counter[str]:
         """The number of pods of each job, among running ones, that may be about to be evicted."""
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         # A terminating pod shows that kube-scheduler chose its node, so the pods on other nodes stay.
         self._given = [
             grant

@@ -13,19 +13,18 @@ only lack what evictions on them may free, resources or the queue's share; all o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Raw
 
 from stromboli.api.decisions import Bind
-from stromboli.api.errors import StromboliError
 from stromboli.api.objects import Pod
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.extender.evictions import Grants, spared
 from stromboli.extender.published import Published
-from stromboli.extender.sources import NO_SESSION, Source
+from stromboli.extender.sources import NO_SESSION, NoAnswerError, Source
 from stromboli.extender.verdicts import Judgement, Placed, Refused, Verdict, verdict
 from stromboli.extender.wire import (
     BindingArgs,
@@ -37,6 +36,7 @@ from stromboli.extender.wire import (
     PreemptionArgs,
     PreemptionResult,
     RequestedNodes,
+    Victims,
     json,
     unchanged,
 )
@@ -44,10 +44,6 @@ from stromboli.state.cluster import object_key
 from stromboli.state.pods import MANAGED_ANNOTATIONS, PodRecord
 
 T = TypeVar("T")
-
-
-class NoAnswerError(StromboliError):
-    """This replica cannot answer now."""
 
 
 class Extender:
@@ -71,7 +67,7 @@ class Extender:
         judgement = await self._settled(
             args.pod,
             nodes.names,
-            lambda: self._verdict(args.pod, nodes.names).judge(nodes.names),
+            lambda: self._ask(args.pod, nodes.names, lambda verdict: verdict.judge(nodes.names)),
             Judgement.refuses_all,
         )
         resolvable: dict[str, Raw] = {}
@@ -85,23 +81,17 @@ class Extender:
     async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """The score of each node. Raises msgspec.DecodeError and NoAnswerError."""
         names = RequestedNodes.read(args).names
-        scores = self._verdict(args.pod, names).scores(names) if self._is_ours(args.pod) else [0] * len(names)
-        return list(map(HostPriority, names, scores))
+        if not self._is_ours(args.pod):
+            return [HostPriority(name, 0) for name in names]
+        return list(map(HostPriority, names, await self._ask(args.pod, names, lambda verdict: verdict.scores(names))))
 
     async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         """The nodes on which kube-scheduler may evict its victims. Raises NoAnswerError."""
         victims = args.victims
         if not victims:
             return PreemptionResult({})
-        published = await self._settled(args.pod, (), self._published, lambda _: self._is_ours(args.pod))
-        beneficiary: PodRecord | None = None
-        if self._is_ours(args.pod):
-            beneficiary = self._known(published, args.pod)
-            if beneficiary is None or not published.may_evict(beneficiary):
-                return PreemptionResult({})
-            if published.is_served_by(beneficiary, args.pod.status.nominated_node_name or ""):
-                return PreemptionResult({})
-        allowed = spared(published, beneficiary, victims, self._grants)
+        published = await self._settled(args.pod, (), self._last, lambda _: self._is_ours(args.pod))
+        allowed = await self._source.work_out(lambda: self._permitted(published, args.pod, victims))
         return PreemptionResult({node: MetaVictims.of(victims[node]) for node in allowed})
 
     async def bind(self, args: BindingArgs) -> BindingResult:
@@ -110,21 +100,37 @@ class Extender:
         bind = Bind(namespace=args.namespace, name=args.name, uid=args.uid, node=args.node)
         return BindingResult(await self._source.bind(bind))
 
+    def _permitted(self, published: Published, pod: Pod, victims: Mapping[str, Victims | MetaVictims]) -> Sequence[str]:
+        """The nodes where all victims may be evicted for a pod."""
+        beneficiary: PodRecord | None = None
+        if self._is_ours(pod):
+            beneficiary = self._known(published, pod)
+            if beneficiary is None or not published.may_evict(beneficiary):
+                return ()
+            if published.is_served_by(beneficiary, pod.status.nominated_node_name or ""):
+                return ()
+        return spared(published, beneficiary, victims, self._grants)
+
     async def _settled(
-        self, pod: Pod, names: Sequence[str], answer: Callable[[], T], refuses: Callable[[T], bool]
+        self, pod: Pod, names: Sequence[str], answer: Callable[[], Awaitable[T]], refuses: Callable[[T], bool]
     ) -> T:
         """A verdict that does not refuse, or refuses with complete knowledge. Raises NoAnswerError if that is late."""
         now, patience = asyncio.get_running_loop().time, self._source.patience(pod, names)
-        found, since = answer(), now()
-        while refuses(found):
+        since, complete = now(), False
+        asked, found = self._source.published(), await answer()
+        while refuses(found) and not complete:
             if late := self._source.late():
                 raise NoAnswerError(late)
-            if (left := since + patience() - now()) <= 0:
-                break
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._source.news()
-            found = answer()
+            left = since + patience() - now()
+            complete = left <= 0
+            # A session that has ended meanwhile is asked at once, and may have what is waited for.
+            if self._source.published() is asked:
+                if complete:
+                    break
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await self._source.news()
+            asked, found = self._source.published(), await answer()
         return found
 
     def _is_ours(self, pod: Pod) -> bool:
@@ -142,23 +148,33 @@ class Extender:
             return None
         return published.pod(object_key(pod), pod.metadata.uid or "")
 
-    def _verdict(self, pod: Pod, names: Sequence[str]) -> Verdict:
+    async def _last(self) -> Published:
+        return self._published()
+
+    async def _ask(self, pod: Pod, names: Sequence[str], question: Callable[[Verdict], T]) -> T:
+        """What the verdict about a pod says. Raises NoAnswerError."""
         if pod.spec.scheduler_name not in self._decided_names:
-            return Refused(_not_decided(pod, self._decided_names))
+            return question(Refused(_not_decided(pod, self._decided_names)))
         published = self._published()
         record = self._known(published, pod)
         if record is None:
-            return Refused(_not_known(pod))
-        nominated = pod.status.nominated_node_name or ""
-        if nominated in names and self._may_move(published, record, nominated, names):
-            return Placed(nominated)
-        return verdict(published, record)
+            return question(Refused(_not_known(pod)))
+        # The state changes while a session is asked, so it is read before.
+        cleared = self._cleared(published, record, pod.status.nominated_node_name or "", names)
+        return await self._source.work_out(lambda: question(_verdict(published, record, cleared)))
 
-    def _may_move(self, published: Published, pod: PodRecord, nominated: str, names: Sequence[str]) -> bool:
-        """Whether a decided pod may go to the node on which kube-scheduler preempted pods instead."""
+    def _cleared(self, published: Published, pod: PodRecord, nominated: str, names: Sequence[str]) -> str:
+        """The node on which kube-scheduler preempted pods, if a pod fits there and was decided for one that it was not
+        asked about; else empty."""
         decided = published.place(pod)
-        elsewhere = decided is not None and decided not in names
-        return elsewhere and published.may_be_on(pod, nominated) and self._source.fits_on(pod, nominated)
+        elsewhere = nominated in names and decided is not None and decided not in names
+        return nominated if elsewhere and self._source.fits_on(pod, nominated) else ""
+
+
+def _verdict(published: Published, pod: PodRecord, cleared: str) -> Verdict:
+    if cleared and published.may_be_on(pod, cleared):
+        return Placed(cleared)
+    return verdict(published, pod)
 
 
 def _not_known(pod: Pod) -> Reason:

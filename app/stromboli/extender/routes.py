@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from stromboli.extender.extender import Extender, NoAnswerError
+from stromboli.extender.extender import Extender
+from stromboli.extender.sources import NoAnswerError
 from stromboli.extender.wire import json, read_args, read_binding, read_preemption
 
 Q = TypeVar("Q")
@@ -16,7 +17,7 @@ Q = TypeVar("Q")
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The answer."},
     400: {"description": "The request cannot be read; a line says why."},
-    503: {"description": "This replica does not lead, no session has ended, or one hangs; a line says which."},
+    503: {"description": "This replica does not lead, no session has ended, or something hangs; a line says which."},
 }
 
 

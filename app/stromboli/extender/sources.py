@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from stromboli.api.decisions import Bind
+from stromboli.api.errors import StromboliError
 from stromboli.api.objects import Pod
 from stromboli.extender.published import Published
 from stromboli.state.pods import PodRecord
+
+T = TypeVar("T")
+
+
+class NoAnswerError(StromboliError):
+    """This replica cannot answer now."""
 
 
 class Source(Protocol):
@@ -32,6 +39,10 @@ class Source(Protocol):
 
     def fits_on(self, pod: PodRecord, node: str) -> bool:
         """Whether a pod fits on a node now, if no pods that are expected elsewhere arrive."""
+        ...
+
+    async def work_out(self, question: Callable[[], T]) -> T:
+        """Ask a session, and with it plugins, which may hang. Raises NoAnswerError if that takes too long."""
         ...
 
     async def bind(self, bind: Bind) -> str:
@@ -60,6 +71,9 @@ class Standing:
 
     def fits_on(self, pod: PodRecord, node: str) -> bool:
         return False
+
+    async def work_out(self, question: Callable[[], T]) -> T:
+        return question()
 
     async def bind(self, bind: Bind) -> str:
         return "nothing is bound here"

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
 from stromboli.api.decisions import Bind
 from stromboli.api.objects import Pod
 from stromboli.api.resources import Vector, fits
-from stromboli.extender import NO_SESSION, Published
+from stromboli.extender import NO_SESSION, NoAnswerError, Published
+from stromboli.live.logs import Logger
 from stromboli.live.service import Service
+from stromboli.live.whereabouts import whereabouts
 from stromboli.state.cluster import object_key
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
+
+log = Logger(__name__)
+
+T = TypeVar("T")
 
 #: seconds for which a refusal waits for a session that is due, and for what may never come; kube-scheduler is blocked
 #: meanwhile, and may not ask again for minutes
@@ -22,15 +32,59 @@ _DUE, _HOPED = 4.0, 1.0
 _LONG = 3.0
 #: how long to wait for the PodGroup of a new pod, in seconds
 _NEW = 5.0
+#: seconds for what a session is asked
+_WORKED = 3.0
+
+
+class Lane:
+    """A thread for what is asked of sessions, so that a plugin that hangs holds up nothing else.
+
+    It is one, since the caches of a session are for one question at a time.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "extender")
+        self._thread_id = 0
+        #: when the question that is worked out began; None between questions
+        self._began: float | None = None
+
+    async def work_out(self, question: Callable[[], T]) -> T:
+        """The answer of a question. Raises NoAnswerError if it takes too long, or one before it does."""
+        if problem := self.overdue(_WORKED):
+            log.recurring("question of kube-scheduler takes long", whereabouts(self._thread_id))
+            raise NoAnswerError(problem)
+        try:
+            async with asyncio.timeout(_WORKED):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, question)
+        except TimeoutError:
+            raise NoAnswerError(self.overdue(0.0) or "too many questions wait for an answer") from None
+
+    def overdue(self, seconds: float) -> str:
+        """What the current question is at, if it has taken longer than some seconds; else empty."""
+        age = 0.0 if (began := self._began) is None else time.monotonic() - began
+        if age <= seconds:
+            return ""
+        return f"a question of kube-scheduler has been worked out for {age:.0f} s, in {whereabouts(self._thread_id)}"
+
+    def _answer(self, question: Callable[[], T]) -> T:
+        self._thread_id, self._began = threading.get_ident(), time.monotonic()
+        try:
+            return question()
+        finally:
+            self._began = None
 
 
 class LiveSessions:
-    """The sessions of a service, and changes since the last of them. Used in the service's event loop only."""
+    """The sessions of a service, and changes since the last of them.
+
+    Used in the service's event loop only, aside from what is worked out in a thread.
+    """
 
     def __init__(self, service: Service, published: Callable[[], Published | None]) -> None:
         self._service = service
         self._state = service.state
         self.published = published
+        self._lane = Lane()
 
     def trouble(self) -> str:
         """Why this replica cannot answer about our pods; empty if it can."""
@@ -41,6 +95,15 @@ class LiveSessions:
     def late(self) -> str:
         """What a session is at that hangs; empty if none does."""
         return self._service.overdue(self._service.settings.session_patience)
+
+    async def work_out(self, question: Callable[[], T]) -> T:
+        """Ask a session."""
+        return await self._lane.work_out(question)
+
+    def stuck(self) -> list[str]:
+        """Why this process should be restarted, one line per reason."""
+        problem = self._lane.overdue(self._service.settings.session_timeout)
+        return [*self._service.stuck(), *([problem] if problem else ())]
 
     def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
         """Tells for how many seconds from now a refusal of these nodes waits for news.
