@@ -121,6 +121,33 @@ def test_no_nodes_come_for_what_a_queue_may_not_have() -> None:
     assert (cluster.asked, cluster.marks[-1]) == (0, set())
 
 
+TREE = policy("capacity").replace("name: capacity", "name: capacity\n    enableHierarchy: true")
+BOUNDED: dict[str, list[Any]] = {
+    "above": [queue("top", parent="root", capability={"cpu": "4"}), queue("small", parent="top")],
+    "above, with more below": [
+        queue("top", parent="root", capability={"cpu": "4"}),
+        queue("small", parent="top", capability={"cpu": "100"}),
+    ],
+    "borrowed": [queue("small", parent="root", deserved={"cpu": "3"}, borrowingLimit={"cpu": "1"})],
+    "borrowed above": [
+        queue("top", parent="root", deserved={"cpu": "3"}, borrowingLimit={"cpu": "1"}),
+        queue("small", parent="top"),
+    ],
+}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("by", "bounded"),
+    [*((TREE, each) for each in BOUNDED), *((policy("fairshare"), each) for each in BOUNDED if "above" in each[:5])],
+)
+def test_no_nodes_come_for_what_specs_do_not_allow_whoever_says_it(by: str, bounded: str, whole: bool) -> None:
+    sizes = [3] if whole else [1, 1, 1]
+    jobs = [each for at, size in enumerate(sizes) for each in wanted(f"big-{at}", size, CPUS, queue="small")]
+    cluster = Cluster(by, node("n", cpu="4"), queue("root"), *BOUNDED[bounded], *jobs).run(10)
+    assert (cluster.asked, cluster.marks[-1]) == (0, set())
+
+
 def test_no_nodes_come_for_a_gang_whose_pods_are_not_all_there() -> None:
     group, *members = wanted("train", 4, CPUS)
     cluster = Cluster(policy("proportion"), node("n", cpu="4"), group, *members[:3]).run(10)

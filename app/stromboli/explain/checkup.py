@@ -19,6 +19,7 @@ from stromboli.engine import Engine
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.diagnosis.ignored import ignored_of_queue
+from stromboli.framework.reasons import not_open
 from stromboli.framework.session.session import Session
 from stromboli.kube.dra.extended import backing
 from stromboli.plugins.nodepools import NodePools
@@ -88,6 +89,10 @@ def policy_findings(engine: Engine) -> Iterator[Finding]:
     reclaiming = [name for name in RECLAIMING if name in actions]
     if reclaiming and not sharing:
         yield finding(f"{reclaiming[0]} has no plugin that determines shares", f"add {' or '.join(_SHARING)}")
+    follow = {option.name for tier in policy.tiers for option in tier.plugins if option.hierarchy}
+    if "nodepools" in plugins and "nodepools" not in follow and ("capacity" in follow or "fairshare" in plugins):
+        advice = "set enableHierarchy: true on it: what queues above say of pools limits nothing"
+        yield finding("nodepools does not follow the tree of queues", advice)
     if "overcommit" in plugins and "enqueue" not in actions:
         yield finding("overcommit has no effect without enqueue", "add enqueue to the actions, or drop overcommit")
     if any(name in actions for name in _EVICTING) and "conformance" not in plugins:
@@ -103,14 +108,19 @@ def policy_findings(engine: Engine) -> Iterator[Finding]:
 def queue_findings(session: Session) -> Iterator[Finding]:
     """Queues that are not what they seem, and jobs in queues that are not there."""
     queues = session.view.queues
+    ignored = {name: ignored_of_queue(session, queue) for name, queue in queues.items()}
+    parents = {queue.parent for name, queue in queues.items() if "parent" not in ignored[name]} - {"", "root"}
     for queue in queues.values():
-        for name, why in ignored_of_queue(session, queue).items():
+        for name, why in ignored[queue.name].items():
             advice = "clear it, or change the policy"
             yield Finding("queues", f"queue {queue.name}: spec.{name} {why}", advice)
         if queue.has_jobs and not queue.open:
-            state = queue.state or "not set"
-            advice = f"stromboli queue open {queue.name}, or move its jobs"
-            yield Finding("queues", f"queue {queue.name} has jobs but accepts none: its state is {state}", advice)
+            shut = queue if queue.state != "Open" else queue.closed_by or queue
+            advice = f"stromboli queue open {shut.name}, or move its jobs"
+            yield Finding("queues", f"queue {queue.name} has jobs but accepts none: {not_open(queue)}", advice)
+        if queue.has_jobs and queue.name in parents:
+            advice = "move its jobs to a queue below it, or those queues elsewhere"
+            yield Finding("queues", f"queue {queue.name} has jobs, and queues below it: its jobs get nothing", advice)
         if queue.spec.parent and queue.spec.parent not in queues:
             near = did_you_mean(queue.spec.parent, queues)
             yield Finding(
@@ -188,7 +198,21 @@ def _too_few_bytes(listed: ResourceAmounts | None) -> Iterator[str]:
 
 
 def topology_findings(session: Session) -> Iterator[Finding]:
-    """Jobs that must stay close where there are no HyperNodes, or no plugin that reads them."""
+    """Jobs that must stay close where there are no HyperNodes, or no plugin that reads them, and labels of nodes that
+    make none."""
+    labels = session.policy.topology.labels
+    records = session.view.nodes.facts.records
+    for label in labels if len(records) else ():
+        partly = [
+            record.name for record in records if label not in record.labels and record.labels.keys() & set(labels)
+        ]
+        if not any(label in record.labels for record in records):
+            advice = "label nodes with it, or correct topology.levels: there is no HyperNode of that level"
+            yield Finding("topology", f"no node has the label {label} of topology.levels", advice)
+        elif partly:
+            cause = f"{_THEM} without the label {label}, but with others of topology.levels"
+            advice = "label them, or correct topology.levels: they are in no HyperNode of that level"
+            yield in_objects("topology", "node", partly, cause, advice)
     asking = [
         job.called
         for job in session.view.jobs.values()
@@ -203,7 +227,6 @@ def topology_findings(session: Session) -> Iterator[Finding]:
     if not any(plugin.name == _TOPOLOGY for plugin in session.points.plugins):
         yield found(f"the policy has no {_TOPOLOGY}", f"add the plugin {_TOPOLOGY}")
     if not session.view.snapshot.hyper_nodes:
-        labels = session.policy.topology.labels
         how = f"label nodes with {labels[0]}" if labels else "create HyperNodes, or name topology.levels in the policy"
         yield found("there are none", f"{how}, or drop networkTopology")
 

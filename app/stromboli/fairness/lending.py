@@ -1,4 +1,4 @@
-"""Limits on what queues borrow and lend, beyond and of what they deserve. Amounts have shape (dimensions,)."""
+"""Limits on what queues hold, borrow and lend. Amounts have shape (dimensions,)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from stromboli.framework.cluster.view import View
 def most(view: View, queue: Queue) -> Vector:
     """What a queue may hold by its `borrowingLimit`, infinite where that says nothing."""
     return view.vector(shares.entitled(queue)) + view.vector(queue.spec.borrowing_limit, np.inf)
+
+
+def ceiling(view: View, queue: Queue) -> Vector:
+    """What the spec of a queue limits it to, infinite where it says nothing."""
+    capability = shares.capability(view, queue)
+    return np.minimum(capability, most(view, queue)) if queue.spec.borrowing_limit else capability
 
 
 def unlent(view: View, queue: Queue) -> Vector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -10,8 +11,8 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, Vector, told
-from stromboli.fairness import shares
-from stromboli.framework.cluster.job import Job
+from stromboli.fairness import lending, shares
+from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.view import View
 from stromboli.framework.reasons import column_name
 
@@ -55,8 +56,8 @@ class Excess:
     kept: Vector | None = None
     #: whether all beyond the limit is used by other queues, or kept by their guarantees and limits on lending
     for_others: bool = False
-    #: the most that it may hold by its `borrowingLimit`; None without one
-    borrowing: Vector | None = None
+    #: the queue and those above it, where what they borrow and the limits of all of them count
+    line: Sequence[Queue] = ()
     #: the most that it may hold when it is alone; None where that is not known
     most: Vector | None = None
 
@@ -68,18 +69,17 @@ class Excess:
             return self._full(view)
         of = [column_name(view.dimensions, c) for c in self.columns]
         rest = " as other queues hold the rest or keep it" if self.for_others else ""
-        own = shares.capability(view, view.queues[self.queue])
-        if self.borrowing is not None:
-            own = np.minimum(own, self.borrowing)
+        own = _ceiling(view, self.queue, self.line)
         detail = "; ".join(
             f"{name}: {self._held(c, name)}, {'may have' if self.bound[c] >= own[c] else verb} "
-            f"{told(name, self.bound[c])}{self._borrowed(view, c, name)}{rest}, "
+            f"{told(name, self.bound[c])}{self._by_spec(view, c, name)}{rest}, "
             f"{told(name, self.request[c])} more requested"
             for c, name in zip(self.columns, of, strict=True)
         )
         names = ", ".join(of)
         message = f"queue {self.queue} has {lack.format(names)}"
-        grows = limit is not Limit.Quota and _grows(view, self.queue, self.bound, self.columns)
+        # A limit grows with the cluster where it is below what specs say.
+        grows = limit is not Limit.Quota and bool((self.bound < own)[self.columns].any())
         most = self.bound if limit is Limit.Capability else self.most
         who = Actionable.Wait
         if self._above(np.minimum(own, view.total)) and limit is Limit.Capability:
@@ -107,12 +107,17 @@ class Excess:
         message = f"the cluster is full in {', '.join(names)}, of which queue {self.queue} may have all"
         return Reason(Stage.Placement, "ClusterFull", message, Actionable.Wait, detail, scalable=True)
 
-    def _borrowed(self, view: View, column: int, name: str) -> str:
-        """What part of a limit is borrowed, where that is what the limit follows from."""
-        if self.borrowing is None or self.bound[column] < self.borrowing[column]:
-            return ""
-        borrowed = view.vector(view.queues[self.queue].spec.borrowing_limit)[column]
-        return f", of which it borrows {told(name, borrowed)}"
+    def _by_spec(self, view: View, column: int, name: str) -> str:
+        """What of a spec a limit follows from: what the queue borrows, or the first queue above that has no more."""
+        for queue in self.line:
+            if lending.ceiling(view, queue)[column] <= self.bound[column]:
+                borrows = queue.spec.borrowing_limit and lending.most(view, queue)[column] <= self.bound[column]
+                limit = view.vector(queue.spec.borrowing_limit)[column]
+                by = f"borrows {told(name, limit)}" if borrows else "may have no more"
+                if queue.name != self.queue:
+                    return f" as queue {queue.name} above it {by}"
+                return f", of which it {by}" if borrows else ""
+        return ""
 
     def _held(self, column: int, name: str) -> str:
         """`holds 4 (1 elastic), 5 more claimed by admitted jobs`."""
@@ -150,10 +155,13 @@ def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
     )
     detail = "; ".join(amounts) or "it deserves nothing"
     message = f"queue {queue} holds all that it deserves"
-    grows = _grows(view, queue, deserved, columns)
+    grows = bool((deserved < _ceiling(view, queue, ()))[columns].any())
     return Reason(Stage.QueueShare, "QueueOverused", message, Actionable.Wait, detail, scalable=grows)
 
 
-def _grows(view: View, queue: str, bound: Vector, columns: list[int]) -> bool:
-    """Whether a limit grows with the cluster, because it is below the queue's own."""
-    return bool((bound < shares.capability(view, view.queues[queue]))[columns].any())
+def _ceiling(view: View, queue: str, line: Sequence[Queue]) -> Vector:
+    """What specs limit a queue to, those of queues above it included."""
+    if not line:
+        return shares.capability(view, view.queues[queue])
+    most: Vector = np.min([lending.ceiling(view, each) for each in line], axis=0)
+    return most

@@ -12,6 +12,7 @@ import numpy as np
 
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Rows, Vector, copies_that_fit
+from stromboli.api.validation import did_you_mean
 from stromboli.api.words import counted
 from stromboli.framework.cluster.job import Job, SubJob
 from stromboli.framework.plugin.operation import Kind
@@ -106,9 +107,14 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
     if number == 0:
         spec = job.pod_group.spec
         of = [t for t in (spec.network_topology, *(p.network_topology for p in spec.sub_group_policy)) if t is not None]
-        which = next((f"of tier {t.highest_tier_name}" for t in of if t.highest_tier_name), f"up to tier {tier}")
-        which = "" if len(tree) == 1 else f" {which}"
-        return Reason(Stage.Placement, "NoHyperNode", f"there is no HyperNode{which}", Actionable.Admin)
+        name = next((t.highest_tier_name for t in of if t.highest_tier_name), "")
+        which = "" if len(tree) == 1 else f" of tier {name}" if name else f" up to tier {tier}"
+        labels = session.policy.topology.labels
+        detail, who = did_you_mean(name, [*tree.tier_by_name, *labels]).removeprefix(", "), Actionable.User
+        if name in labels or not detail:
+            wider = " together with those of wider levels" if name in labels[1:] else ""
+            detail, who = f"no node has the label {name}{wider}" if name in labels else "", Actionable.Admin
+        return Reason(Stage.Placement, "NoHyperNode", f"there is no HyperNode{which}", who, detail)
     never = _too_small(session, job, tier)
     if never:
         message = f"no HyperNode up to tier {tier} is large enough for {job.title}"

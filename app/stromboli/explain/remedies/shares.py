@@ -43,6 +43,8 @@ def limits(case: Case) -> Iterator[Candidate]:
     if case.reason not in _LIMITING or case.job is None:
         return
     view, report, asked = case.session.view, case.session.report, needs(case)
+    # The gauges of queues above say what these held when the session began.
+    held = view.by_queue(view.membership.allocated_now())
     raised: list[tuple[str, str, dict[str, str]]] = []
     for queue in lineage(case.job.queue, view.queues):
         gauges = report.gauges.get(queue.name)
@@ -50,7 +52,7 @@ def limits(case: Case) -> Iterator[Candidate]:
             continue
         # An admitted job is among those that claim, and others' claims keep no pod of it from a place.
         claimed = gauges.amounts.get("inqueue", 0.0) if case.job.pending_phase else 0.0
-        wanted = gauges.amounts["allocated"] + claimed + asked
+        wanted = (gauges.amounts["allocated"] if queue is case.job.queue else held[queue.name]) + claimed + asked
         over = (wanted > gauges.limit) & (asked > 0)
         over[PODS] &= view.counts_pods
         beyond = wanted - view.vector(queue.spec.deserved)

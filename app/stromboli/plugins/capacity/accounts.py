@@ -63,9 +63,7 @@ class Accounts:
 
     def _account(self, queue: Queue) -> Account:
         view = self._view
-        capability, guarantee = shares.capability(view, queue), view.vector(queue.spec.guarantee.resource)
-        if queue.spec.borrowing_limit:
-            capability = np.minimum(capability, lending.most(view, queue))
+        capability, guarantee = lending.ceiling(view, queue), view.vector(queue.spec.guarantee.resource)
         if queue.spec.lending_limit:
             guarantee = np.maximum(guarantee, lending.unlent(view, queue))
         named = shares.entitled(queue)

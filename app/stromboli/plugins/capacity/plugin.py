@@ -80,8 +80,7 @@ class Capacity(Plugin):
     def ceiling(self, view: View, queue: Queue) -> Vector | None:
         """The capability and what may be borrowed, and with a hierarchy those of all ancestors."""
         line = lineage(queue, view.queues) if self.hierarchy else (queue,)
-        limits = [shares.capability(view, each) for each in line if each.spec.capability]
-        limits += [lending.most(view, each) for each in line if each.spec.borrowing_limit]
+        limits = [lending.ceiling(view, each) for each in line if each.spec.capability or each.spec.borrowing_limit]
         return np.min(limits, axis=0) if limits else None
 
     # -- order and limits ------------------------------------------------------------------------------------------
@@ -219,9 +218,8 @@ class Capacity(Plugin):
         if not columns:
             return None
         name, held, claimed, elastic = account.queue.name, account.allocated, account.inqueue, account.elastic
-        excess = Excess(
-            name, held, request, account.limit, columns, claimed, elastic, borrowing=self._borrowing(account)
-        )
+        line = [each.queue for each in account.path]
+        excess = Excess(name, held, request, account.limit, columns, claimed, elastic, line=line)
         return excess.reason(self._view, Limit.Capability, Stage.Admission)
 
     def _least_devices(self, job: Job) -> Amounts:
@@ -256,10 +254,6 @@ class Capacity(Plugin):
         kept: Vector = np.sum([self._view.vector(None), *amounts], axis=0)
         return kept
 
-    def _borrowing(self, account: Account) -> Vector | None:
-        """The most that a queue may hold by its `borrowingLimit`; None without one."""
-        return lending.most(self._view, account.queue) if account.queue.spec.borrowing_limit else None
-
     def _over(
         self,
         account: Account,
@@ -278,7 +272,7 @@ class Capacity(Plugin):
             tried=got,
             terminating=ends,
             kept=kept,
-            borrowing=self._borrowing(account),
+            line=[each.queue for each in account.path],
         )
         return excess.reason(self._view, Limit.Capability)
 
