@@ -164,10 +164,7 @@ def test_all_taints_at_once_are_compared_as_each_by_itself() -> None:
     effects, values = "NoSchedule NoExecute PreferNoSchedule", " x 1 2"
     for _ in range(30):
         made = [
-            [
-                {"key": some("a b c"), "value": some(values), "effect": some(effects)}
-                for _ in range(chance.randrange(4))
-            ]
+            [{"key": some("a b c"), "value": some(values), "effect": some(effects)} for _ in range(chance.randrange(4))]
             for _ in range(12)
         ]
         covers = [
