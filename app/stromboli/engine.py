@@ -164,7 +164,8 @@ class Engine:
         session.run(self._actions if follow is None else follow.follow(session, self._actions), clock)
         # The report must not keep the session alive.
         session.report.diagnose = None
-        ignored.tell(session)
+        if self._tells:
+            ignored.tell(session)
         closing.close(session, tells=self._tells)
         return SessionResult(session.decisions, session, environment_after(session))
 
@@ -219,8 +220,8 @@ class Engine:
         return other
 
     def silent(self) -> Engine:
-        """An engine with the same policy that decides the same, but tells no pod why it waits, and of PodGroups only
-        why they did first."""
+        """An engine with the same policy that decides the same, but tells no pod or PodGroup why it waits, and no
+        queue what it holds."""
         other = copy(self)
         other._tells = False
         return other

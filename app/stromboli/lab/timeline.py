@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from stromboli.api import crds, objects
-from stromboli.api.decisions import Bind, Evict, LiftGate, Nominate, SetQueueStatus
+from stromboli.api.decisions import Bind, Evict, LiftGate, Nominate
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import advance, pod_of, remove
 from stromboli.framework.cluster.environment import Environment
@@ -259,19 +259,11 @@ class Timeline:
                 evicted.append(record)
                 self._log.evicted(record)
                 self._log.removed(record)
-            elif isinstance(decision, SetQueueStatus):
-                self._set_queue_status(decision)
         advance(self.state, result.decisions, self.now)
         for decision in result.decisions:
             if isinstance(decision, Bind) and (record := self.state.record(decision.key)) is not None:
                 self._placed(record)
         self._come_back(evicted)
-
-    def _set_queue_status(self, decision: SetQueueStatus) -> None:
-        queue = self.state.queues[decision.name]
-        said = {} if decision.conditions is None else {"conditions": decision.conditions}
-        status = queue.status.model_copy(update={"allocated": decision.allocated, **said})
-        self.state.upsert("Queue", queue.model_copy(update={"status": status}))
 
     def _placed(self, pod: PodRecord) -> None:
         self.waiting -= 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -41,21 +41,30 @@ class _Borrowing:
         self._turn = turn
         #: the pods of each job that is considered that are still to be placed, in order
         self._left: dict[str, list[PodRecord]] = {}
+        #: the kinds of pods to which nodes are left
+        self._waited_for: set[Hashable] = set()
 
     def run(self, jobs: Sequence[Job]) -> None:
         session, possible = self._session, self._possible(jobs)
+        if not possible:
+            return
         borrowers: dict[str, list[Job]] = {}
-        promised = self._with_promises() if possible else ()
-        within: dict[str, bool | None] = {}
+        promised = self._with_promises()
+        possible = [job for job in possible if job.queue.name not in promised]
+        spare = self._not_promised()
         for job in possible:
-            if job.queue.name not in promised:
-                within[job.key] = self._is_within_share(job)
-                if within[job.key] is False:
-                    borrowers.setdefault(job.queue.name, []).append(job)
+            within = self._is_within_share(job)
+            if within is False:
+                borrowers.setdefault(job.queue.name, []).append(job)
+            elif within and not self._leave_to(job, spare):
+                # As a rule: a job that may go anywhere waits within its share.
+                return
         if not borrowers:
             return
-        within |= {job.key: self._is_within_share(job) for job in jobs if job.key not in within}
-        spare = ~self._needed([job for job in jobs if within[job.key]])
+        known = {job.key for job in possible}
+        for job in jobs:
+            if job.key not in known and self._is_within_share(job) and not self._leave_to(job, spare):
+                return
         if not spare.any():
             return
         for of_queue in borrowers.values():
@@ -110,22 +119,23 @@ class _Borrowing:
         counts = Counter(pod.pod_class.id for pod in pods)
         return all(ask.allocatable(queue, pod, counts[number])[0] >= counts[number] for number, pod in alike.items())
 
-    def _needed(self, waiting: Iterable[Job]) -> Mask:
-        """The nodes that some jobs wait for, or a pod that was promised one, shape (nodes,)."""
+    def _not_promised(self) -> Mask:
+        """The nodes of which no pod was promised any, shape (nodes,)."""
+        pods = self._session.view.pods
+        spare = np.ones(len(self._session.view.nodes), np.bool_)
+        spare[pods.node[pods.state == PodState.Pipelined]] = False
+        return spare
+
+    def _leave_to(self, job: Job, spare: Mask) -> bool:
+        """Take the nodes for which a job waits from those that are spare; whether any are left."""
         session = self._session
-        nodes, pods = session.view.nodes, session.view.pods
-        needed = np.zeros(len(nodes), np.bool_)
-        needed[pods.node[pods.state == PodState.Pipelined]] = True
-        seen = set()
-        for pod in (pod for job in waiting for pod in self._next(job)):
+        for pod in self._next(job):
             identity = session.kernel.identity(pod)
-            if identity in seen:
-                continue
-            seen.add(identity)
-            needed |= session.kernel.feasible(pod, hopeful=True) & fits(session.view.request(pod), nodes.allocatable)
-            if needed.all():
-                break
-        return needed
+            if identity not in self._waited_for:
+                self._waited_for.add(identity)
+                may_use = session.kernel.feasible(pod, hopeful=True)
+                spare &= ~(may_use & fits(session.view.request(pod), session.view.nodes.allocatable))
+        return bool(spare.any())
 
     def _serve(self, job: Job, spare: Mask) -> bool:
         """One turn of a job beyond its queue's share; whether it got places."""

@@ -146,8 +146,11 @@ class Gang(Plugin):
     # -- conditions ------------------------------------------------------------------------------------------------
 
     def close(self, report: Report) -> None:
+        if not report.tells:
+            self._mark_blocked()
+            return
         blocked = OncePerReason(partial(reasons.unschedulable, self._view.rules))
-        for job in _unlike_shown(self._view, self._may_have_news(), again=report.tells):
+        for job in _unlike_shown(self._view, self._may_have_news()):
             if not any(job.counts):
                 self._close_empty(report, job)
             elif self._held(job) >= job.min_available:
@@ -160,12 +163,18 @@ class Gang(Plugin):
                 continue
             elif self._only_waits_for_release(job):
                 continue
-            elif not report.tells and _says_blocked(job.pod_group):
-                job.unschedulable = True
             else:
                 why = report.why(job) or self._view.reason(job) or self.job_valid(job) or reasons.gang_blocked(job)
                 report.unschedulable(job, blocked[why])
                 self._contradict(report, job, _NOT_SCHEDULED)
+
+    def _mark_blocked(self) -> None:
+        """Say which jobs are blocked with pods that run, from which their phase follows; no condition is written."""
+        jobs, not_reached = self._view.jobs, self._view.trace.not_reached
+        running = jobs.count(PodState.Running)
+        for job in jobs.where((running > 0) & (jobs.count(*READY_STATES) < jobs.min_available)):
+            if job.counts[PodState.Running] and self._held(job) < job.min_available and job.key not in not_reached:
+                job.unschedulable = not self._only_waits_for_release(job)
 
     def _may_have_news(self) -> Mask:
         """Jobs whose conditions would be wrong if they were left unchanged."""
@@ -249,9 +258,8 @@ def _says_blocked(pod_group: PodGroup) -> bool:
     return any(c.type == "Unschedulable" and c.status != "False" for c in pod_group.status.conditions)
 
 
-def _unlike_shown(view: View, jobs: Mask, *, again: bool) -> list[Job]:
-    """Of some jobs those that may have to show something else than their PodGroups say of why they do not run; without
-    `again` a PodGroup that says anything of that need not.
+def _unlike_shown(view: View, jobs: Mask) -> list[Job]:
+    """Of some jobs those that may have to show something else than their PodGroups say of why they do not run.
 
     These are all that were looked into. What the budget did not reach goes on showing what it does; and of the
     others whose reason is known so many are renewed in a session, those first that say nothing.
@@ -268,7 +276,7 @@ def _unlike_shown(view: View, jobs: Mask, *, again: bool) -> list[Job]:
             others.append(index)
         elif key not in view.trace.not_reached:
             shows = said[numbers[index]]
-            if shows != shown[reason] and (again or not shows):
+            if shows != shown[reason]:
                 (stale if shows else silent).append(index)
     first = (silent + stale)[: _MOST_RENEWED if view.bounded else None]
     mask = np.zeros(len(view.jobs), np.bool_)

@@ -45,8 +45,8 @@ _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 def close(session: Session, *, tells: bool = True) -> None:
     """Add the status decisions, only what differs from the snapshot, and say of each eviction why it was decided.
 
-    With `tells` pods without a place are told why, nodes are asked for, and conditions follow the figures in their
-    messages.
+    Without `tells` that is what later sessions go by: no pod is told why it has no place, no nodes are asked for, and
+    queues show nothing.
     """
     if session.outcome.victims:
         rules = Evictions(session)
@@ -60,16 +60,15 @@ def close(session: Session, *, tells: bool = True) -> None:
         job.phase = phase(job)
         if _differs(job):
             minor = _is_minor(job)
-            if minor and not tells:
-                continue
             session.decisions.append(SetPodGroupStatus(job.namespace, job.name, pod_group_status(job), minor))
             session.decisions += () if minor else _news(job.pod_group, job.conditions)
-    session.decisions += _of_lost_groups(session)
-    session.decisions += _of_empty_groups(session)
-    session.decisions += _unscheduled(session) if tells else ()
-    quantities = _Quantities(session)
-    for name, held in session.view.by_queue(session.view.membership.allocated_now()).items():
-        session.decisions += _of_queue(session, session.view.queues[name], quantities.of(held))
+    if tells:
+        session.decisions += _of_lost_groups(session)
+        session.decisions += _of_empty_groups(session)
+        session.decisions += _unscheduled(session)
+        quantities = _Quantities(session)
+        for name, held in session.view.by_queue(session.view.membership.allocated_now()).items():
+            session.decisions += _of_queue(session, session.view.queues[name], quantities.of(held))
     session.decisions += _paused(session)
     for row, node in _promised(session).items():
         pod, name = session.view.record(row), session.view.nodes.name(node)

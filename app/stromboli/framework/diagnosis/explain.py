@@ -273,7 +273,19 @@ def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str
     """The reason of a pod that some nodes would take if they had free capacity; `passing` says if others may, too."""
     view = session.view
     request, rows = view.request(pod), view.nodes.rows if nodes.all() else np.flatnonzero(nodes)
-    future, whole = view.nodes.future_idle(rows), view.nodes.view(rows).allocatable
+    whole = view.nodes.view(rows).allocatable
+    if session.report.tells:
+        counts |= _lacking(session, pod, rows)
+    if fits(request, whole).any() or passing:
+        message = f"no node is available: {_listed(counts)}"
+        return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts, scalable=True)
+    return larger_than_any_node(view, pod, whole, counts)
+
+
+def _lacking(session: Session, pod: PodRecord, rows: Rows) -> dict[str, int]:
+    """How many of some nodes lack what, in words."""
+    view, request, counts = session.view, session.view.request(pod), dict[str, int]()
+    future = view.nodes.future_idle(rows)
     columns = np.flatnonzero(compared(request, view.nodes.always)).tolist()
     # A bit for each column that a node lacks capacity in, so that each node is counted once.
     lacks = np.zeros(len(rows), np.int64)
@@ -283,10 +295,7 @@ def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str
     for bits, number in zip(lacking.tolist(), numbers.tolist(), strict=True):
         lacked = [column for at, column in enumerate(columns) if bits >> at & 1]
         counts[reasons.insufficient(view.dimensions, pod, lacked)] = number
-    if fits(request, whole).any() or passing:
-        message = f"no node is available: {_listed(counts)}"
-        return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts, scalable=True)
-    return larger_than_any_node(view, pod, whole, counts)
+    return counts
 
 
 def _listed(counts: dict[str, int]) -> str:

@@ -165,6 +165,8 @@ class _Judge:
         `never` are the pending pods that do not fit. Also the first of them, by index of the job.
         """
         size = len(doubtful)
+        if not never.any():
+            return np.zeros(size, np.bool_), {}
         waiting, large = (np.bincount(rows, minlength=size) for rows in (self._job_of, self._job_of[never]))
         lacking: Mask = doubtful & (waiting >= self._need) & (waiting - large < self._need)
         at = np.flatnonzero(never)
@@ -190,7 +192,8 @@ class _Judge:
         sure = (minima <= most[queue]).all(axis=1) & (~complete | (own <= most[queue]).all(axis=1))
         if self._has_nodes:
             sure &= np.where(complete, self._empty_nodes.hold(largest, need), (minima <= view.total).all(axis=1))
-        sure &= ~np.isin(asked, [jobs[key].index for key in self._own])
+        if self._own:
+            sure &= ~np.isin(asked, [jobs[key].index for key in self._own])
         return sure
 
     def _doubtful(self) -> Mask:
