@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from io import BytesIO
 from pathlib import Path
 
@@ -139,3 +140,96 @@ def test_a_job_that_is_over_runs_for_as_long_as_it_did(tmp_path: Path, pods: lis
     group = CLUSTER.split("---")[0].replace("name: train", "name: past")
     jobs = read(tmp_path, "---".join([group, *pods]))
     assert (jobs.run_time.tolist(), jobs.declared.tolist()) == ([expected], [7200])
+
+
+def job(name: str, deadline: int | None, *, annotations: str = "") -> str:
+    """A Job whose pods are in a PodGroup that was made by hand."""
+    return f"""
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: {name}, namespace: ml, annotations: {{{annotations}}}}}
+spec:
+  {"" if deadline is None else f"activeDeadlineSeconds: {deadline}"}
+  template:
+    metadata: {{annotations: {{scheduling.k8s.io/group-name: by-hand}}}}
+    spec:
+      schedulerName: stromboli
+      containers: [{{name: main, image: "example.com/main:1", resources: {{requests: {{cpu: 500m}}}}}}]
+      restartPolicy: Never
+"""
+
+
+def group(annotations: str = "") -> str:
+    return f"""
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {{name: by-hand, namespace: ml, annotations: {{{annotations}}}}}
+spec: {{minMember: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "declared"),
+    [
+        (group() + job("one", 600), 600.0),
+        (group() + job("one", 600) + job("two", 900), 900.0),
+        (group() + job("one", 600) + job("two", None), None),
+        (group() + job("one", None, annotations="stromboli.io/run-time: 10m"), 600.0),
+        (group("stromboli.io/run-time: 5m") + job("one", 600), 300.0),
+        (group("stromboli.io/run-time: 15m") + job("one", 600), 600.0),
+        (group("stromboli.io/run-time: soon") + job("one", 600), 600.0),
+    ],
+)
+def test_what_owns_pods_says_how_long_a_group_made_by_hand_runs(
+    tmp_path: Path, text: str, declared: float | None
+) -> None:
+    jobs = read(tmp_path, text, run_time=60.0)
+    assert jobs.declared.tolist() == pytest.approx([math.nan if declared is None else declared], nan_ok=True)
+
+
+def test_in_a_dump_the_jobs_of_pods_say_how_long_their_group_runs(tmp_path: Path) -> None:
+    pod = """
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: one-abcde
+  namespace: ml
+  uid: "2"
+  annotations: {scheduling.k8s.io/group-name: by-hand}
+  ownerReferences: [{apiVersion: batch/v1, kind: Job, name: one, uid: "1", controller: true}]
+spec: {schedulerName: stromboli, containers: [{name: main, resources: {requests: {cpu: "2"}}}]}
+"""
+    jobs = read(tmp_path, group() + job("one", 600).replace("{name: one,", '{name: one, uid: "1",') + pod)
+    assert jobs.declared.tolist() == [600.0]
+
+
+@pytest.mark.parametrize(("again", "pods", "ran"), [(True, 2, 300.0), (False, 2, 120.0)])
+def test_a_pod_that_failed_and_was_made_anew_is_there_once(tmp_path: Path, again: bool, pods: int, ran: float) -> None:
+    def pod(name: str, phase: str, created: str, ended: str) -> str:
+        return f"""
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: one-{name}
+  namespace: ml
+  creationTimestamp: "2026-01-01T{created}Z"
+  annotations: {{scheduling.k8s.io/group-name: by-hand}}
+  ownerReferences: [{{apiVersion: batch/v1, kind: Job, name: one, uid: "1", controller: true}}]
+spec: {{schedulerName: stromboli, containers: [{{name: main, resources: {{requests: {{cpu: "2"}}}}}}]}}
+status:
+  phase: {phase}
+  startTime: "2026-01-01T{created}Z"
+  containerStatuses: [{{name: main, state: {{terminated: {{exitCode: 0, finishedAt: "2026-01-01T{ended}Z"}}}}}}]
+"""
+
+    text = group() + pod("a", "Failed", "10:00:00", "10:01:00") + pod("b", "Succeeded", "10:00:00", "10:02:00")
+    jobs = read(tmp_path, text + (pod("c", "Succeeded", "10:01:00", "10:06:00") if again else ""))
+    assert [sum(task.count for task in gang.tasks) for gang in jobs.gangs] == [pods]
+    assert jobs.run_time.tolist() == [ran]
+
+
+def test_a_suspended_job_is_no_job_until_it_has_pods(tmp_path: Path) -> None:
+    assert len(read(tmp_path, CLUSTER.replace("spec:\n  template", "spec:\n  suspend: true\n  template"))) == 1

@@ -6,6 +6,7 @@ each pod that is in none.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -59,6 +60,7 @@ def admit(
     namespaces = {obj["metadata"]["name"]: obj for kind, obj in loaded.objects if kind == "Namespace"}
     written = {obj.key: obj for kind, obj in loaded.objects if kind == "PodGroup"}
     groups, natives = _Groups(loaded, namespaces, rules, written), _NativeGroups(namespaces, rules)
+    run_times = _RunTimes(groups.declared)
     for kind, obj in loaded.objects:
         if kind == "Pod":
             pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))
@@ -67,6 +69,7 @@ def admit(
             else:
                 pod = in_native_group(pod, lambda key: written.get(key) or group_of(key))
                 natives.see(pod)
+                run_times.see(pod)
             obj = pod
         elif kind == "Queue":
             obj = _open(obj)
@@ -74,7 +77,9 @@ def admit(
             obj = with_allocatable(obj)
         if kind != "RuntimeClass":
             admitted.append((kind, obj))
-    admitted = [(kind, natives.completed(obj) if kind == "PodGroup" else obj) for kind, obj in admitted]
+    admitted = [
+        (kind, run_times.completed(natives.completed(obj)) if kind == "PodGroup" else obj) for kind, obj in admitted
+    ]
     if loaded.later:
         unmade = _never_made(admitted, loaded.later, lambda key: groups.made.get(key) or group_of(key))
         admitted = [(kind, obj) for kind, obj in admitted if kind != "Pod" or object_key(obj) not in unmade]
@@ -214,6 +219,15 @@ class _Groups:
         annotations = {**(meta.annotations or {}), **family.annotations(pod)}
         return replace(pod, metadata=replace(meta, annotations=annotations))
 
+    def declared(self, pod: objects.Pod) -> float:
+        """The seconds that a pod runs at most by what owns it; infinite where that is not said."""
+        try:
+            family = self._family(pod)
+            gang = family.workload.gang(family.part(pod))
+            return crds.run_time(family.said.get(crds.RUN_TIME) or (gang.run_time if gang else None) or "")
+        except (StromboliError, ValueError):
+            return math.inf
+
     def _tell(self, line: str) -> None:
         if line not in self._told:
             self._told.add(line)
@@ -263,6 +277,33 @@ class _Groups:
                 family = family_of(pod, [named], kinds, owners, namespace, self._rules)
             self._families[label.id] = family
         return family
+
+
+class _RunTimes:
+    """How long the jobs of PodGroups that are there already run at most, by what owns their pods."""
+
+    def __init__(self, declared: Callable[[objects.Pod], float]) -> None:
+        self._declared = declared
+        #: the longest of each, in seconds, by key
+        self._longest: dict[str, float] = {}
+        #: by the uid of what manages pods
+        self._known: dict[str, float] = {}
+
+    def see(self, pod: objects.Pod) -> None:
+        """Take note of what owns a member."""
+        manager, key = controller(pod), job_of(pod.metadata)
+        if manager is not None and manager.uid not in self._known:
+            self._known[manager.uid] = self._declared(pod)
+        seconds = math.inf if manager is None else self._known[manager.uid]
+        self._longest[key] = max(seconds, self._longest.get(key, 0.0))
+
+    def completed(self, group: crds.PodGroup) -> crds.PodGroup:
+        """A group with the run time, where it does not declare a shorter one."""
+        seconds, meta = self._longest.get(group.key, math.inf), group.metadata
+        if seconds >= (group.run_time or math.inf):
+            return group
+        annotations = {**meta.annotations, crds.RUN_TIME: f"{seconds:g}s"}
+        return group.model_copy(update={"metadata": meta.model_copy(update={"annotations": annotations})})
 
 
 class _NativeGroups:

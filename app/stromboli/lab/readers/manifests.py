@@ -10,6 +10,8 @@
 | how long the longest of its pods ran, from `startTime` until its last container ended, if all are over | run time |
 | else the declared run time, else the one that is given | the run time |
 | `spec.queue`, `spec.minMember` and the pods | queue and gang |
+| a pod that failed, where what manages it made another one afterwards | nothing: the other one stands for it |
+| a workload that is suspended, and has no pods | nothing |
 | the namespace | the user |
 | the value of its PriorityClass | the priority |
 
@@ -34,6 +36,7 @@ from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load
 from stromboli.state.cluster import object_key
 from stromboli.state.pods import GROUP_ANNOTATION, seconds
+from stromboli.workloads.groups import controller
 
 _SCHEDULER = "stromboli"
 #: phases of pods that are over
@@ -46,6 +49,10 @@ def read_manifests(paths: Sequence[str], stdin: BinaryIO, run_time: float = math
     What is wrong is in the workload's problems.
     """
     loaded = load(list(paths), stdin, lenient=True)
+    tried_again = _tried_again([obj for kind, obj in loaded.objects if kind == "Pod"])
+    loaded.objects = [
+        (kind, obj) for kind, obj in loaded.objects if kind != "Pod" or object_key(obj) not in tried_again
+    ]
     ran: dict[str, float] = {}
     for place, (kind, obj) in enumerate(loaded.objects):
         if kind == "Pod":
@@ -78,11 +85,33 @@ def read_manifests(paths: Sequence[str], stdin: BinaryIO, run_time: float = math
     return in_order([job if job.arrival > 0 else Job(first, *job[1:]) for job in jobs], problems)
 
 
+def _tried_again(pods: Sequence[objects.Pod]) -> set[str]:
+    """The keys of pods that failed and in whose place what manages them made others, so that both are never there."""
+    made: defaultdict[str, list[float]] = defaultdict(list)
+    failed: list[tuple[float, str, objects.Pod]] = []
+    for pod in pods:
+        if (manager := controller(pod)) is not None:
+            made[manager.uid].append(seconds(pod.metadata.creation_timestamp))
+            if pod.status.phase == "Failed" and (end := _end(pod.status)):
+                failed.append((end, manager.uid, pod))
+    found = set()
+    for end, uid, pod in sorted(failed, key=lambda each: each[0]):
+        later = min((time for time in made[uid] if time >= end), default=None)
+        if later is not None:
+            made[uid].remove(later)
+            found.add(object_key(pod))
+    return found
+
+
+def _end(status: objects.PodStatus) -> float:
+    """When the last container of a pod ended, 0 if that is not said."""
+    states = [each.state for each in status.container_statuses or () if each.state is not None]
+    return max((seconds(state.terminated.finished_at) for state in states if state.terminated is not None), default=0.0)
+
+
 def _ran(status: objects.PodStatus) -> float:
     """The seconds that a pod ran that is over, NaN if it is not, or does not say when it began and ended."""
-    states = [each.state for each in status.container_statuses or () if each.state is not None]
-    end = max((seconds(state.terminated.finished_at) for state in states if state.terminated is not None), default=0.0)
-    begin = seconds(status.start_time)
+    begin, end = seconds(status.start_time), _end(status)
     return max(0.0, end - begin) if status.phase in _FINISHED and begin and end else math.nan
 
 
