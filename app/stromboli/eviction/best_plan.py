@@ -17,7 +17,7 @@ from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.ordering import unit_cost
-from stromboli.eviction.plan import Plan, cheapest
+from stromboli.eviction.plan import Attempt, Plan, cheapest
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
 from stromboli.eviction.room import Room, alike, candidates_for_any, found_no_victims, lacks_all, may_start
@@ -47,20 +47,20 @@ def best_plan(
     job: Job,
     pods: Sequence[PodRecord],
     candidates: Mask | None,
-    attempts: Iterable[Plan],
+    attempts: Iterable[Attempt],
     *,
     whole: bool = True,
 ) -> Plan | None:
     """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed.
 
     `candidates` may be evicted for them, by default those for any of them; `whole` says whether gangs may be that then
-    cannot run. Each of the `attempts` is set aside before the next is made.
+    cannot run.
     """
     # 1. What amounts rule out, or an earlier session, is not attempted.
     if not may_start(context, job, pods, candidates):
         return None
     # 2. The cheapest attempt, or else places for all pods at once.
-    plan = cheapest(attempts)
+    plan = cheapest(context.session, attempts)
     if plan is None and _may_take_what_lacks(context, job, pods):
         plan = _plan_in_any_order(context, job, pods, candidates, whole=whole)
         if plan is None:

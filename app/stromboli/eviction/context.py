@@ -65,11 +65,11 @@ class PreemptionContext:
 
     def giving(self, pod: PodRecord) -> Mask:
         """The indexed pods of queues, or of jobs, that plugins let give to a pod, as things stand."""
-        pod_index, ask = self.pod_index, self.session.ask
+        pod_index, ask, view = self.pod_index, self.session.ask, self.session.view
         if self.reclaiming:
             of, gives = pod_index.queue, ask.reclaimable_queues(pod, pod_index.requests_of_queues)
         else:
-            of, gives = pod_index.job, ask.preemptable_jobs(pod, len(self.session.view.jobs), pod_index.least_of_jobs)
+            of, gives = pod_index.job, ask.preemptable_jobs(pod, len(view.jobs), lambda: pod_index.least_of_jobs)
         return np.ones(len(of), np.bool_) if gives is None else gives[of]
 
     def ranks(self, queue: Queue) -> Ranks:

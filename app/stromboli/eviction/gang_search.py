@@ -13,7 +13,7 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
-from stromboli.eviction.plan import Attempt, FirstPlaces, Plan, plans
+from stromboli.eviction.plan import Attempt, FirstPlaces, Plan
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial
@@ -104,7 +104,7 @@ class GangSearch:
             whole, attempts = self._arguments.allow_whole_bundle, list[Attempt]()
             if context.may_take(job, self._pods):
                 attempts = [partial(self._plan, domain) for domain in search_domains(session, job, self._arguments)]
-            plan = best_plan(context, job, self._all, self._candidates, plans(session, attempts), whole=whole)
+            plan = best_plan(context, job, self._all, self._candidates, attempts, whole=whole)
         if plan is None:
             if equivalence is not None:
                 context.in_vain(equivalence, 0)

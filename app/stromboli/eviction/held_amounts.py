@@ -57,7 +57,7 @@ class HeldAmounts:
         """Add up what the candidates of some nodes hold."""
         at, of = self.candidates(nodes)
         rows = self.rows[at]
-        alive = self._alive(rows)
+        alive = self.pod_index.alive(rows)
         # Amounts are whole numbers, of which floats hold too few to add up what a large cluster has.
         held = self._view.amounts(rows).astype(np.int64) * alive
         total = np.zeros((len(held), len(rows) + 1), np.int64)
@@ -84,20 +84,16 @@ class HeldAmounts:
     def on(self, node: int) -> Rows:
         """The rows of the candidates that are still on a node."""
         rows = self.rows[self.starts[node] : self.starts[node + 1]]
-        return rows[self._alive(rows)]
+        return rows[self.pod_index.alive(rows)]
 
     def left(self) -> Rows:
         """The rows of all candidates that are still there."""
-        return self.rows[self._alive(self.rows)]
+        return self.rows[self.pod_index.alive(self.rows)]
 
     def suffices(self, request: Vector, rows: Rows) -> Mask:
         """On which of some nodes a request would fit if all candidates there were evicted."""
         nodes = self._view.nodes
         return fits(request, nodes.future_idle(rows) + self.amounts.take(rows, axis=1), nodes.always)
-
-    def _alive(self, rows: Rows) -> Mask:
-        alive: Mask = self.pod_index.held[self._view.pods.state[rows]]
-        return alive
 
 
 class CostBounds:

@@ -7,7 +7,7 @@ differ in the place of the first pod.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from stromboli.api.resources import Mask
@@ -55,33 +55,23 @@ class Plan:
 Attempt: TypeAlias = "Callable[[FirstPlaces], Plan | None]"
 
 
-def cheapest(plans: Iterable[Plan]) -> Plan | None:
-    """The first of the cheapest plans, in effect; each has to be set aside before the next is made."""
-    best = last = None
-    for last in plans:
-        if best is None or last.cost < best.cost:
-            best = last
-        if not last.evicts:
-            break
-    if last is not None and best is not None:
-        if best is not last:
-            last.set_aside()
-        best.resume()
-    return best
-
-
-def plans(session: Session, attempts: Iterable[Attempt]) -> Iterator[Plan]:
-    """What attempts, each with different first places, come to; a plan is set aside before the next is made."""
-    plan = None
+def cheapest(session: Session, attempts: Iterable[Attempt]) -> Plan | None:
+    """The first of the cheapest plans that attempts, each with different first places, come to; it is in effect."""
+    best = plan = None
     for attempt in attempts:
-        places, more = FirstPlaces(session), True
+        places, more = FirstPlaces(session), best is None or best.evicts
         while more:
             if plan is not None:
                 plan.set_aside()
             plan = attempt(places)
-            if plan is not None:
-                yield plan
-            more = places.another()
+            if plan is not None and (best is None or plan.cost < best.cost):
+                best = plan
+            more = places.another() and (plan is None or plan.evicts)
+    if best is not None and best is not plan:
+        if plan is not None:
+            plan.set_aside()
+        best.resume()
+    return best
 
 
 class FirstPlaces:

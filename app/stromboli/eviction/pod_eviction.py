@@ -8,7 +8,7 @@ from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.plan import FirstPlaces, Plan, plans
+from stromboli.eviction.plan import FirstPlaces, Plan
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial
@@ -39,7 +39,7 @@ def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord
         trial.take_back()
         return None
 
-    plan = best_plan(context, job, pods, None, plans(session, [attempt]), whole=whole)
+    plan = best_plan(context, job, pods, None, [attempt], whole=whole)
     if plan is not None:
         context.promise(job, [plan.statement])
 

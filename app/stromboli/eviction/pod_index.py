@@ -136,12 +136,9 @@ class PodIndex:
         return self._extremes(self.queue, len(self._session.view.queues))
 
     @cached_property
-    def _least_of_jobs(self) -> Matrix:
-        return self._extremes(self.job, len(self._session.view.jobs))[0]
-
     def least_of_jobs(self) -> Matrix:
         """What every pod of each job requests at least, shape (jobs, dimensions)."""
-        return self._least_of_jobs
+        return self._extremes(self.job, len(self._session.view.jobs))[0]
 
     def _extremes(self, of: Rows, count: int) -> tuple[Matrix, Matrix, Matrix]:
         """Of groups what every pod requests at least, and the smallest and the largest requests, shape (groups,
@@ -162,9 +159,9 @@ class PodIndex:
             largest[found] = np.maximum.reduceat(requests, starts)
         return least, smallest, largest
 
-    def alive(self) -> Mask:
-        """Which of them have not been evicted since."""
-        still: Mask = self.held[self._session.view.pods.state[self.rows]]
+    def alive(self, rows: Rows | None = None) -> Mask:
+        """Which of them, or of those in some rows of all pods, have not been evicted since."""
+        still: Mask = self.held[self._session.view.pods.state[self.rows if rows is None else rows]]
         return still
 
     def may_go_for(self, queue: Queue) -> Mask:

@@ -46,7 +46,6 @@ class Reprieve:
         evicted = trial.evicted
         #: where units are, the most expensive first
         self._in_order = sorted(range(len(evicted)), key=lambda at: unit_cost(evicted[at][0]), reverse=True)
-        self._promised = True
 
     def run(self) -> None:
         """Give units back; plugins are asked about places once, or after each unit if they object then."""
@@ -63,12 +62,12 @@ class Reprieve:
             if self._stays(unit, statement, packing, one_by_one=one_by_one):
                 trial.evicted[at] = replace(unit, whole=False), statement
                 given.append((at, unit, operations))
-        if self._promised or self._promise(packing.places()):
+        if trial.promised or trial.promise(packing.places()):
             return True
         for at, unit, operations in reversed(given):
             self._go(trial.evicted[at][1], operations)
             trial.evicted[at] = unit, trial.evicted[at][1]
-        self._promise(before)
+        trial.promise(before)
         return False
 
     def _stays(self, unit: Unit, statement: Statement, packing: _Packing, *, one_by_one: bool) -> bool:
@@ -91,7 +90,7 @@ class Reprieve:
         """Give pods of a unit back; False, and nothing done, where a queue or, one by one, a plugin objects."""
         operations = statement.save()
         self._go(statement, [each for each in operations if each not in back])
-        if self._trial.within_share() and (not one_by_one or self._promise(packing.places())):
+        if self._trial.within_share() and (not one_by_one or self._trial.promise(packing.places())):
             return True
         self._go(statement, operations)
         packing.undo()
@@ -99,19 +98,9 @@ class Reprieve:
 
     def _go(self, statement: Statement, operations: Sequence[Operation]) -> None:
         """Have only some pods of a unit go."""
-        self._withdraw()
+        self._trial.withdraw()
         statement.discard()
         statement.recover(operations)
-
-    def _withdraw(self) -> None:
-        if self._promised:
-            self._promised = False
-            self._trial.withdraw()
-
-    def _promise(self, places: list[Place]) -> bool:
-        """Promise all pods their places; False, and none is promised, if one does not fit."""
-        self._promised = self._trial.promise(places)
-        return self._promised
 
 
 class _Packing:

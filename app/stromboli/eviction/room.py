@@ -19,7 +19,7 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.memory import remembered
-from stromboli.placement.exact.problem import Kind, Need, Problem
+from stromboli.placement.exact.problem import Kind, Need, Problem, as_set
 from stromboli.placement.exact.reading import kinds_of
 from stromboli.placement.exact.search import search
 from stromboli.placement.exact.solving import budget_of
@@ -73,7 +73,7 @@ class Room:
         rows = np.flatnonzero(np.logical_or.reduce(self.takes))
         columns = np.flatnonzero(np.any([request > 0 for request in self.requests], axis=0))
         kinds = [
-            Kind(count, tuple(request[columns].tolist()), _bits(nodes[rows]))
+            Kind(count, tuple(request[columns].tolist()), as_set(nodes[rows]))
             for count, request, nodes in zip(self.counts, self.requests, self.takes, strict=True)
         ]
         free = [tuple(node) for node in self.free[np.ix_(columns, rows)].T.tolist()]
@@ -88,10 +88,6 @@ class Room:
         for array in (*self.requests, *self.takes, self.free[asked][:, some]):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
-
-
-def _bits(mask: Mask) -> int:
-    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
 def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None) -> bool:

@@ -121,6 +121,11 @@ class Trial:
             run = run[allowed:]
         return True
 
+    @property
+    def promised(self) -> bool:
+        """Whether pods are promised their places."""
+        return bool(self._promises)
+
     def promise(self, places: list[Place]) -> bool:
         """Promise pods places instead; False, and none is promised, if one does not fit."""
         self.placed = places

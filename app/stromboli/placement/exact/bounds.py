@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 
 from stromboli.api.resources import TOLERANCE, Matrix, Vector
-from stromboli.placement.exact.problem import Problem, bits
+from stromboli.placement.exact.problem import Problem, as_set, bits
 
 #: sets of large pods that are matched
 _MOST_SETS = 96
@@ -125,7 +125,7 @@ class _Matching:
         self._counts = {kind: problem.kinds[kind].count for kind in bits(kinds)}
         self._left = capacity.tolist()
         #: the places that take one more
-        self._free = int.from_bytes(np.packbits(capacity >= 1, bitorder="little").tobytes(), "little")
+        self._free = as_set(capacity >= 1)
         #: by place: the kinds of pods that were matched with it
         self._held: dict[int, list[int]] = {}
         self._open = {kind: _places_of(opened[kind], places) & self._free for kind in self._counts}

@@ -16,7 +16,7 @@ from operator import or_
 import numpy as np
 
 from stromboli.api import resources
-from stromboli.api.resources import TOLERANCE
+from stromboli.api.resources import TOLERANCE, Mask
 
 #: what rules out placements by name: resources, and these
 FILTERS = "node selectors, taints and other filters of nodes"
@@ -182,8 +182,7 @@ class Problem:
         found = []
         for kind in self.kinds:
             fitting = resources.fits(np.array(kind.request), free) if len(self.free) else np.zeros(0, np.bool_)
-            packed = np.packbits(fitting, bitorder="little")
-            found.append(kind.nodes & int.from_bytes(packed.tobytes(), "little") if kind.count else 0)
+            found.append(kind.nodes & as_set(fitting) if kind.count else 0)
         return found
 
     def opened(self) -> list[int]:
@@ -282,6 +281,11 @@ def _domain(domains: Domains, node: int) -> int:
     """The domain of a node, the same number for all domains of one node: such nodes are not told apart by it."""
     number = domains.of[node]
     return number if number < 0 or domains.members[number].bit_count() > 1 else -2
+
+
+def as_set(mask: Mask) -> int:
+    """Where a mask is true, as the bits of a number."""
+    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
 def bits(mask: int) -> Iterator[int]:

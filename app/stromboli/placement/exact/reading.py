@@ -29,6 +29,7 @@ from stromboli.placement.exact.problem import (
     Problem,
     QuotaRule,
     WithinRule,
+    as_set,
 )
 from stromboli.placement.exact.search import Places
 from stromboli.state.pods import PodRecord
@@ -145,7 +146,7 @@ class _Reader:
                 Kind(
                     len(pods),
                     (*requests[at][columns].tolist(), *(float(each.takes[at]) for each in limited)),
-                    self._bits(masks[at]),
+                    as_set(masks[at][self._rows]),
                 )
                 for at, pods in enumerate(self._kinds)
             ],
@@ -168,18 +169,13 @@ class _Reader:
         replaced = {each.cause for each in relations if isinstance(each, Near | Balanced) and each.pod == at}
         return kernel.without(pod, replaced, hopeful=self._empty)
 
-    def _bits(self, mask: Mask) -> int:
-        """A set of nodes, from a mask over those of the session."""
-        packed = np.packbits(mask[self._rows], bitorder="little")
-        return int.from_bytes(packed.tobytes(), "little")
-
     # -- rules -------------------------------------------------------------------------------------------------------
 
     def _add(self, problem: Problem, relations: Sequence[Relation]) -> None:
         near: dict[Hashable, NearRule] = {}
         for each in relations:
             if isinstance(each, Apart):
-                conflicts = tuple(_set(row) for row in each.conflicts)
+                conflicts = tuple(as_set(row) for row in each.conflicts)
                 problem.apart.append(ApartRule(each.words, conflicts, self._domains(each.domain)))
             elif isinstance(each, Near):
                 rule = self._near(each)
@@ -196,10 +192,10 @@ class _Reader:
     def _near(self, each: Near) -> NearRule:
         divisions = tuple(self._domains(domain) for domain in each.domains)
         present = tuple(
-            self._bits(mask & (domain >= 0)) for mask, domain in zip(each.present, each.domains, strict=True)
+            as_set((mask & (domain >= 0))[self._rows]) for mask, domain in zip(each.present, each.domains, strict=True)
         )
         somewhere = any(mask.any() for mask in each.present)
-        selected, uncertain = _set(each.selected), self._empty and somewhere
+        selected, uncertain = as_set(each.selected), self._empty and somewhere
         return NearRule(each.words, 1 << each.pod, selected, divisions, present, somewhere, uncertain)
 
     def _balanced(self, each: Balanced) -> BalancedRule:
@@ -214,9 +210,9 @@ class _Reader:
         return BalancedRule(
             each.words,
             each.pod,
-            _set(each.selected),
+            as_set(each.selected),
             self._domains(each.domain),
-            self._bits(each.eligible),
+            as_set(each.eligible[self._rows]),
             counts,
             each.max_skew,
             each.too_few_domains,
@@ -257,7 +253,9 @@ class _Reader:
         if not len(found) and len(allowed):
             # There are HyperNodes, and none is offered as things stand.
             return (0,)
-        sets = sorted({self._bits(tree.mask(each)) for each in found.tolist()}, key=lambda nodes: -nodes.bit_count())
+        sets = sorted(
+            {as_set(tree.mask(each)[self._rows]) for each in found.tolist()}, key=lambda nodes: -nodes.bit_count()
+        )
         largest: list[int] = []
         for nodes in sets:
             if not any(nodes & ~other == 0 for other in largest):
@@ -315,8 +313,3 @@ def with_groups(session: Session, reading: Reading, job: Job, active: frozenset[
 def pods_needed(problem: Problem) -> int:
     """How many pods get places at least."""
     return max((need.least for need in problem.needs), default=0)
-
-
-def _set(mask: np.ndarray) -> int:
-    """The members of a mask."""
-    return sum(1 << at for at in np.flatnonzero(mask).tolist())
