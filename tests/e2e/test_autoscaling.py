@@ -11,7 +11,7 @@ from tests.controlplane.cluster import eventually
 from tests.e2e.autoscaler import REQUESTS, Autoscaler
 from tests.e2e.conftest import Start
 from tests.e2e.test_workloads import job, jobs
-from tests.e2e.world import World, define, pod
+from tests.e2e.world import Object, World, define, pod
 from tests.plugins.sessions import policy
 
 pytestmark = pytest.mark.e2e
@@ -62,14 +62,30 @@ def test_no_node_is_made_for_what_a_node_does_not_help(world: World, start: Star
     assert (autoscaler.asked, "Unschedulable" in world.refused().values()) == (0, False)
 
 
+def request_schema() -> Object:
+    """The bounds that a ProvisioningRequest has in the definition of the cluster autoscaler."""
+    fixed = {"x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "Value is immutable"}]}
+    template = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string", "maxLength": 253}}}
+    counted = {"count": {"type": "integer", "format": "int32", "minimum": 1}, "podTemplateRef": template}
+    pod_set = {"type": "object", "required": list(counted), "properties": counted}
+    said = {"type": "object", "maxProperties": 100, "additionalProperties": {"type": "string", "maxLength": 255}}
+    spec = {
+        "podSets": {"type": "array", "minItems": 1, "maxItems": 32, "items": pod_set, **fixed},
+        "provisioningClassName": {"type": "string", "maxLength": 253, **fixed},
+        "parameters": {**said, **fixed},
+    }
+    whole = {"type": "object", "required": ["podSets", "provisioningClassName"], "properties": spec}
+    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {"type": "object", "required": ["spec"], "properties": {"spec": whole, "status": status}}
+
+
 @pytest.mark.parametrize("answers", [["Failed"], ["BookingExpired", "CapacityRevoked"]], ids=",".join)
 def test_the_answer_to_a_request_for_nodes_is_heeded(
     world: World, start: Start, autoscaler: Autoscaler, tmp_path: Path, answers: list[str]
 ) -> None:
     """The first requests come to nothing, the last brings all nodes at once. No pod is Unschedulable meanwhile."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     names = {"plural": "provisioningrequests", "kind": "ProvisioningRequest", "singular": "provisioningrequest"}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": request_schema()}}
     versions = [{**version, "subresources": {"status": {}}}]
     spec = {"group": "autoscaling.x-k8s.io", "scope": "Namespaced", "names": names, "versions": versions}
     metadata = {"name": "provisioningrequests.autoscaling.x-k8s.io"}

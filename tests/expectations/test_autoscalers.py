@@ -172,3 +172,29 @@ def test_nodes_of_whole_gangs_are_requested_where_the_policy_says_so() -> None:
         "part": (("part-1", 2),),
     }
     assert (requests["train"].class_name, requests["train"].retry) == ("check-capacity.autoscaling.x-k8s.io", 300.0)
+
+
+def asked_for(*members: Any) -> tuple[list[int], set[str]]:
+    """How many pods of each kind are asked for, and the words of those that wait."""
+    objs = (queue("default"), node("n", cpu="1"), pod_group("train", len(members)), *members)
+    decisions = Engine(REQUESTING).decide(state(*objs).snapshot(), now=NOON).decisions
+    requests = [each for each in decisions if isinstance(each, RequestNodes)]
+    words = {each.reason for each in decisions if isinstance(each, SetPodUnscheduled)}
+    return [count for each in requests for _, count in each.pods], words
+
+
+def test_pods_with_volumes_of_their_own_are_one_kind_where_there_are_too_many() -> None:
+    """A ProvisioningRequest is for 32 kinds at most."""
+
+    def members(count: int) -> list[Any]:
+        names = [f"p-{number}" for number in range(count)]
+        own = ([{"name": "disk", "persistentVolumeClaim": {"claimName": name}}] for name in names)
+        return [pod(name, "train", volumes=volumes) for name, volumes in zip(names, own, strict=True)]
+
+    assert asked_for(*members(32)) == ([1] * 32, {"NodesRequested"})
+    assert asked_for(*members(40)) == ([40], {"NodesRequested"})
+
+
+def test_a_gang_of_more_kinds_than_a_request_may_be_for_asks_as_lone_pods_do() -> None:
+    members = [pod(f"p-{number}", "train", cpu=f"{number + 1}m") for number in range(33)]
+    assert asked_for(*members, pod("large", "train", cpu="2")) == ([], {"Unschedulable"})

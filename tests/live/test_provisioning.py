@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
-from tests.live.cluster import SCHEDULING, Cluster
+from tests.live.cluster import SCHEDULING, Cluster, Fault
 from tests.live.conftest import StartService, until
 from tests.live.test_workloads import define
 from tests.plugins.sessions import policy
@@ -111,6 +112,15 @@ async def test_one_that_brought_nodes_for_fewer_pods_gives_way_to_one_for_all(cl
     await until(lambda: list(requests(cluster)) == ["train-2"])
     (request,) = requests(cluster).values()
     assert request["spec"]["podSets"][0]["count"] == 5
+
+
+async def test_a_request_that_the_api_server_does_not_take_is_told(cluster: Cluster) -> None:
+    denied = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no provisioningrequests for you"}
+    told_so = json.dumps(denied).encode()
+    cluster.proxy.faults.append(Fault("POST", "/provisioningrequests", status=403, content=told_so))
+    cluster.delete(f"{REQUESTS}/train-1")
+    await until(told(cluster, "NodesNotRequested"))
+    await until(lambda: len(requests(cluster)) == 1)
 
 
 async def test_an_autoscaler_that_goes_on_looking_for_nodes_is_told(cluster: Cluster) -> None:

@@ -107,14 +107,19 @@ class Provisioning:
 
     def _tell(self, key: str, before: Object | None, request: Object) -> None:
         """Emit an Event when a request is answered, or the autoscaler says that it goes on looking for nodes."""
-        group, said = self._state.pod_group(key), _news(request)
+        said = _news(request)
         # A request may be answered before it is seen here.
-        if group is None or said is None or (before is not None and said == _news(before)):
+        if said is None or (before is not None and said == _news(before)):
             return
-        about = _group(group.metadata.namespace, group.metadata.name, group.metadata.uid)
         word, message = said
-        note = f"ProvisioningRequest {request['metadata']['name']}: {message or 'no reason'}"
-        self._events.emit(about, "Normal" if word == "NodesProvisioned" else "Warning", word, note)
+        self._emit(key, word, f"ProvisioningRequest {request['metadata']['name']}: {message or 'no reason'}")
+
+    def _emit(self, key: str, word: str, note: str) -> None:
+        """Emit an Event about a PodGroup."""
+        group = self._state.pod_group(key)
+        if group is not None:
+            about = _group(group.metadata.namespace, group.metadata.name, group.metadata.uid)
+            self._events.emit(about, "Normal" if word == "NodesProvisioned" else "Warning", word, note)
 
     async def _work(self) -> None:
         while True:
@@ -124,6 +129,8 @@ class Provisioning:
                 await self._serve(key)
             except (ApiError, *CONNECTION_ERRORS) as error:
                 log.recurring("nodes not asked for", error, job=key)
+                if isinstance(error, ApiError) and not error.retriable:
+                    self._emit(key, "NodesNotRequested", f"no ProvisioningRequest is made: {error}")
                 self._later(key, self._backoffs.setdefault(key, Backoff(1.0, 60.0)).delay())
             else:
                 self._backoffs.pop(key, None)

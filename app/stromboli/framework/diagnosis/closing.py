@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -39,6 +39,8 @@ _OVERUSED = Condition(type="Overused", status="True", reason="Overused", message
 _IGNORED = "FieldIgnored"
 #: under which name it is left to the next session why PodGroups without pods are not admitted, by key
 _TOLD = "told of jobs without pods"
+#: kinds of pods that a ProvisioningRequest may be for
+_MOST_KINDS = 32
 _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 
@@ -202,49 +204,54 @@ def _word(condition: PodGroupCondition) -> str:
 def _unscheduled(session: Session) -> Iterator[SetPodUnscheduled | RequestNodes]:
     """Why each pod waits, where it does not say so yet; those with scheduling gates say so themselves.
 
-    Where the policy has nodes asked for, they are for whole gangs.
+    Where the policy has nodes asked for, they are for whole gangs, as far as one request can ask for them.
     """
-    told, asks = OncePerReason(lambda reason: reason.told), bool(session.policy.provisioning.class_name)
-    gangs: defaultdict[str, list[PodRecord]] = defaultdict(list)
-    for pod, reason, scalable in waiting(session, shown=True):
-        if pod.pod_class.gated:
-            continue
+    told = OncePerReason(lambda reason: reason.told)
+    shown = [each for each in waiting(session, shown=True) if not each[0].pod_class.gated]
+    asked = _asked(session, [pod for pod, _, scalable in shown if scalable])
+    for pod, reason, scalable in shown:
         message = told[reason]
         word = "Unschedulable" if scalable else reason.reason
-        if scalable and asks and _is_gang(session, pod.job):
+        if scalable and pod.job in asked:
             word = "NodesRequested"
-            gangs[pod.job].append(pod)
         said = refusal(pod.conditions)
         if said is None or said.message != message or said.reason != word:
             minor = said is not None and said.reason == word and _begins(said.message, reason.reason)
             yield SetPodUnscheduled(pod.namespace, pod.name, pod.uid, word, message, minor)
-
-    for key, pods in gangs.items():
-        yield _nodes_for(session, session.view.jobs[key], pods)
+    yield from asked.values()
 
 
-def _is_gang(session: Session, key: str) -> bool:
-    job = session.view.jobs.get(key)
-    return job is not None and job.min_available > 1
+def _asked(session: Session, waiting: list[PodRecord]) -> dict[str, RequestNodes]:
+    """The requests for the nodes of gangs whose pods more nodes would help, by the key of the gang."""
+    if not session.policy.provisioning.class_name:
+        return {}
+    gangs: defaultdict[str, list[PodRecord]] = defaultdict(list)
+    for pod in waiting:
+        job = session.view.jobs.get(pod.job)
+        if job is not None and job.min_available > 1:
+            gangs[pod.job].append(pod)
+    found = ((key, _nodes_for(session, session.view.jobs[key], pods)) for key, pods in gangs.items())
+    return {key: request for key, request in found if request is not None}
 
 
-def _nodes_for(session: Session, job: Job, waiting: list[PodRecord]) -> RequestNodes:
-    """The request for the nodes of those pods that a gang cannot start without."""
+def _nodes_for(session: Session, job: Job, waiting: list[PodRecord]) -> RequestNodes | None:
+    """The request for the nodes of those pods that a gang cannot start without; None for one that would be refused.
+
+    Pods that differ in their volumes only count as alike where there are too many kinds.
+    """
     settings = session.policy.provisioning
     needed = waiting[: max(1, job.min_available - job.ready_count)]
-    kinds: dict[int, tuple[str, int]] = {}
-    for pod in needed:
-        name, count = kinds.get(pod.pod_class.id, (pod.name, 0))
-        kinds[pod.pod_class.id] = name, count + 1
-    return RequestNodes(
-        job.namespace,
-        job.name,
-        job.pod_group.metadata.uid,
-        settings.class_name,
-        settings.parameters,
-        tuple(kinds.values()),
-        settings.retry,
-    )
+    alike: tuple[Callable[[PodRecord], object], ...] = (lambda pod: pod.pod_class, lambda pod: pod.pod_class.shape)
+    for kind_of in alike:
+        kinds: dict[object, tuple[str, int]] = {}
+        for pod in needed:
+            name, count = kinds.get(kind_of(pod), (pod.name, 0))
+            kinds[kind_of(pod)] = name, count + 1
+        if len(kinds) <= _MOST_KINDS:
+            sets = tuple(kinds.values())
+            about = job.namespace, job.name, job.pod_group.metadata.uid
+            return RequestNodes(*about, settings.class_name, settings.parameters, sets, settings.retry)
+    return None
 
 
 def _begins(message: str | None, word: str) -> bool:
