@@ -156,6 +156,26 @@ async def test_the_last_pods_of_a_job_do_not_wait_for_those_that_succeeded_and_a
     assert group_of(cluster, made)["spec"]["minMember"] == 2
 
 
+async def test_the_last_pods_of_a_job_that_wait_start_once_those_that_succeeded_are_gone(
+    cluster: Cluster, start: StartService
+) -> None:
+    cluster.node("n1", cpu="3")
+    await start(engine)
+    made = make(cluster, "batch/v1", "Job", "train", {"parallelism": 3, "completions": 5, "template": TEMPLATE})
+    pods_of(cluster, made, 3)
+    await until(lambda: cluster.all_bound(3))
+    cluster.delete("/api/v1/nodes/n1")
+    end(cluster, 0, 1, 2)
+    cluster.patch(f"{JOBS}/train/status", {"status": {"succeeded": 3}})
+    pods_of(cluster, made, 2, 3)
+    await until(lambda: "train-4" in cluster.pods())
+    for number in range(3):
+        cluster.delete(f"{PODS}/train-{number}")
+    await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 2)
+    cluster.node("n2", cpu="2")
+    await until(lambda: cluster.all_bound(2))
+
+
 async def test_replicas_of_two_revisions_are_gangs_of_their_own_sizes(cluster: Cluster, start: StartService) -> None:
     """A rollout that stops at a partition leaves replicas of the size before, which start anew with that."""
     serving = "leaderworkerset.x-k8s.io/v1"

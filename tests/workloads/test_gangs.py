@@ -54,7 +54,9 @@ def wrapped(*pod_sets: Object) -> Object:
 
 ELSEWHERE, ARGO = "kueue.x-k8s.io/multikueue", "argoproj.io/v1alpha1"
 BATCH, KUBEFLOW, RAY, JOBSET = "batch/v1", "kubeflow.org/v1", "ray.io/v1", "jobset.x-k8s.io/v1alpha2"
+STAGE: Object = {"name": "a", "template": {"spec": {"parallelism": 1, "template": POD}}}
 FREE = {"resources": {"requests": {"cpu": "0"}}}
+FREED = {"autoscalerOptions": {"version": "v2", **FREE}}
 TUNED = ray(replicas(2, groupName="a"))
 ROLES = {"Master": replicas(1), "Worker": replicas(3)}
 SPARK = {"driver": {"cores": 1, "memory": "512m", "schedulerName": "stromboli"}}
@@ -212,6 +214,44 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         {**SPARK, "executor": EXECUTOR, "suspend": True},
         [],
         0,
+    ),
+    "RayCluster of hosts that scales": (
+        *(RAY, "RayCluster"),
+        ray(replicas(3, groupName="a", minReplicas=2, numOfHosts=4), enableInTreeAutoscaling=True, **FREED),
+        [9],
+        13,
+    ),
+    "RayCluster of which one group is suspended": (
+        *(RAY, "RayCluster", ray(replicas(2, groupName="a"), replicas(2, groupName="b", suspend=True)), [3], 3),
+    ),
+    "RayJob that is suspended": (RAY, "RayJob", {"suspend": True, "rayClusterSpec": TUNED}, [], 0),
+    "JobSet whose workers wait for another job to be ready": (
+        *(JOBSET, "JobSet"),
+        {"replicatedJobs": [STAGE, {**STAGE, "name": "b", "replicas": 2, "dependsOn": [{"name": "a"}]}]},
+        [1, 2],
+        3,
+    ),
+    "JobSet without replicas of one job": (JOBSET, "JobSet", replicated(("a", 0, 1), ("b", 1, 2)), [2], 2),
+    "LeaderWorkerSet of sub groups": (
+        *("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+        {
+            "leaderWorkerTemplate": {"size": 9, "workerTemplate": POD, "subGroupPolicy": {"subGroupSize": 4}},
+            "rolloutStrategy": {"rollingUpdateConfiguration": {"partition": 1, "maxSurge": 1}},
+        },
+        [9],
+        9,
+    ),
+    "TFJob of four roles": (
+        *(KUBEFLOW, "TFJob"),
+        {"tfReplicaSpecs": {role: replicas(1) for role in ("Chief", "PS", "Worker", "Evaluator")}},
+        [4],
+        4,
+    ),
+    "MPIJob whose launcher is a worker": (
+        *("kubeflow.org/v2beta1", "MPIJob"),
+        {"mpiReplicaSpecs": {"Launcher": replicas(1)}, "runLauncherAsWorker": True},
+        [1],
+        1,
     ),
     "SparkConnect": (
         "sparkoperator.k8s.io/v1alpha1",

@@ -178,7 +178,9 @@ class PodGroupMaker:
         uid = self._manager.get(key) or (manager.uid if manager else "")
         self._forget(key)
         family = self._families.get(uid)
-        if family is not None and family.is_sized and uid in self._bare:
+        ended = not isinstance(pod, str) and pod.status.phase == "Succeeded"
+        dwindles = family is not None and (family.is_sized or (family.workload.dwindles and ended))
+        if dwindles and uid in self._bare:
             # Those that wait may be all that there are to be by now.
             self._stale.add(uid)
             self._enqueue(uid)
