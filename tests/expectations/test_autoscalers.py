@@ -154,6 +154,17 @@ def test_no_nodes_come_for_a_gang_whose_pods_are_not_all_there() -> None:
     assert cluster.asked == 0
 
 
+@pytest.mark.parametrize("by", POLICIES)
+def test_no_nodes_come_for_a_gang_that_cannot_start_though_no_node_is_large_enough(by: str) -> None:
+    """It lacks a pod, or one of them has a gate: nodes for the others would stand idle."""
+    group, *members = wanted("train", 3, CPUS + 1)
+    gated = pod("train-2", "train", cpu=str(CPUS + 1), memory="", schedulingGates=[{"name": "example.com/later"}])
+    for objs in ((group, *members[:2]), (group, *members[:2], gated)):
+        for nodes in ((), (node("n", cpu="4"),)):
+            cluster = Cluster(by, *nodes, *objs).run(2)
+            assert (cluster.asked, cluster.marks[-1]) == (0, set())
+
+
 REQUESTING = policy("drf") + "provisioning: {class: check-capacity.autoscaling.x-k8s.io, retry: 5m}\n"
 
 

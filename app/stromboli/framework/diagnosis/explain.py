@@ -51,7 +51,8 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
     blocked: dict[int, _Blocked] = {}
     rows = np.flatnonzero(np.logical_or.reduce([pods.state == each for each in _WITHOUT_PLACE]))
     promised = (pods.state[rows] == _PIPELINED).tolist()
-    unseen = _known_without_a_look(view, rows)
+    gated = view.jobs.membership.has_gated
+    unseen = _known_without_a_look(view, rows, gated)
     for at, row in enumerate(rows.tolist()):
         record = pods.records[row]
         if record is None or record.node_name:
@@ -74,13 +75,16 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
             yield record, _why_pending(session, record, None), False
             continue
         if job.row not in blocked:
-            blocked[job.row] = _Blocked(session, job)
+            blocked[job.row] = _Blocked(session, job, gated=bool(gated[job.index]))
         yield record, *blocked[job.row].why(record)
 
 
-def _known_without_a_look(view: View, rows: Rows) -> list[bool]:
-    """Of the pods in some rows those whose job was not looked into: what is known of the job says why they wait."""
-    unmade = np.append(view.jobs.unmade, False) & (len(view.nodes) > 0)
+def _known_without_a_look(view: View, rows: Rows, gated: Mask) -> list[bool]:
+    """Of the pods in some rows those whose job was not looked into: what is known of the job says why they wait.
+
+    Jobs some of whose pods are `gated` are looked into.
+    """
+    unmade = np.append(view.jobs.unmade & ~gated, False) & (len(view.nodes) > 0)
     unseen: list[bool] = unmade[view.jobs.membership.index_of[view.pods.job[rows]]].tolist()
     return unseen
 
@@ -88,11 +92,15 @@ def _known_without_a_look(view: View, rows: Rows) -> list[bool]:
 class _Blocked:
     """What keeps the pods of one job from their places."""
 
-    __slots__ = ("_first", "_job", "_session", "_together")
+    __slots__ = ("_first", "_gated", "_helped", "_job", "_session", "_together")
 
-    def __init__(self, session: Session, job: Job) -> None:
+    def __init__(self, session: Session, job: Job, *, gated: bool) -> None:
         self._session = session
         self._job = job
+        #: whether gates may hold back some of them
+        self._gated = gated
+        #: whether nodes help any of them; None when it was not asked for
+        self._helped: bool | None = None
         #: what the first of them lacks
         self._first = session.view.reason(job)
         #: the reason of those that only wait for others
@@ -105,7 +113,19 @@ class _Blocked:
             reason = self._together = self._together or reason
         waits_for_others = reason.reason in ("GangNotReady", "SameRoleFailed")
         scalable = self._first.scalable if waits_for_others and self._first else reason.scalable
-        return reason, scalable
+        return reason, scalable and self._nodes_help()
+
+    def _nodes_help(self) -> bool:
+        """Whether more nodes help any of them: not those of a gang that lacks pods, or pods without gates."""
+        if self._helped is None:
+            ask, job, view = self._session.ask, self._job, self._session.view
+            lacking, gated = ask.job_valid(job), 0
+            if self._gated and ask.job_missing(job) > 0:
+                gated = sum(pod.pod_class.gated for pod in view.records(view.membership.pending(job.index)))
+            self._helped = (lacking is None or lacking.scalable) and (
+                not gated or job.valid_count - gated >= job.min_available
+            )
+        return self._helped
 
 
 def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | None = None) -> Reason:
