@@ -130,7 +130,7 @@ CASES = {
     "ResourceQuotaExceeded": (
         with_quota,
         policy("gang resourcequota", "predicates", actions="enqueue, allocate"),
-        ["admin: raise ResourceQuota default/small by 3 cpu"],
+        ["admin: raise ResourceQuota default/small to 5 cpu"],
     ),
     "ClusterOvercommitted": (
         overcommitted,

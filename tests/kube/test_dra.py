@@ -488,7 +488,8 @@ def test_v1beta1_says_the_same_in_another_place() -> None:
         ),
         (
             (claim("c", request("r", f'{A}.model == "h200"')),),
-            f'"c" wants 1 device of class gpu: 0 of 4 devices match, its selector is {A}.model == "h200")',
+            f'"c" wants 1 device of class gpu: 0 of 4 devices match, its selector is {A}.model == "h200", '
+            "devices have model a100, h100)",
         ),
         (
             (

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroup, longest_run
 from stromboli.api.decisions import Evict
+from stromboli.api.keys import namespace_of
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import fits
@@ -17,6 +19,7 @@ from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, why_no_evictions
 from stromboli.explain.places import Places, amounts, places, would_fit
+from stromboli.explain.provisioning import nodes_asked_for
 from stromboli.explain.shares import claims, queue_share, shares_of_others
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job, title_of
@@ -33,7 +36,6 @@ from stromboli.workloads.names import is_by_hand, workload_of
 _MOST_AHEAD = 5
 #: states of a pod between a decision and a running container
 _BINDING = (PodState.Allocated, PodState.Binding, PodState.Bound)
-_PENDING = int(PodState.Pending)
 #: reasons of gangs whose pods have to be close
 _OF_HYPER_NODES = ("NoHyperNode", "NoHyperNodeFits")
 
@@ -60,8 +62,8 @@ def explain_pod(session: Session, pod: PodRecord) -> Answer:
     if job is None:
         return _unseen(session, said, pod.job, [pod])
     # It goes with its gang: what the others lack keeps it waiting, too.
-    others = [each for each in without_place(session, job) if each is not pod]
-    return _answer(session, said, job, [pod, *others], why(session, pod, job, session.view.reason(job)))
+    waiting = [pod, *(each for each in without_place(session, job) if each is not pod)]
+    return _answer(session, said, job, waiting, why(session, pod, job, session.view.reason(job)))
 
 
 def _part_of(session: Session, pod: PodRecord) -> str:
@@ -72,8 +74,7 @@ def _part_of(session: Session, pod: PodRecord) -> str:
 def explain_job(session: Session, key: str) -> Answer | None:
     """Why a job waits, or how it runs; None when neither a PodGroup nor a pod of that name is there."""
     view = session.view
-    namespace, _, name = key.partition("/")
-    said = Answer(kind="Job", namespace=namespace, name=name)
+    said = Answer(kind="Job", namespace=namespace_of(key), name=key.partition("/")[2])
     job = view.jobs.get(key)
     if job is not None:
         waiting = without_place(session, job)
@@ -81,9 +82,8 @@ def explain_job(session: Session, key: str) -> Answer | None:
         held = "" if found.reason else held_up_together(session, job)
         return replace(found, message=f"{found.message}; {held}") if held else found
     pods = _pods_of(session, key)
-    if not pods and _lost(session, key) is None:
-        return None
-    return _unseen(session, said, key, [pod for pod in pods if view.pods.state[pod.row] == _PENDING])
+    waiting = [pod for pod in pods if view.pods.state[pod.row] == PodState.Pending]
+    return _unseen(session, said, key, waiting) if pods or _lost(session, key) is not None else None
 
 
 def outline(session: Session, key: str) -> Answer | None:
@@ -213,9 +213,10 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
 
 
 def _lacking_pods(session: Session, job: Job, waiting: Sequence[PodRecord], said: Answer) -> Answer:
-    """An answer about a gang that lacks pods, with the quotas that keep them from being made, or what they wait for."""
+    """An answer about a gang, with the nodes that it asked for, or what keeps pods that it lacks from being made."""
     if said.reason not in ("NotEnoughPods", "NotEnoughPodsOfTask"):
-        return said
+        asked_for = nodes_asked_for(session.view.snapshot, job.key) if said.reason else ""
+        return replace(said, detail="; ".join(filter(None, (said.detail, asked_for))))
     first = in_order(job.pod_group, waiting)
     held = held_up_together(session, job)
     told = (said.detail, without_quota(session, job), first.why if first else "", held)
@@ -257,7 +258,7 @@ def _told(said: Answer, reason: Reason | None, otherwise: str) -> Answer:
 
 
 def _request(session: Session, sample: PodRecord | None) -> dict[str, str]:
-    return amounts(session, session.view.request(sample), pod=sample) if sample is not None else {}
+    return {} if sample is None else amounts(session, session.view.request(sample), pod=sample)
 
 
 def _pods_of(session: Session, key: str) -> list[PodRecord]:
@@ -312,12 +313,13 @@ def sample_of(session: Session, waiting: Sequence[PodRecord], reason: Reason | N
 
 
 def _too_large(session: Session, pods: Sequence[PodRecord]) -> PodRecord | None:
-    """The first of some pods that no node can hold which would take it, be it empty."""
+    """The first of some pods that no node can hold which would take it, be it empty, or else the largest."""
     allocatable, kinds = session.view.nodes.allocatable, {pod.pod_class.id: pod for pod in reversed(pods)}
     for pod in sorted(kinds.values(), key=pods.index):
         if not fits(session.view.request(pod), allocatable[:, session.kernel.feasible(pod)]).any():
             return pod
-    return None
+    total = np.maximum(session.view.total, 1)
+    return max(kinds.values(), key=lambda pod: float((session.view.request(pod) / total).max()), default=None)
 
 
 def places_of(session: Session, job: Job) -> Places:

@@ -18,6 +18,7 @@ from stromboli.api.resources import (
     Vector,
     compared,
     exact,
+    fits,
     told,
 )
 from stromboli.api.words import counted, measured
@@ -202,7 +203,15 @@ def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, 
 def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
     """How many of some pods fit on nodes now, those with scheduling gates left out."""
     nodes = session.view.nodes
-    return fitting(session, [pod for pod in pods if not pod.pod_class.gated], nodes.available(nodes.rows).copy())
+    free = nodes.available(nodes.rows).copy()
+    kinds = {pod.pod_class.id: pod for pod in pods if not pod.pod_class.gated}
+    # Those that few nodes have room for come before others that take it.
+    room = {
+        kind: np.count_nonzero(session.kernel.feasible(pod) & fits(session.view.request(pod), free))
+        for kind, pod in kinds.items()
+    }
+    some = [pod for pod in pods if pod.pod_class.id in room]
+    return fitting(session, sorted(some, key=lambda pod: room[pod.pod_class.id]), free)
 
 
 def holders(session: Session, nodes: Mask, columns: Sequence[int], waiting: Job) -> list[Holding]:

@@ -65,7 +65,9 @@ class Excess:
         """The reason, with the compared numbers."""
         word, lack, verb = limit.value
         total, bound = view.total[self.columns], self.bound[self.columns]
-        if limit is Limit.Deserved and ((total > 0) & (bound > total - TOLERANCE)).all():
+        may_have_all = ((total > 0) & (bound > total - TOLERANCE)).all()
+        in_turn = limit is Limit.Capability and stage is Stage.QueueShare and not self._above(view.total)
+        if may_have_all and (limit is Limit.Deserved or in_turn):
             return self._full(view)
         of = [column_name(view.dimensions, c) for c in self.columns]
         rest = " as other queues hold the rest or keep it" if self.for_others else ""

@@ -10,14 +10,14 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from stromboli.api import readers
 from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase
 from stromboli.api.decisions import RequestNodes
-from stromboli.api.keys import inner_name, namespace_of
+from stromboli.api.keys import namespace_of
+from stromboli.explain.provisioning import OVER, answer_of, group_of_request, news_of
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object, already_exists
 from stromboli.live.events import Events, Reference
 from stromboli.live.fair_queue import FairQueue
@@ -27,7 +27,6 @@ from stromboli.live.mirror import Mirror
 from stromboli.live.sources import Source
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
-from stromboli.workloads.native import is_native
 
 log = Logger(__name__)
 
@@ -37,8 +36,6 @@ SOURCE = Source(
     f"/apis/{_GROUP}/v1/provisioningrequests",
     others=(f"/apis/{_GROUP}/v1beta1/provisioningrequests",),
 )
-#: conditions after which a request is worth nothing
-_OVER = ("Failed", "BookingExpired", "CapacityRevoked")
 #: fields of a pod that its template does not have
 _OF_PODS = ("nodeName", "hostname", "subdomain", "ephemeralContainers", "schedulingGates")
 
@@ -87,7 +84,7 @@ class Provisioning:
             key = self._group_of.pop(own, "")
             self._requests[key].pop(own, None)
         else:
-            key = _owner(request)
+            key = group_of_request(request)
             if not key:
                 return
             self._group_of[own] = key
@@ -107,9 +104,9 @@ class Provisioning:
 
     def _tell(self, key: str, before: Object | None, request: Object) -> None:
         """Emit an Event when a request is answered, or the autoscaler says that it goes on looking for nodes."""
-        said = _news(request)
+        said = news_of(request)
         # A request may be answered before it is seen here.
-        if said is None or (before is not None and said == _news(before)):
+        if said is None or (before is not None and said == news_of(before)):
             return
         word, message = said
         self._emit(key, word, f"ProvisioningRequest {request['metadata']['name']}: {message or 'no reason'}")
@@ -142,10 +139,10 @@ class Provisioning:
         """Bring the requests of a PodGroup in line with what is wanted."""
         wanted, requests = self._wanted.get(key), dict(self._requests.get(key, {}))
         for own, request in requests.items():
-            said = _answer(request)
+            said = answer_of(request)
             if wanted is None or not _serves(request, said, sum(count for _, count in wanted.pods)):
                 await self._delete(request)
-            elif said is not None and said["type"] in _OVER:
+            elif said is not None and said["type"] in OVER:
                 left = wanted.retry - (time.time() - (readers.seconds(said.get("lastTransitionTime") or "") or 0.0))
                 if left > 0:
                     self._later(key, left)
@@ -213,42 +210,13 @@ def _group(namespace: str, name: str, uid: str) -> Reference:
     return Reference(SCHEDULING, "PodGroup", namespace, name, uid)
 
 
-def _owner(request: Object) -> str:
-    """The key of the PodGroup for which a request was made here; empty for requests of others."""
-    meta = request["metadata"]
-    for each in meta.get("ownerReferences") or ():
-        if each.get("kind") == "PodGroup" and each.get("apiVersion") == SCHEDULING:
-            return f"{meta['namespace']}/{each['name']}"
-        if is_native(each):
-            return f"{meta['namespace']}/{inner_name(each['name'])}"
-    return ""
-
-
-def _answer(request: Object) -> dict[str, Any] | None:
-    """The condition that says what became of a request; None while there is no answer."""
-    conditions = (request.get("status") or {}).get("conditions") or ()
-    found = {each.get("type"): each for each in conditions if each.get("status") == "True"}
-    return next((found[type] for type in (*_OVER, "Provisioned") if type in found), None)
-
-
-def _news(request: Object) -> tuple[str, str] | None:
-    """The reason of the Event about what became of a request, and its message; None where there is nothing to tell."""
-    said = _answer(request)
-    if said is not None:
-        word = "NodesRefused" if said["type"] in _OVER else "NodesProvisioned"
-        return word, f"{said['type']}: {said.get('message') or 'no reason'}"
-    conditions = (request.get("status") or {}).get("conditions") or ()
-    looks = next((each for each in conditions if each.get("type") == "Provisioned"), None)
-    return None if looks is None else ("NodesNotFound", str(looks.get("message") or looks.get("reason") or ""))
-
-
 def _pods(request: Object) -> int:
     return sum(each.get("count", 0) for each in request["spec"].get("podSets") or ())
 
 
 def _serves(request: Object, said: Object | None, pods: int) -> bool:
     """Whether a request is for so many pods; one that has brought nodes, for as many at least."""
-    brought = said is not None and said["type"] not in _OVER
+    brought = said is not None and said["type"] not in OVER
     return _pods(request) >= pods if brought else _pods(request) == pods
 
 

@@ -68,7 +68,7 @@ def converted(value: object, type_: type[T], where: str) -> T:
 
 
 #: kinds that are read as they are
-KINDS = frozenset((*_KUBERNETES.kinds, *crds.KINDS, "Numatopology", "NodeShard"))
+KINDS = frozenset((*_KUBERNETES.kinds, *crds.KINDS, "Numatopology", "NodeShard", "ProvisioningRequest"))
 
 
 def type_of(kind: str) -> str | None:

@@ -47,7 +47,7 @@ def smaller_gang(group: PodGroup, number: int) -> str:
     """What people change so that fewer pods of a PodGroup start together: what owns it would undo a change of it."""
     owner = _owner(group)
     if owner is None:
-        return f"set minMember: {number} in PodGroup {group.key}{_to_match(group, 'minResources')}"
+        return f"set minMember: {number} in PodGroup {group.key}{_to_match(group, 'minTaskMember', 'minResources')}"
     if owner.native:
         return f"set schedulingPolicy.gang.minCount: {number} in {owner.name}"
     if owner.field("min_member"):
@@ -58,10 +58,11 @@ def smaller_gang(group: PodGroup, number: int) -> str:
     return f"lower the replicas of {owner.name} so that {number} of its pods start together"
 
 
-def _to_match(group: PodGroup, field: str) -> str:
-    """What to change besides, where people say in a field what has to be free before the pods are admitted."""
-    said = field.rpartition(".")[2] if group.spec.min_resources else ""
-    return f", and {said} to match" if said else ""
+def _to_match(group: PodGroup, *fields: str) -> str:
+    """What to change besides: those of the fields, by their paths, that people set to what would contradict it."""
+    there = {"minTaskMember": group.spec.min_task_member, "minResources": group.spec.min_resources}
+    names = [name for name in (field.rpartition(".")[2] for field in fields) if there.get(name)]
+    return f", and {' and '.join(names)} to match" if names else ""
 
 
 def further_apart(group: PodGroup, tier: str | int | None = None) -> str:

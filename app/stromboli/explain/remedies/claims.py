@@ -50,6 +50,7 @@ def claims(case: Case) -> Iterator[Candidate]:
     unmet = [claim for claim in there_now if claim not in lost and not _met(case.rehearsal.state, claim)]
     yield from _released(case, unmet)
     yield from _classes(case, unmet)
+    yield from _selecting(case, unmet)
     if unmet:
         words = [f"create {_listed(missing)}"] if missing else []
         for kind, what in _BEHIND.items():
@@ -151,6 +152,23 @@ def _classes(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Candid
             behind = "" if claim[0] == _VOLUME else ", and devices of it"
             change = partial(_without, pods=case.pods, gone=[claim])
             yield Candidate(f"create {of} {name}{behind}", "admin", change)
+
+
+def _selecting(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Candidate]:
+    """Claims of devices whose own selectors no device meets."""
+    for claim in [claim for claim in claims if claim[0] == _DEVICES]:
+        manifest = case.rehearsal.state.objects[claim[0]][claim[1]]
+        free = {**manifest, "spec": _unselected(manifest.get("spec") or {})}
+        if free != manifest:
+            words = f"have the selector of {claim[0]} {claim[1]} choose devices that there are"
+            yield Candidate(words, "user", partial(_put, kind=claim[0], manifest=free))
+
+
+def _unselected(spec: Any) -> Any:
+    """A copy without selectors, however deep."""
+    if isinstance(spec, dict):
+        return {name: _unselected(value) for name, value in spec.items() if name != "selectors"}
+    return [_unselected(each) for each in spec] if isinstance(spec, list) else spec
 
 
 def _named(spec: object, field: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,8 @@ from stromboli.api.resources import PODS, UNKNOWN, amounts, exact, is_device, li
 from stromboli.api.validation import nearest
 from stromboli.api.words import counted
 from stromboli.explain.answers import Amounts
-from stromboli.explain.rehearsal import Change, node_of
+from stromboli.explain.daemons import daemons_on, room_beside_daemons
+from stromboli.explain.rehearsal import Change, node_of, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smallest
 from stromboli.explain.remedies.changes import respec
 from stromboli.explain.remedies.labels import corrected_joining, corrected_spread, labels
@@ -133,12 +134,15 @@ def _of_taint(toleration: objects.Toleration) -> str:
 
 
 def requests(case: Case) -> Iterator[Candidate]:
-    """Requests of what the largest node has."""
-    if case.reason != "NeverFits" or not case.pods:
+    """Requests of what the largest node has for a pod, be it beside those of DaemonSets."""
+    if case.reason not in ("NeverFits", "Unschedulable", "ClusterFull") or not case.pods:
         return
     view, pod = case.session.view, case.pods[0]
-    yield from _misspelt(case)
-    request = view.request(pod)
+    request, room = view.request(pod), view.nodes.allocatable
+    if case.reason == "NeverFits":
+        yield from _misspelt(case)
+    else:
+        room = room_beside_daemons(view)
     if _has_cards_elsewhere(case):
         # What keeps the pod off those nodes is in the way.
         yield from _others_nodes(case)
@@ -146,7 +150,7 @@ def requests(case: Case) -> Iterator[Candidate]:
     if not willing.any():
         # Something else keeps it off all nodes as well.
         willing = np.ones(len(view.nodes), np.bool_)
-    largest = view.nodes.allocatable[:, willing].max(axis=1)
+    largest = room[:, willing].max(axis=1)
     over = [c for c in np.flatnonzero(request > largest).tolist() if c != PODS]
     if not over or (_has_cards_elsewhere(case) and any(is_device(view.dimensions[c]) for c in over)):
         # Cards are not given up where there are some: what keeps the pod off their nodes is what is wrong.
@@ -157,7 +161,8 @@ def requests(case: Case) -> Iterator[Candidate]:
     words = " and ".join([*([f"no more than {listed(some)} a pod"] if some else []), *sorted(none)])
     first = [each.name for each in pod.pod_class.spec.init_containers or () if _above(each, cut)]
     where = f" (init container {', '.join(first)} asks for more)" if first else ""
-    yield Candidate(f"ask for {words}{where}", "user", respec(case, **_resized(pod, cut)))
+    beside = "" if case.reason == "NeverFits" else ", which pods of DaemonSets leave on a node"
+    yield Candidate(f"ask for {words}{beside}{where}", "user", respec(case, **_resized(pod, cut)))
 
 
 def _has_cards_elsewhere(case: Case) -> bool:
@@ -276,9 +281,13 @@ def _fewest(case: Case, before: Change) -> Candidate | None:
     at = int(willing[np.argmax(nodes.allocatable[(*cards, 0)[0], willing])]) if len(willing) else 0
     like = node_of(facts.records[at])
     # What a job asks for that has no pods yet is in more than one piece.
+    view, daemons = case.session.view, daemons_on(case.session.view, at)
+    held = sum((view.request(pod) for pod in daemons), np.zeros(len(case.asked)))
     request, allocatable = (case.asked if case.pods else np.zeros(len(case.asked))), nodes.allocatable[:, at]
-    short = np.flatnonzero(request > allocatable).tolist()
-    larger = {name: most for c in short for name, most in _by_name(case.session.view, case.pods[0], c).items()}
+    short = np.flatnonzero((request > 0) & (request + held > allocatable)).tolist()
+    larger = {
+        name: most for c in short for name, most in _by_name(view, case.pods[0], c, float((request + held)[c])).items()
+    }
     like = replace(
         like,
         spec=objects.NodeSpec() if not len(willing) else like.spec,
@@ -287,14 +296,15 @@ def _fewest(case: Case, before: Change) -> Candidate | None:
     most = min(_MOST_NODES, max(len(case.pods), case.job.min_available if case.job else 0) + 1)
 
     def adding(number: int) -> Change:
-        return partial(_add_nodes, before=before, like=like, number=number)
+        return partial(_add_nodes, before=before, like=like, number=number, daemons=daemons)
 
     number = smallest(1, most, lambda n: case.helps(adding(n)))
     if number is None:
         return None
     size = f" with {listed(larger)}" if larger else ""
     plain = " without taints" if not len(willing) and facts.records[at].taints else ""
-    return Candidate(f"add {counted(number, 'node')} like {like.metadata.name}{size}{plain}", "admin", adding(number))
+    words = f"add {counted(number, 'node')} like {like.metadata.name}{size}{plain}"
+    return Candidate(words + (f" for {_also_on(daemons)}" if size and daemons else ""), "admin", adding(number))
 
 
 def _first_node(case: Case) -> Candidate | None:
@@ -309,9 +319,21 @@ def _first_node(case: Case) -> Candidate | None:
     return Candidate(words, "admin", partial(_add_nodes, before=lambda state: None, like=node, number=number))
 
 
-def _add_nodes(state: ClusterState, before: Change, like: objects.Node, number: int) -> None:
+def _also_on(daemons: Sequence[PodRecord]) -> str:
+    """What is on each new node beside."""
+    return f"it and {counted(len(daemons), 'pod')} of DaemonSets"
+
+
+def _add_nodes(
+    state: ClusterState, before: Change, like: objects.Node, number: int, daemons: Sequence[PodRecord] = ()
+) -> None:
+    """Add nodes, each with its pods of the DaemonSets that have some on the node which they are like."""
     before(state)
     for index in range(number):
         name = f"{like.metadata.name}-more-{index}"
         labels = {**(like.metadata.labels or {}), "kubernetes.io/hostname": name}
         state.upsert("Node", replace(like, metadata=replace(like.metadata, name=name, uid=name, labels=labels)))
+        for record in daemons:
+            pod = pod_of(record, name, objects.PodStatus(phase="Running"))
+            own = f"{record.name}-{name}"
+            state.upsert("Pod", replace(pod, metadata=replace(pod.metadata, name=own, uid=own)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 import numpy as np
 from pydantic.alias_generators import to_camel
@@ -142,23 +144,35 @@ def exact_amounts(case: Case, vector: Vector, columns: list[int]) -> dict[str, s
 
 
 def quotas(case: Case) -> Iterator[Candidate]:
-    """ResourceQuotas of the namespace, raised by what is asked for."""
+    """ResourceQuotas of the namespace, raised by what they lack, or else by all that is asked for."""
     job = case.job
     if case.reason != "ResourceQuotaExceeded" or job is None:
         return
     given = job.pod_group.spec.min_resources or {}
     asked = dict.fromkeys(PODS_OF_QUOTAS, Fraction(job.min_available)) | asked_for(given)
     of_namespace = case.rehearsal.state.objects["ResourceQuota"]
-    raised = {key: quota for key, quota in of_namespace.items() if key.startswith(f"{job.namespace}/")}
+    quotas = {key: quota for key, quota in of_namespace.items() if key.startswith(f"{job.namespace}/")}
+    words, raised = list[str](), dict[str, dict[str, str]]()
+    for key, quota in quotas.items():
+        hard, used = hard_of(quota), (quota.get("status") or {}).get("used") or {}
+        needs = {name: asked.get(common_name(name), Fraction(0)) + quantity.parse(used.get(name, 0)) for name in hard}
+        above = {name: need for name, need in needs.items() if need > quantity.parse(hard[name])}
+        if above:
+            raised[key] = {name: f"{math.ceil(need * 1000)}m" for name, need in above.items()}
+            words.append(f"raise ResourceQuota {key} to {listed(raised[key])}")
+    yield Candidate(" and ".join(words), "admin", partial(_raise, quotas=quotas, raised=raised))
+    more = {
+        key: {name: _sum(value, asked.get(common_name(name), Fraction(0))) for name, value in hard_of(quota).items()}
+        for key, quota in quotas.items()
+    }
+    words_for_all = f"raise ResourceQuota {', '.join(quotas)} by {listed(given)}"
+    yield Candidate(words_for_all, "admin", partial(_raise, quotas=quotas, raised=more))
 
-    def change(state: ClusterState) -> None:
-        for manifest in raised.values():
-            status, limits = manifest.get("status") or {}, hard_of(manifest).items()
-            hard = {name: _sum(value, asked.get(common_name(name), Fraction(0))) for name, value in limits}
-            state.upsert("ResourceQuota", {**manifest, "status": {**status, "hard": hard}})
 
-    words = f"raise ResourceQuota {', '.join(raised)} by {listed(given)}"
-    yield Candidate(words, "admin", change)
+def _raise(state: ClusterState, quotas: Mapping[str, Any], raised: Mapping[str, Mapping[str, str]]) -> None:
+    for key, manifest in quotas.items():
+        hard = {**hard_of(manifest), **raised.get(key, {})}
+        state.upsert("ResourceQuota", {**manifest, "status": {**(manifest.get("status") or {}), "hard": hard}})
 
 
 def _sum(one: str | int | float, more: Fraction) -> str:

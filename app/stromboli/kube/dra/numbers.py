@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask
-from stromboli.api.words import by_number, counted
+from stromboli.api.words import by_number, counted, first_few
 from stromboli.kube.dra.allocator import Demand
-from stromboli.kube.dra.inventory import Inventory
+from stromboli.kube.dra.inventory import Devices, Inventory
 from stromboli.kube.dra.objects import ResourceClaim
+from stromboli.kube.dra.pools import Offer
 from stromboli.kube.dra.requests import Choice, ClaimRequest
 from stromboli.kube.dra.selection import NO
 from stromboli.kube.dra.stock import Balance
 
 #: requests that are told, and devices whose shared counters are looked at
 _MOST_REQUESTS, _MOST_DEVICES = 4, 1_000
-#: characters of a selector that are told
-_LONGEST = 200
+#: characters of a selector that are told, and values of what it reads
+_LONGEST, _MOST_VALUES = 200, 3
+#: what a selector reads of devices
+_READ = re.compile(r"\b(attributes|capacity)\[['\"]([^'\"]+)['\"]\]\.(\w+)")
 
 
 def told_of(
@@ -45,6 +49,24 @@ def told_of(
     return Passage((), "; ".join(said), "")
 
 
+def _offered(selector: str, devices: Devices) -> Iterator[str]:
+    """What devices have of the attributes and capacities that a selector reads."""
+    for kind, domain, name in dict.fromkeys(_READ.findall(selector)):
+        has = {_value(offer, kind, domain, name) for offer in devices.offers[:_MOST_DEVICES]} - {""}
+        if has:
+            yield f"devices have {name} {first_few(sorted(has), _MOST_VALUES)}"
+
+
+def _value(offer: Offer, kind: str, domain: str, name: str) -> str:
+    """What a device has of an attribute or a capacity, in words; empty for nothing."""
+    if kind == "attributes":
+        found = offer.attributes.get(domain, {}).get(name)
+        return "" if found is None else str(found)
+    held = offer.capacities.amounts
+    amount = held.get(name) or held.get(f"{domain}/{name}")
+    return amount.text if amount else ""
+
+
 def _of_choice(
     demand: Demand,
     request: ClaimRequest,
@@ -66,6 +88,7 @@ def _of_choice(
         elif len(devices) and choice.own_selectors:
             own = " && ".join(choice.own_selectors)
             yield f"its selector is {own if len(own) <= _LONGEST else f'{own[:_LONGEST]}...'}"
+            yield from _offered(own, devices)
         return
     free = matching & (~in_use | choice.admin) & _have_counters(demand, choice, matching & ~in_use, balance)
     most = int(inventory.totals(free.astype(np.int64))[lacking].max(initial=0))

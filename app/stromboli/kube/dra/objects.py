@@ -11,6 +11,7 @@ from msgspec import field
 from stromboli.api import readers
 from stromboli.api.errors import StromboliError
 from stromboli.api.objects import Metadata, NodeSelector, Record, ResourceList, Taint, Toleration
+from stromboli.api.validation import did_you_mean
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
 
 #: the annotation of claims for the extended resources of pods
@@ -300,6 +301,8 @@ class DeviceTaintRule(Record, frozen=True):
 
 R = TypeVar("R", bound=Record)
 
+#: device classes whose names are compared at most with that of one that is not there
+_MOST_COMPARED = 100
 #: number of decoded objects that are kept; others are decoded on each use
 _MOST_READ = 10_000
 
@@ -318,6 +321,11 @@ class DeviceObjects:
     def device_class(self, name: str) -> DeviceClass | None:
         """A device class, None if it does not exist."""
         return self._get(DeviceClass, name)
+
+    def near_class(self, name: str) -> str:
+        """Which device class was probably meant by a name that none has, in words; empty where that is not known."""
+        there = self._plain.get(DeviceClass.__name__, NO_OBJECTS)
+        return did_you_mean(name, there) if len(there) <= _MOST_COMPARED else ""
 
     def _get(self, kind: type[R], key: str) -> R | None:
         name = kind.__name__

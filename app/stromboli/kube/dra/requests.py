@@ -150,7 +150,9 @@ def class_choice(name: str, objects: DeviceObjects) -> Choice:
 def _choice(claim: int, name: str, request: DeviceRequest, objects: DeviceObjects) -> Choice:
     device_class = objects.device_class(request.device_class_name)
     if device_class is None:
-        raise NoDeviceClassError(f'request {name}: device class "{request.device_class_name}" not found')
+        missing, near = request.device_class_name, objects.near_class(request.device_class_name)
+        error = ClaimError if near else NoDeviceClassError
+        raise error(f'request {name}: device class "{missing}" not found{near}')
     if request.exact_count > MOST_DEVICES:
         raise ClaimError(f"request {name}: a claim can hold {MOST_DEVICES} devices, not {request.exact_count}")
     of_class, own = device_class.spec.selectors or (), request.selectors or ()

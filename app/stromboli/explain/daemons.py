@@ -1,0 +1,33 @@
+"""What pods of DaemonSets hold: they stay on their nodes whatever ends, and each new node gets its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stromboli.api.resources import Matrix
+from stromboli.framework.cluster.view import View
+from stromboli.state.pods import PodRecord
+from stromboli.workloads.daemons import node_of_daemon
+
+
+def daemons_on(view: View, node: int) -> list[PodRecord]:
+    """The pods of DaemonSets on a node, by its row."""
+    pods = view.records(np.flatnonzero(view.pods.node == node))
+    return [pod for pod in pods if node_of_daemon(pod.pod_class.spec)]
+
+
+def room_beside_daemons(view: View) -> Matrix:
+    """What nodes can give to pods other than those of DaemonSets, shape (dimensions, nodes)."""
+    room: Matrix = view.nodes.allocatable.copy()
+    for pod in _daemons(view):
+        room[:, view.pods.node[pod.row]] -= view.request(pod)
+    return room
+
+
+def _daemons(view: View) -> Iterator[PodRecord]:
+    """The pods of DaemonSets that are on nodes."""
+    for pod in view.records(np.flatnonzero(view.pods.node >= 0)):
+        if pod.pod_class.spec.affinity is not None and node_of_daemon(pod.pod_class.spec):
+            yield pod
