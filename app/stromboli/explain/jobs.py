@@ -139,15 +139,15 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
 
 def _held_up(session: Session, pod: PodRecord) -> str:
     """What keeps a pod with a node from running well; empty for nothing that is known."""
-    said = [pod.held_up] if pod.held_up else []
-    row = int(session.view.pods.node[pod.row])
+    said, row = [pod.held_up] if pod.held_up else [], int(session.view.pods.node[pod.row])
     if row >= 0 and not (node := session.view.nodes.facts.records[row]).is_ready:
         said.append(f"node {node.name} is not ready (Ready is {node.ready})")
     elif row < 0 and pod.node_name:
         said.append(f"node {pod.node_name} is not there")
     resize = next((each for each in pod.conditions if each.type == "PodResizePending" and each.status == "True"), None)
     if resize is not None:
-        said.append(f"its resize is {(resize.reason or 'pending').lower()}: {resize.message}")
+        instead = " (lower it, or recreate the pod for a larger node)" if resize.reason == "Infeasible" else ""
+        said.append(f"its resize is {(resize.reason or 'pending').lower()}: {resize.message}{instead}")
     return "; ".join(said)
 
 

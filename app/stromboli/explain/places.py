@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stromboli.api.pod_state import ON_NODE_STATES, STATES
+from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
 from stromboli.api.resources import (
     PODS,
     TOLERANCE,
@@ -35,7 +35,8 @@ from stromboli.state.pods import PodRecord
 MOST_HOLDERS = 5
 #: the limit where there is none
 UNLIMITED = 2**60
-_IS_ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
+#: states of pods that hold a node, or are promised what others on it leave
+_HOLDS_NODE = np.isin(np.arange(STATES), (*ON_NODE_STATES, PodState.Pipelined))
 
 
 @dataclass(slots=True)
@@ -223,7 +224,7 @@ def holders(session: Session, nodes: Mask, columns: Sequence[int], waiting: Job)
     if not len(nodes):
         # No pod was looked for a place for: all nodes count.
         nodes = np.ones(len(session.view.nodes), np.bool_)
-    at = np.flatnonzero(_IS_ON_NODE[pods.state] & (pods.node >= 0))
+    at = np.flatnonzero(_HOLDS_NODE[pods.state] & (pods.node >= 0))
     at = at[nodes[pods.node[at]]]
     if not len(at) or not columns:
         return []
