@@ -89,3 +89,33 @@ def test_a_suspended_job_is_told(tmp_path: Path, suspended: bool) -> None:
 def test_names_of_workloads_are_known_where_one_is_misspelt(tmp_path: Path) -> None:
     text = asked(tmp_path, NODE, job(False), words=("why", "job", "team/trian"))
     assert "there is no job team/trian, did you mean 'team/train'?" in text
+
+
+GROUP = {
+    "apiVersion": "scheduling.volcano.sh/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "train", "namespace": "default"},
+    "spec": {"minMember": 4, "minResources": {"cpu": "4"}},
+    "status": {"phase": "Pending"},
+}
+
+
+def test_a_job_that_has_no_pods_yet_is_listed_with_why_it_waits(tmp_path: Path) -> None:
+    told = asked(tmp_path, NODE, GROUP | {"spec": {"minMember": 4, "minResources": {"cpu": "40"}}})
+    assert "default/train default Pending 0/0 NeverFits" in told
+    assert "default/train: Placement: NeverFits: PodGroup default/train starts with more than the whole" in told
+
+
+def test_what_became_of_nodes_that_were_asked_for_is_read_in_files(tmp_path: Path) -> None:
+    owner = {"apiVersion": GROUP["apiVersion"], "kind": "PodGroup", "name": "train", "uid": "u"}
+    request = {
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": {"name": "train-1", "ownerReferences": [owner]},
+        "spec": {"provisioningClassName": "check-capacity.autoscaling.x-k8s.io"},
+        "status": {"conditions": [{"type": "Failed", "status": "True", "message": "no capacity in eu-1b"}]},
+    }
+    annotated = {"metadata": {"name": "train-0", "annotations": {"scheduling.k8s.io/group-name": "train"}}}
+    objects = (NODE, GROUP | {"spec": {"minMember": 1}}, pod("train-0") | annotated, request)
+    for words in (("simulate", "--explain"), ("why", "job", "train")):
+        assert "ProvisioningRequest train-1: Failed: no capacity in eu-1b" in asked(tmp_path, *objects, words=words)

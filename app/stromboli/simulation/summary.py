@@ -6,7 +6,7 @@ Everything fits 80 columns; names that are longer are folded, never cut.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from rich import box
@@ -16,12 +16,13 @@ from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, PODS, Vector, told
 from stromboli.explain.evictions import why_no_evictions
 from stromboli.explain.jobs import held_up_together
+from stromboli.explain.provisioning import nodes_asked_for
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.remedies.case import MOST_STEPS, taken
 from stromboli.explain.warnings import warnings
 from stromboli.framework.cluster.job import title_of
-from stromboli.framework.diagnosis.explain import all_reasons
+from stromboli.framework.diagnosis.explain import all_reasons, why_job
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.session import Session
 from stromboli.simulation.run import Run
@@ -59,11 +60,13 @@ def pod_groups(run: Run) -> Table:
     table = _table("PodGroup", "queue", "phase", ">pods", "nodes", *([">evicted"] if run.evicted else []), "why")
     session, reasons = run.session, all_reasons(run.session)
     placed = run.bindings | {r.key: r.node_name for r in session.view.pods.records if r is not None and r.node_name}
-    for key, pods in sorted(_members(session).items()):
+    unmade = _without_pods(session)
+    for key, pods in sorted((dict.fromkeys(unmade, ()) | _members(session)).items()):
         job = session.view.jobs.get(key)
         there = [placed[pod] for pod in pods if pod in placed]
         evicted = sum(pod in run.evicted for pod in pods)
         words = dict.fromkeys(reasons[pod].reason for pod in pods if pod in reasons)
+        words |= {unmade[key].reason: None} if key in unmade else {}
         if job is not None and words:
             words |= dict.fromkeys(f"{action}: {why.reason}" for action, why in why_no_evictions(session, job))
         table.add_row(
@@ -108,19 +111,23 @@ def _changes(steps: list[tuple[str, Vector]], column: int) -> list[tuple[str, Ve
 
 
 def explanations(session: Session, rehearsal: Rehearsal | None = None) -> Iterator[str]:
-    """A paragraph for each PodGroup with pods that wait, or have a node and do not run: each reason once, with the
+    """A paragraph for each PodGroup that waits, or has pods with a node that do not run: each reason once, with the
     number of pods that it stops. With a rehearsal the first of them say what would help.
     """
-    reasons, helped, untried = all_reasons(session), 0, 0
-    for key, pods in sorted(_members(session).items()):
+    reasons, unmade, helped, untried = all_reasons(session), _without_pods(session), 0, 0
+    for key, pods in sorted((dict.fromkeys(unmade, ()) | _members(session)).items()):
         counts = Counter(_told(reasons[pod]) for pod in pods if pod in reasons)
         job = session.view.jobs.get(key)
         held = "" if job is None else held_up_together(session, job)
-        if not counts and not held:
+        if not counts and not held and key not in unmade:
             continue
         said = [f"  {count} x {text}" for text, count in counts.items()] + ([f"  {held}"] if held else [])
+        said += [f"  {_told(unmade[key])}"] if key in unmade else []
+        said += [
+            f"  {asked_for}" for asked_for in (nodes_asked_for(session.view.snapshot, key),) if counts and asked_for
+        ]
         said += [] if job is None else [f"  {action}: {_told(why)}" for action, why in why_no_evictions(session, job)]
-        if counts and key and rehearsal is not None:
+        if (counts or key in unmade) and key and rehearsal is not None:
             tries = helped < _MOST_HELPED and taken(rehearsal) < MOST_STEPS
             said += _helps(session, key, rehearsal) if tries else []
             helped, untried = helped + tries, untried + (not tries)
@@ -167,13 +174,19 @@ def _amount(resource: str, column: int, vector: Vector | None) -> str:
     return told(resource, float(vector[column]) if column < len(vector) else 0.0)
 
 
-def _members(session: Session) -> dict[str, list[str]]:
+def _members(session: Session) -> dict[str, Sequence[str]]:
     """The pods of each job, and under the empty key those that wait in none."""
     members: defaultdict[str, list[str]] = defaultdict(list)
     for record in session.view.pods.records:
         if record is not None and (record.job or not record.node_name):
             members[record.job].append(record.key)
-    return members
+    return dict(members)
+
+
+def _without_pods(session: Session) -> dict[str, Reason]:
+    """Why jobs wait of which there are no pods, by key."""
+    found = ((job, why_job(session, job)) for job in session.view.jobs.values() if not job.size)
+    return {job.key: why for job, why in found if why is not None}
 
 
 def _counted(names: Iterable[str]) -> str:
