@@ -126,6 +126,39 @@ def test_a_gang_is_tried_no_more_often_than_the_limit() -> None:
     assert told(never) == ("PodsNotReady", "user", "it timed out 2 times, and is tried no more")
 
 
+def left_by(result: SessionResult, phase: str) -> Any:
+    """The PodGroup as a session leaves it, for a service that knows nothing else."""
+    job = pod_group("job", 1, phase=phase)
+    job.status.conditions = result.session.view.jobs["default/job"].conditions
+    return job
+
+
+def timed_out(job: Any) -> list[tuple[str, str]]:
+    return [(each.status, each.message) for each in job.status.conditions if each.type == "TimedOut"]
+
+
+@pytest.mark.parametrize(("limit", "left"), [(None, "is tried again at"), (0, "is tried no more")])
+def test_another_replica_knows_who_timed_out(limit: int | None, left: str) -> None:
+    by = policy(backoffBase="10m", **({} if limit is None else {"backoffLimitCount": limit}))
+    job = left_by(decide(pod_group("job", 1, phase="Running"), placed("job-0", 300), by=by), "Pending")
+    ((status, message),) = timed_out(job)
+    assert status == "True"
+    assert left in message
+    waits = decide(job, gang("job", 1), by=by, after=9 * MINUTE)
+    assert (waits.session.bound, told(waits)[0]) == ({}, "PodsNotReady")
+    assert len(decide(job, gang("job", 1), by=by, after=11 * MINUTE).session.bound) == (limit is None)
+    ready = left_by(decide(job, placed("job-0", 300, ready=True), by=by), "Pending")
+    assert timed_out(ready) == [("False", "")]
+    assert len(decide(ready, gang("job", 1), by=by, after=MINUTE).session.bound) == 1
+
+
+def test_the_pause_of_a_gang_that_timed_out_before_the_leader_changed_is_twice_as_long() -> None:
+    by = policy(backoffBase="1m")
+    job = left_by(decide(pod_group("job", 1, phase="Running"), placed("job-0", 300), by=by), "Running")
+    again = decide(job, placed("job-0", 0), by=by, after=300)
+    assert told(again)[2] == f"it timed out 2 times, and is tried again at {at(-420)}"
+
+
 def test_the_count_begins_anew_once_the_gang_is_ready_or_another_one() -> None:
     by = policy(backoffLimitCount=0)
     job = pod_group("job", 1, phase="Running")

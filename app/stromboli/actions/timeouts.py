@@ -2,12 +2,14 @@
 
 A gang whose pods have nodes holds its places in vain while fewer than its minimum are ready: an image that cannot be
 pulled, a node that does not start containers. It gives them back as a whole, and is tried again after a pause that
-doubles each time. A restart of the service forgets how often that was. What ran for too long is not placed again.
+doubles each time. What ran for too long is not placed again. The condition `TimedOut` of the PodGroup keeps both for a
+service that is started anew, or another replica.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from functools import partial
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -33,7 +35,10 @@ from stromboli.state.pods import PodRecord, seconds, timestamp
 #: annotation of a PodGroup, which outweighs the argument
 _MAX_RUN_TIME = "stromboli.io/max-run-time"
 _EXCEEDED = "MaximumRunTimeExceeded"
+_UNREADY = "PodsNotReady"
 _CONDITION = "TimedOut"
+#: what the message of the condition says of a gang that did not get ready
+_TOLD = re.compile(r"timed out (\d{1,9}) times?, and is tried (?:no more|again at (\S{1,40}))")
 #: the pause does not double more often
 _MOST_DOUBLINGS = 30
 
@@ -73,9 +78,12 @@ class Timeouts(Action):
     def _ready(self, session: Session, arguments: TimeoutsArguments) -> Tries:
         """Evict gangs that timed out, and hold those back whose pause is not over."""
         view, jobs = session.view, session.view.jobs
-        before: Tries = view.environment.left.get(self.name, {})
-        lacking = _lacking(view, arguments.ready)
-        if not before and lacking is None:
+        told, lacking = jobs.of(jobs.holds("timed out", _has_timed_out)), _lacking(view, arguments.ready)
+        before: Tries | None = view.environment.left.get(self.name)
+        if before is None:
+            # The first session of a service: what another one left is in conditions only.
+            before = {(job.key, job.pod_group.metadata.uid): _recalled(job.pod_group) for job in told}
+        if not before and not told and lacking is None:
             return {}
         now, tries = view.time(), _not_ready_again(view, before, lacking)
         for job in jobs.of(lacking.late) if lacking is not None else ():
@@ -87,8 +95,14 @@ class Timeouts(Action):
                 tries[this] = count + 1, now + min(pause, arguments.longest)
         for (key, _), (count, until) in tries.items():
             over = arguments.limit is not None and count > arguments.limit
+            why = _not_ready(jobs[key], count, until, over=over)
+            said = PodGroupCondition(type=_CONDITION, status="True", reason=_UNREADY, message=why.detail)
+            session.report.condition(jobs[key], said)
             if over or now < until:
-                self._hold_back(session, jobs[key], _not_ready(jobs[key], count, until, over=over))
+                self._hold_back(session, jobs[key], why)
+        for job in told:
+            if (job.key, job.pod_group.metadata.uid) not in tries:
+                session.report.condition(job, PodGroupCondition(type=_CONDITION, status="False", reason=_UNREADY))
         return tries
 
     # -- jobs that run for too long --------------------------------------------------------------------------------
@@ -189,9 +203,25 @@ def _not_ready(job: Job, count: int, until: float, *, over: bool) -> Reason:
     times = f"timed out {counted(count, 'time')}"
     message = f"the pods of {job.title} did not get ready in time, and gave their places back"
     if over:
-        return Reason(Stage.Admission, "PodsNotReady", message, Actionable.User, f"it {times}, and is tried no more")
+        return Reason(Stage.Admission, _UNREADY, message, Actionable.User, f"it {times}, and is tried no more")
     detail = f"it {times}, and is tried again at {timestamp(math.ceil(until))}"
-    return Reason(Stage.Admission, "PodsNotReady", message, Actionable.Wait, detail)
+    return Reason(Stage.Admission, _UNREADY, message, Actionable.Wait, detail)
+
+
+def _has_timed_out(pod_group: PodGroup) -> bool:
+    return _told(pod_group) is not None
+
+
+def _told(pod_group: PodGroup) -> re.Match[str] | None:
+    """What the condition of a gang says that timed out and did not get ready since."""
+    said = next((each for each in pod_group.status.conditions if each.type == _CONDITION), None)
+    return _TOLD.search(said.message) if said is not None and (said.status, said.reason) == ("True", _UNREADY) else None
+
+
+def _recalled(pod_group: PodGroup) -> tuple[int, float]:
+    """How often a gang timed out, and until when it pauses, as its condition says."""
+    told = _told(pod_group)
+    return (int(told[1]), seconds(told[2] or "")) if told else (0, 0.0)
 
 
 def _max_run_time(pod_group: PodGroup) -> float:
