@@ -701,6 +701,12 @@ VALUE_SETS = (
         *("userIdentity.enabled=true", "gangGate.enabled=true", "bypassGuard.enabled=true", "podLabels.team=a"),
         *("bypassGuard.schedulerNames={team}", "otherServices={system:serviceaccount:team:stromboli}"),
     ),
+    (
+        "userIdentity.enabled=true",
+        "bypassGuard.enabled=true",
+        "bypassGuard.binders={o'neil,a\\\\b}",
+        "otherServices={o'neil}",
+    ),
     ("serviceMonitor.enabled=true", "prometheusRule.enabled=true", "prometheusRule.labels.team=batch"),
     (
         *("topologySpreadConstraints[0].maxSkew=1", "topologySpreadConstraints[0].topologyKey=zone"),
