@@ -320,6 +320,37 @@ def test_another_replica_goes_on_with_kube_scheduler(scheduled: World, start: St
     leader.close()
 
 
+@pytest.fixture
+def ranked(scheduled: World) -> Iterator[World]:
+    """An empty cluster with two priority classes."""
+    path, classes = "/apis/scheduling.k8s.io/v1/priorityclasses", {"yields": 1, "insists": 1_000}
+    for name, value in classes.items():
+        scheduled.create(path, {"metadata": {"name": name}, "value": value})
+    yield scheduled
+    for name in classes:
+        scheduled.api.delete(f"{path}/{name}").raise_for_status()
+
+
+def test_evictions_that_no_replica_answered_are_asked_for_again(ranked: World, start: Start) -> None:
+    """By kube-scheduler, after a time that it is given; no event of ours has it ask sooner."""
+    world, cluster = ranked, ranked.cluster
+    world.nodes(1, cpu="4")
+    first = start("--leader-elect", kubeconfig=cluster.kubeconfig())
+    second = start("--leader-elect", kubeconfig=cluster.kubeconfig("kwok"))
+    leader = LeaderService(first, second)
+    cluster.start_scheduler(cost.advised_by(leader, ignorable=False), "--pod-max-in-unschedulable-pods-duration=1s")
+    world.group("elastic", 3, priorityClassName="yields")
+    world.pods([pod(f"elastic-{at}", "elastic", scheduler=PROFILE, priorityClassName="yields") for at in range(4)])
+    eventually(lambda: world.bound() == {"elastic": 4})
+    first.end(signal.SIGKILL)
+    world.group("urgent", 1, priorityClassName="insists")
+    world.pods([pod("urgent", "urgent", scheduler=PROFILE, priorityClassName="insists")])
+    eventually(lambda: leader.asked["/preempt"] > 0)
+    assert world.bound() == {"elastic": 4}
+    eventually(lambda: world.bound() == {"elastic": 3, "urgent": 1}, 90)
+    leader.close()
+
+
 @pytest.mark.parametrize("ignorable", [False, True])
 def test_no_managed_pod_slips_by_while_no_replica_leads(scheduled: World, start: Start, ignorable: bool) -> None:
     """Of a gang behind the gate none starts before the next leader decides; without one, none where we are not ignored.
