@@ -141,6 +141,27 @@ async def test_nothing_is_asked_for_pods_that_are_gone(cluster: Cluster) -> None
     await until(lambda: len(requests(cluster)) == 1)
 
 
+@pytest.mark.parametrize("left", [True, False])
+async def test_a_request_that_a_service_left_behind_goes(
+    bare_cluster: Cluster, definitions: list[Path], start: StartService, *, left: bool
+) -> None:
+    """The gang ran, or its pods were gone, before anyone took its request away."""
+    bare_cluster.define(*definitions)
+    define(bare_cluster, "autoscaling.x-k8s.io", "v1", "ProvisioningRequest")
+    bare_cluster.node("n1", cpu="2")
+    bare_cluster.group("train", 2)
+    group = bare_cluster.get(f"{SCHEDULING}/namespaces/default/podgroups/train")
+    keys = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "name": "train"}
+    sets = [{"podTemplateRef": {"name": "train-1-0"}, "count": 2}]
+    meta = {"name": "train-1", "ownerReferences": [{**keys, "uid": group["metadata"]["uid"]}]}
+    named = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest", "metadata": meta}
+    bare_cluster.create(REQUESTS, {**named, "spec": {"provisioningClassName": ATOMIC, "podSets": sets}})
+    for number in range(2 if left else 0):
+        bare_cluster.pod(f"train-{number}", "train")
+    await start(engine)
+    await until(lambda: requests(bare_cluster) == {})
+
+
 async def test_a_group_of_kubernetes_owns_its_request(
     bare_cluster: Cluster, definitions: list[Path], start: StartService
 ) -> None:

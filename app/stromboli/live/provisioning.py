@@ -64,8 +64,9 @@ class Provisioning:
             if self._wanted.get(key) != each:
                 self._wanted[key] = each
                 self._enqueue(key)
-        for key in [key for key in self._wanted.keys() - now.keys() if not self._state.jobs.has_pods(key)]:
-            del self._wanted[key]
+        asked = self._wanted.keys() | {key for key, requests in self._requests.items() if requests}
+        for key in [key for key in asked - now.keys() if not self._state.jobs.has_pods(key)]:
+            self._wanted.pop(key, None)
             self._enqueue(key)
 
     async def run(self) -> None:
@@ -91,13 +92,12 @@ class Provisioning:
             before = self._requests[key].get(own)
             self._requests[key][own] = request
             self._tell(key, before, request)
-        if key in self._wanted:
+        if key in self._wanted or _needs_none(self._state.pod_group(key)):
             self._enqueue(key)
 
     def _group_changed(self, type: str, group: PodGroup | Object | str) -> None:
         key = group if isinstance(group, str) else object_key(group)
-        phase = group.status.phase if isinstance(group, PodGroup) else ""
-        if type == "DELETED" or phase in (PodGroupPhase.Running, PodGroupPhase.Completed):
+        if type == "DELETED" or (isinstance(group, PodGroup) and _needs_none(group)):
             self._wanted.pop(key, None)
             if self._requests.get(key):
                 self._enqueue(key)
@@ -208,6 +208,11 @@ class Provisioning:
 
 def _group(namespace: str, name: str, uid: str) -> Reference:
     return Reference(SCHEDULING, "PodGroup", namespace, name, uid)
+
+
+def _needs_none(group: PodGroup | None) -> bool:
+    """Whether the pods of a PodGroup have the nodes that they start on."""
+    return group is not None and group.status.phase in (PodGroupPhase.Running, PodGroupPhase.Completed)
 
 
 def _pods(request: Object) -> int:
