@@ -412,6 +412,8 @@ async def test_a_group_of_kubernetes_leaves_its_queue_to_the_namespace_and_its_p
     labels = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "research"}}}
     cluster.patch("/api/v1/namespaces/default", labels)
     await until(lambda: said() == ("research", "urgent"))
+    cluster.pod("q", metadata={"labels": {"kai.scheduler/queue": "default"}}, schedulingGroup={"podGroupName": "g"})
+    await until(lambda: said() == ("default", "urgent"))
 
 
 @pytest.mark.parametrize("first", ["group", "pods"])

@@ -233,6 +233,11 @@ def test_a_group_is_in_the_queue_of_its_namespace_and_as_important_as_its_pods()
     assert (job.queue.name, job.priority) == ("research", 7)
     (named,) = simulated(group(), namespace, urgent, *pods(3)).session.view.jobs.values()
     assert (named.queue.name, named.priority) == ("research", 0)
+    # Nobody can label the group that a Job makes, but its template.
+    members[0]["metadata"]["annotations"] = {"scheduling.volcano.sh/queue-name": "default"}
+    for of, queue in ((bare, "default"), (group(), "research")):
+        (job,) = simulated(of, namespace, urgent, *members).session.view.jobs.values()
+        assert job.queue.name == queue
 
 
 def test_members_that_another_scheduler_bound_count() -> None:

@@ -34,6 +34,7 @@ log = Logger(__name__)
 
 _ROOT = f"/apis/{NATIVE_GROUP}"
 _FIRST, *_OTHERS = (f"{_ROOT}/{version}/podgroups" for version in native.VERSIONS)
+_SILENT = native.OfPods()
 SOURCE = Source("KubernetesPodGroup", _FIRST, others=tuple(_OTHERS))
 
 
@@ -49,8 +50,8 @@ class NativeGroups:
         self._shown: dict[str, Object] = {}
         #: what sessions decided, by uid
         self._decided: dict[str, PodGroupStatus] = {}
-        #: the priority and the class of the most important pod of each group
-        self._classes: dict[str, tuple[int, str]] = {}
+        #: what pods say that their group leaves open
+        self._of_pods: dict[str, native.OfPods] = {}
         #: pods that came before their group, by its key and theirs, and the group of each
         self._early: defaultdict[str, dict[str, objects.Pod]] = defaultdict(dict)
         self._waits_for: dict[str, str] = {}
@@ -90,7 +91,7 @@ class NativeGroups:
         known = self._shown.pop(_key(key), None)
         if known is not None:
             self._decided.pop(_uid(known), None)
-            self._classes.pop(_key(key), None)
+            self._of_pods.pop(_key(key), None)
             self._mirror.delete("PodGroup", _key(key), _key(key))
 
     def set_aside(self, kind: str, key: str, problem: str, obj: Any = None) -> None:
@@ -105,9 +106,9 @@ class NativeGroups:
     def _apply(self, key: str) -> None:
         obj = self._shown[key]
         namespace = self._mirror.state.objects["Namespace"].get(key.partition("/")[0]) or {}
-        _, priority_class = self._classes.get(key, (0, ""))
+        pods = self._of_pods.get(key, _SILENT)
         try:
-            found = native.completed(PodGroup.parse(native.as_pod_group(obj)), namespace, priority_class, self.rules)
+            found = native.completed(PodGroup.parse(native.as_pod_group(obj)), namespace, pods, self.rules)
         except InvalidObjectError as error:
             self._mirror.set_aside("PodGroup", key, f"{error.path}: {error.problem}")
             return
@@ -135,18 +136,18 @@ class NativeGroups:
             self._early[key][own], self._waits_for[own] = pod, key
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
-        """A group without a priority class has that of its most important pod."""
+        """A group without a priority class or a queue has what its pods say."""
         self._see_early(type, pod)
-        if isinstance(pod, str) or pod.spec.scheduling_group is None or not pod.spec.priority_class_name:
+        if isinstance(pod, str) or pod.spec.scheduling_group is None:
             return
         key = keys.key(pod.metadata.namespace or "default", native.group_of(pod))
-        found = (pod.spec.priority or 0, pod.spec.priority_class_name)
-        if type != "DELETED" and found > self._classes.get(key, (0, "")):
-            self._classes[key] = found
+        before = self._of_pods.get(key, _SILENT)
+        if type != "DELETED" and (found := before.seen(pod)) != before:
+            self._of_pods[key] = found
             if key in self._shown:
                 self._apply(key)
         elif type == "DELETED" and key not in self._shown:
-            self._classes.pop(key, None)
+            self._of_pods.pop(key, None)
 
     def _namespace_changed(self, type: str, namespace: Any) -> None:
         name = namespace if isinstance(namespace, str) else text(namespace, "metadata.name")

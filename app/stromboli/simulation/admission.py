@@ -30,7 +30,7 @@ from stromboli.workloads.groups import controller, owners_of
 from stromboli.workloads.labelled import KIND, Label, id_of
 from stromboli.workloads.model import Starts
 from stromboli.workloads.names import is_by_hand, workload_of
-from stromboli.workloads.native import completed, group_of, in_native_group, native_key
+from stromboli.workloads.native import OfPods, completed, group_of, in_native_group, native_key
 
 #: the scheduler names that are served where nothing says otherwise
 USUAL_NAMES = ("stromboli", "volcano")
@@ -311,22 +311,21 @@ class _NativeGroups:
 
     def __init__(self, namespaces: Mapping[str, Any], rules: Sequence[QueueRule]) -> None:
         self._namespaces, self._rules = namespaces, rules
-        #: the priority and the class of the most important pod of each, by key
-        self._classes: dict[str, tuple[int, str]] = {}
+        #: what the pods of each say, by key
+        self._of_pods: dict[str, OfPods] = {}
 
     def see(self, pod: objects.Pod) -> None:
-        """Take note of a member's priority."""
-        if pod.spec.scheduling_group is not None and pod.spec.priority_class_name:
+        """Take note of what a member says."""
+        if pod.spec.scheduling_group is not None:
             key = keys.key(pod.metadata.namespace or "default", group_of(pod))
-            found = (pod.spec.priority or 0, pod.spec.priority_class_name)
-            self._classes[key] = max(found, self._classes.get(key, found))
+            self._of_pods[key] = self._of_pods.get(key, OfPods()).seen(pod)
 
     def completed(self, group: crds.PodGroup) -> crds.PodGroup:
         """A group, completed if it is one of these."""
         if not native_key(group.key):
             return group
         namespace = self._namespaces.get(group.metadata.namespace) or {}
-        return completed(group, namespace, self._classes.get(group.key, (0, ""))[1], self._rules)
+        return completed(group, namespace, self._of_pods.get(group.key, OfPods()), self._rules)
 
 
 def _open(queue: crds.Queue) -> crds.Queue:

@@ -7,6 +7,7 @@ own: a label or annotation names it. A hard topology constraint stands for the t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -112,13 +113,25 @@ def as_pod_group(native: Object) -> Object:
     return {"apiVersion": SCHEDULING, "kind": "PodGroup", "metadata": metadata, "spec": spec, "status": _seen(native)}
 
 
-def completed(group: PodGroup, namespace: Object, priority_class: str, rules: Sequence[QueueRule] = ()) -> PodGroup:
-    """A group with what it leaves open: its queue is that of its namespace, and its priority that of its pods.
+@dataclass(frozen=True, slots=True)
+class OfPods:
+    """What the pods of a group say that it leaves open: the priority of the most important one, and a queue."""
 
-    `priority_class` is that of its most important pod, empty where none has one; `rules`, if any, say the queue.
-    """
+    priority: int = 0
+    priority_class: str = ""
+    queue: str = ""
+
+    def seen(self, pod: Pod) -> OfPods:
+        """What they say with one more pod; the first one that names a queue counts."""
+        own, found = (self.priority, self.priority_class), (pod.spec.priority or 0, pod.spec.priority_class_name or "")
+        like: Object = {"metadata": {"labels": pod.metadata.labels, "annotations": pod.metadata.annotations}}
+        return OfPods(*(max(own, found) if found[1] else own), self.queue or said.first([like], said.QUEUE))
+
+
+def completed(group: PodGroup, namespace: Object, pods: OfPods, rules: Sequence[QueueRule] = ()) -> PodGroup:
+    """A group with what it leaves open, as its pods say, or its namespace; `rules`, if any, say the queue."""
     spec: dict[str, Any] = {}
-    queue = said.first([namespace], said.QUEUE)
+    queue = pods.queue or said.first([namespace], said.QUEUE)
     named = group.spec.queue if "queue" in group.spec.model_fields_set else queue
     if rules:
         shown = {"namespace", "labels", "annotations"}
@@ -126,8 +139,8 @@ def completed(group: PodGroup, namespace: Object, priority_class: str, rules: Se
         spec["queue"] = assigned(rules, [like], made_by([like]), namespace, named).queue
     elif named:
         spec["queue"] = named
-    if priority_class and not group.spec.priority_class_name:
-        spec["priority_class_name"] = priority_class
+    if pods.priority_class and not group.spec.priority_class_name:
+        spec["priority_class_name"] = pods.priority_class
     return group.model_copy(update={"spec": group.spec.model_copy(update=spec)}) if spec else group
 
 
