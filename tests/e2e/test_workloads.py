@@ -143,6 +143,42 @@ def test_a_gang_of_kubernetes_starts_whole_and_says_so(gated: World, tmp_path: P
         service.end()
 
 
+def test_the_gang_that_a_job_makes_of_itself_starts_whole_in_the_queue_of_its_template(
+    new_cluster: Callable[..., Cluster], definitions: list[Object], tmp_path: Path
+) -> None:
+    """With `WorkloadWithJob` the Job controller makes the PodGroup of an indexed Job, which nobody else can label."""
+    gates = f"--feature-gates={GATES},WorkloadWithJob=true"
+    cluster = new_cluster(apiserver_args=[gates, "--runtime-config=scheduling.k8s.io/v1alpha2=true"])
+    cluster.start_controller_manager(gates)
+    cluster.start_kwok()
+    with cluster.client() as api:
+        define(api, definitions)
+    world = World(cluster, "gangs")
+    world.begin()
+    world.queue("research")
+    world.nodes(1, cpu="2")
+    service = Service(cluster.kubeconfig(), tmp_path / "stromboli.log").wait_ready()
+    try:
+        made = job("train", 3)
+        made["spec"]["template"]["metadata"] = {"labels": {"kueue.x-k8s.io/queue-name": "research"}}
+        world.create(jobs(world), made)
+        eventually(lambda: count(world) == 3, 60)
+        (group,) = world.items(f"{NATIVE}/namespaces/gangs/podgroups")
+        assert group["spec"]["schedulingPolicy"]["gang"]["minCount"] == 3
+
+        def told() -> str:
+            return service.http.get(f"/api/v1/explain/job/gangs/{group['metadata']['name']}").text
+
+        eventually(lambda: "queue research" in told(), 60)
+        assert world.placed() == {}
+        world.nodes(1, cpu="1", prefix="more")
+        eventually(lambda: len(world.placed()) == 3, 60)
+        assert world.groups() == []
+    finally:
+        service.end()
+        world.api.close()
+
+
 def native(world: World, name: str, policy: Object, **spec: Any) -> Callable[[], tuple[str, str]]:
     """Create a PodGroup of Kubernetes; what is returned reads its condition."""
     path = f"{NATIVE}/namespaces/{world.namespace}/podgroups"
