@@ -65,13 +65,15 @@ class Excess:
         """The reason, with the compared numbers."""
         word, lack, verb = limit.value
         total, bound = view.total[self.columns], self.bound[self.columns]
+        own = _ceiling(view, self.queue, self.line)
         may_have_all = ((total > 0) & (bound > total - TOLERANCE)).all()
         in_turn = limit is Limit.Capability and stage is Stage.QueueShare and not self._above(view.total)
+        # A limit grows with the cluster where it is below what specs say.
+        grows = limit is not Limit.Quota and bool((self.bound < own)[self.columns].any())
         if may_have_all and (limit is Limit.Deserved or in_turn):
-            return self._full(view)
+            return self._full(view, grows=grows or limit is Limit.Deserved)
         of = [column_name(view.dimensions, c) for c in self.columns]
         rest = " as other queues hold the rest or keep it" if self.for_others else ""
-        own = _ceiling(view, self.queue, self.line)
         detail = "; ".join(
             f"{name}: {self._held(c, name)}, {'may have' if self.bound[c] >= own[c] else verb} "
             f"{told(name, self.bound[c])}{self._by_spec(view, c, name)}{rest}, "
@@ -80,8 +82,6 @@ class Excess:
         )
         names = ", ".join(of)
         message = f"queue {self.queue} has {lack.format(names)}"
-        # A limit grows with the cluster where it is below what specs say.
-        grows = limit is not Limit.Quota and bool((self.bound < own)[self.columns].any())
         most = self.bound if limit is Limit.Capability else self.most
         who = Actionable.Wait
         if self._above(np.minimum(own, view.total)) and limit is Limit.Capability:
@@ -98,8 +98,8 @@ class Excess:
             asked = asked + self.tried.amount
         return bool((asked > most + TOLERANCE)[self.columns].any())
 
-    def _full(self, view: View) -> Reason:
-        """The reason of a queue that may have the whole cluster, and has what there is of it."""
+    def _full(self, view: View, *, grows: bool) -> Reason:
+        """The reason of a queue that may have the whole cluster, also if it `grows`, and has what there is of it."""
         names = [column_name(view.dimensions, c) for c in self.columns]
         detail = "; ".join(
             f"{name}: the cluster has {told(name, view.total[c])}, queue {self.queue} {self._held(c, name)}, "
@@ -107,7 +107,7 @@ class Excess:
             for c, name in zip(self.columns, names, strict=True)
         )
         message = f"the cluster is full in {', '.join(names)}, of which queue {self.queue} may have all"
-        return Reason(Stage.Placement, "ClusterFull", message, Actionable.Wait, detail, scalable=True)
+        return Reason(Stage.Placement, "ClusterFull", message, Actionable.Wait, detail, scalable=grows)
 
     def _by_spec(self, view: View, column: int, name: str) -> str:
         """What of a spec a limit follows from: what the queue borrows, or the first queue above that has no more."""
