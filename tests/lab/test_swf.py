@@ -58,7 +58,7 @@ def test_queues_are_those_of_users_or_groups(by: str, queues: list[str]) -> None
     [
         ("1 2 3", "log.swf: line 2: should have 18 fields, not 3"),
         ("1 x " + "1 " * 16, "log.swf: line 2: should have numbers only: could not convert string to float: 'x'"),
-        ("1 nan " + "1 " * 16, "log.swf: line 2: has a number that is no figure of a job"),
+        ("1 nan " + "1 " * 16, "log.swf: line 2: field 2: should be a finite number below 1e12, not nan"),
         ("1 1_000 " + "1 " * 16, f"log.swf: line 2: should have numbers only: '1 1_000 {'1 ' * 15}1'"),
         ("1 1 1 1 1 1 1 900000000 " + "1 " * 10, "log.swf: line 2: should have at most 10,000,000 processors"),
         ("1 -7 " + "1 " * 16, "log.swf: line 2: submit time: should not be negative: -7"),

@@ -198,3 +198,10 @@ def test_sessions_are_freed_without_a_collection_of_garbage(policy: str) -> None
         gc.garbage.clear()
         gc.enable()
     assert not {each for each in found if issubclass(each, (Session, View, framework.Job, Plugin, Kernel, Points))}
+
+
+def test_cards_that_no_node_has_are_not_what_counts() -> None:
+    cards = Gang.of(Task.requesting(1, {"cpu": 1, "nvidia.com/gpu": 1}))
+    done = run([Job(0, 100, pods(4)), Job(0, 10, cards)], nodes(1))
+    assert done.resource == "cpu"
+    assert done.total["utilization"] == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
+from stromboli.api.words import counted
 from stromboli.cli.options import AsJson, PluginsDir
 from stromboli.cli.output import columns
 from stromboli.cli.problems import quit_with
@@ -110,10 +112,17 @@ def run_all(
 
 
 def quit_if(failed: Sequence[TrialError]) -> None:
-    """End the command where something was wrong with trials, which are named, the first of many."""
-    if failed:
-        more = len(failed) - _MOST_NAMED
-        quit_with([*map(str, failed[:_MOST_NAMED]), *([f"{more:,} more trials failed"] if more > 0 else [])])
+    """End the command where something was wrong with trials, which are named, the first of many and of those alike."""
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for each in map(str, failed):
+        by_reason[each.partition(": ")[2]].append(each)
+    lines = [
+        first if not others else f"{first} (the same in {counted(len(others), 'more trial')})"
+        for first, *others in by_reason.values()
+    ]
+    if lines:
+        more = sum(map(len, list(by_reason.values())[_MOST_NAMED:]))
+        quit_with([*lines[:_MOST_NAMED], *([f"{counted(more, 'more trial')} failed"] if more else [])])
 
 
 def _spread(trials: Sequence[Trial], jobs: int, scheduler: str) -> Iterator[Outcome | TrialError]:

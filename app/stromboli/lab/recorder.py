@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +44,8 @@ class Recorder:
     ) -> None:
         """`rows` has the row of each job by its key; a sample is taken `every` so many seconds."""
         jobs, queues = len(workload), len(workload.queues)
-        self.resource = main_resource(workload)
+        offered = zip(state.dimensions.names, state.nodes.allocatable.sum(axis=1).tolist(), strict=False)
+        self.resource = main_resource(workload, {name for name, amount in offered if amount})
         #: seconds since the workload began, NaN for what did not happen
         self.started, self.ended = np.full(jobs, np.nan), np.full(jobs, np.nan)
         self.evictions, self.restarts = np.zeros(jobs, np.int32), np.zeros(jobs, np.int32)
@@ -136,10 +137,10 @@ class Recorder:
         return missed / total
 
 
-def main_resource(workload: Workload) -> str:
-    """The resource that counts: cards if jobs ask for any, else cpu."""
+def main_resource(workload: Workload, offered: Collection[str]) -> str:
+    """The resource that counts: cards if jobs ask for any and nodes have some, else cpu."""
     asked = {name for gang in workload.gangs for name in gang.request()}
-    return next((name for name in _SCARCE if name in asked), "pods")
+    return next((name for name in _SCARCE if name in asked and name in offered), "pods")
 
 
 def _kinds(workload: Workload, resource: str) -> list[tuple[Mapping[str, int], float]]:

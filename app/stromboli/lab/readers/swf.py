@@ -27,6 +27,7 @@ from typing import Literal, TextIO
 
 import numpy as np
 
+from stromboli.api.words import by_number, counted
 from stromboli.lab.processors import Processors
 from stromboli.lab.readers.lines import UnreadableLinesError
 from stromboli.lab.workload import Job, Workload, in_order
@@ -89,7 +90,8 @@ def read_swf(
             jobs.append(_job(figures, own, shape, queue_by))
     told = problems.told()
     if left_out:
-        told.append(f"{source}: {left_out:,} lines of jobs that never ran, or of parts of runs, are left out")
+        lines_of, left = counted(left_out, "line"), by_number(left_out, "is", "are")
+        told.append(f"{source}: {lines_of} of jobs that never ran, or of parts of runs, {left} left out")
     header = {name: "\n".join(values) for name, values in comments.items()}
     return Trace(in_order(jobs, told), header, left_out)
 
@@ -119,8 +121,8 @@ class _Problems:
 
     def told(self) -> list[str]:
         more = self._count - len(self._named)
-        counted = [f"{self._source}: {more:,} more lines cannot be read"] if more else []
-        return [*self._named, *counted, *([self._end] if self._end else [])]
+        others = [f"{self._source}: {counted(more, 'more line')} cannot be read"] if more else []
+        return [*self._named, *others, *([self._end] if self._end else [])]
 
 
 def _ran(figures: Sequence[float]) -> bool:
@@ -140,8 +142,9 @@ def _figures(text: str) -> tuple[list[float], str]:
         figures = [float(word) for word in words]
     except ValueError as error:
         return [], f"should have numbers only: {str(error)[:100]}"
-    if not all(math.isfinite(figure) and abs(figure) < _MOST for figure in figures):
-        return [], "has a number that is no figure of a job"
+    wrong = next((at for at, figure in enumerate(figures) if not abs(figure) < _MOST), None)
+    if wrong is not None:
+        return [], f"field {wrong + 1}: should be a finite number below 1e12, not {words[wrong][:100]}"
     if max(figures[_PROCESSORS], figures[_ALLOCATED]) > _MOST_PROCESSORS:
         return [], f"should have at most {_MOST_PROCESSORS:,} processors"
     if figures[_SUBMIT] < 0:
