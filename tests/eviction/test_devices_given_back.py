@@ -229,3 +229,21 @@ def test_a_device_that_a_terminating_pod_leaves_is_promised_once(action: str, wa
     result = engine(action).decide(live.snapshot(), now=NOON)
     assert gone(result) == victims
     assert result.session.view.jobs["default/p"].waiting_count == (wanted if victims else 0)
+
+
+@BOTH
+def test_a_device_that_a_pod_keeps_after_all_is_not_promised(action: str) -> None:
+    """One of two devices of n0 becomes free; another pod may not join it there, whoever goes, and takes that of n2."""
+    here = [of("low", "e", "n0", deleted=True, **claims("a")), held("a", "e")]
+    here += [of("low", "r", "n0", **claims("c")), held("c", "r", gpu="gpu-1")]
+    status = dra.allocation("n2", "gpu-0") | {"reservedFor": [{"resource": "pods", "name": "v", "uid": "uid-v"}]}
+    there = [of("low", "v", "n2", **claims("d")), dra.claim("d", status=status)]
+    constraint = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    even = {"topologySpreadConstraints": [constraint | {"labelSelector": {"matchLabels": {"of": "p"}}}]}
+    wants = [{"nodeSelector": {"kubernetes.io/hostname": "n1"}, **even}, claims("p-1"), claims("p-2") | even]
+    pods = [pod(f"p-{at}", "p", priority=100, labels={"of": "p"}, **more) for at, more in enumerate(wants)]
+    objs = [node("n1"), node("n2"), dra.resource_slice("n2", dra.device("gpu-0")), *here, *there, *pods]
+    live = cluster(*objs, dra.claim("p-1"), dra.claim("p-2"), pod_group("p", 3, priorityClassName="high"), gpus=2)
+    result = engine(action).decide(live.snapshot(), now=NOON)
+    assert gone(result) == ["v"]
+    assert result.session.view.jobs["default/p"].waiting_count == 3

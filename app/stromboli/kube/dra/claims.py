@@ -387,7 +387,7 @@ class _Book:
         stock = self._devices.stock
         for device, consumed in given:
             if consumed is None and not self._returns.is_near(device, in_use=in_use):
-                self._in_use[device] = in_use
+                self._in_use[device] = in_use or self._returns.holds(device)
         drawing = [(device, consumed) for device, consumed in given if stock.pool[device] >= 0] if stock else []
         for device, consumed in drawing:
             change = self._balance.take if in_use else self._balance.give_back

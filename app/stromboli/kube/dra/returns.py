@@ -31,6 +31,7 @@ class Returns:
         self._holdings = holdings
         self._devices = devices
         self._inventory = inventory
+        self._before: Mask = holdings.held(devices)
         #: by key of the claim: uids of pods that leave
         self._leaving: defaultdict[str, set[str]] = defaultdict(set)
         #: by key of the claim: what it gave back
@@ -60,6 +61,10 @@ class Returns:
             self.is_near(device, in_use=True)
             self._node.pop(device, None)
         return taken
+
+    def holds(self, device: int) -> bool:
+        """Whether a claim that gave nothing back holds a whole device."""
+        return bool(self._before[device]) and all(device != of for given in self._given.values() for of, _ in given)
 
     def is_near(self, device: int, *, in_use: bool) -> bool:
         """Whether a device became free on one node alone, where it counts as in use or as free from now on."""
