@@ -125,3 +125,15 @@ def test_a_group_that_cannot_be_whole_keeps_no_other_from_starting(action: str) 
     objs += [pod(f"g-{i}", "g", priority=100, labels={"part": part}) for i, part in enumerate("011")]
     by = Engine(_SHARES.replace("allocate, backfill", f"allocate, {action}"))
     assert _placed(by.decide(state(objs).snapshot(), now=NOON).decisions) == {"g-1", "g-2"}
+
+
+@pytest.mark.parametrize("action", BOTH)
+def test_a_job_in_a_rack_grows_by_any_pod_that_fits(action: str) -> None:
+    """The first of its pods is too large for the rack."""
+    objs: list[Any] = [*CLASSES, *_QUEUES, *_racks(), node("n0", cpu="2"), pod_group("j", 1, "theirs", "Running")]
+    near = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+    objs += [pod("j-0", "j", node="n0"), pod_group("g", 1, "mine", "Running", **near), pod("g-0", "g", node="n0")]
+    objs += [pod("g-1", "g", cpu="2"), pod("g-2", "g")]
+    decisions = _BY[action].decide(state(objs).snapshot(), now=NOON).decisions
+    assert [each.name for each in decisions if isinstance(each, Evict)] == ["j-0"]
+    assert _placed(decisions) == {"g-2"}

@@ -5,6 +5,7 @@ For a job that asks for it all places are in one HyperNode; of several the one w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from stromboli.api.resources import Mask
@@ -20,6 +21,7 @@ from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.placement import domains
+from stromboli.placement.exact.reading import kinds_of
 from stromboli.placement.pending import (
     PendingGroup,
     by_group,
@@ -79,10 +81,15 @@ class GangSearch:
     def run(self) -> Plan | None:
         """The evictions and the places of the job's pods, in effect; None, and nothing done, without enough of them.
 
-        A job that runs grows by the first of its groups for which there are places.
+        A job that runs grows by the first of its groups, or kinds of pods, for which there are places.
         """
-        pods = in_turn(self._session, self._job)
-        turns = by_group(self._session, self._job, pods) if self._ready else [pods]
+        session, job = self._session, self._job
+        pods = in_turn(session, job)
+        turns: Iterable[list[PodRecord]] = [pods]
+        if self._ready and (job.divided or not self._context.grows_by_share):
+            turns = by_group(session, job, pods)
+        elif self._ready and not self._least:
+            turns = kinds_of(session, job, pods)
         return next(filter(None, map(self._place, turns)), None)
 
     def _place(self, pods: list[PodRecord]) -> Plan | None:
