@@ -280,7 +280,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 def test_a_cluster_without_anything_has_no_table_without_rows() -> None:
     with page(Ran(state())) as address:
-        for path in [*PAGES[:1], "/jobs", "/pods", "/nodes", "/shares"]:
+        for path in ("/", "/jobs", "/pods", "/nodes", "/shares"):
             text = httpx.get(address + path).raise_for_status().text
-            assert all("<tr><t" in body for body in re.findall("<tbody>(.*?)</tbody>", text, re.DOTALL)), path
+            assert all("<tr" in body for body in re.findall("<tbody>(.*?)</tbody>", text, re.DOTALL)), path
         assert "There is no queue." in httpx.get(f"{address}/").text

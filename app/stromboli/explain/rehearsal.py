@@ -32,6 +32,8 @@ from stromboli.state.pods import PodRecord, claim_statuses, timestamp
 Change: TypeAlias = Callable[[ClusterState], None]
 """Changes a state that is the caller's alone."""
 
+#: what a session is about that is about the cluster, and need not reach any job
+NO_JOB = frozenset(("",))
 #: sessions until what is evicted has gone and others are in its place
 CYCLES = 4
 

@@ -26,7 +26,7 @@ from stromboli.explain.named import jobs_meant, names_in
 from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import namespaces, redacted
-from stromboli.explain.rehearsal import Rehearsal
+from stromboli.explain.rehearsal import NO_JOB, Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
 from stromboli.explain.work import TooManyStepsError
@@ -240,7 +240,7 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         who = await caller(request, reviews)
         for group, resource in ((GROUP, "queues"), (GROUP, "podgroups"), ("", "pods")):
             await who.demand("list", group, resource)
-        in_session = await questions.ask(who, lambda rehearsal: findings(rehearsal.engine, rehearsal.session()))
+        in_session = await questions.ask(who, lambda rehearsal: findings(rehearsal.engine, rehearsal.session(NO_JOB)))
         return as_json(Findings(in_session + source.unserved(), list(source.served())))
 
     @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 415, 429, 503), openapi_extra=_CHANGE)
