@@ -54,9 +54,13 @@ def test_the_largest_number_that_fits_is_told_of_roles_of_which_one_may_go_anywh
         *(pod(f"worker-{number}", "ray", cpu="8", resources={_GPU: "1"}) for number in range(3)),
     ]
     nodes = [node("g", cpu="16", resources={_GPU: "2"}), node("n", cpu="16")]
-    answer = why(state(queue("default"), *nodes, pod_group("ray", 4), pods), "job default/ray")
+    group = pod_group("ray", 4, minResources={"cpu": "28", _GPU: "3"})
+    answer = why(state(queue("default"), *nodes, group, pods), "job default/ray")
     assert answer.would_fit == 3
     assert answer.request[_GPU] == "1"
+    assert "set minMember: 3 in PodGroup default/ray, and minResources to match" in [
+        each.change for each in answer.remedies
+    ]
 
 
 def test_roles_are_dropped_with_the_number_that_they_add_up_to() -> None:

@@ -64,7 +64,9 @@ def gangs(case: Case) -> Iterator[Candidate]:
     # A gang that starts with a fraction of its pods is another job, unless there are no more at first.
     low = max(low, high if first else math.ceil(job.min_available * _LEAST))
     for number in dict.fromkeys(n for n in (known, low) if low <= n <= high):
-        least = job.pod_group.spec.min_resources
+        # What some pods of several kinds ask for is no part of what all do, and follows from the pods.
+        alike = len({pod.pod_class.id for pod in case.pods}) <= 1
+        least = job.pod_group.spec.min_resources if alike else None
         if least is not None:
             least = {name: _part(value, number, job.min_available) for name, value in least.items()}
         change = set_group(job.key, min_member=number, min_task_member={}, min_resources=least)
