@@ -122,6 +122,7 @@ def test_no_nodes_come_for_what_a_queue_may_not_have() -> None:
 
 
 TREE = policy("capacity").replace("name: capacity", "name: capacity\n    enableHierarchy: true")
+_LINE = {"top": "root", "small": "top"}
 BOUNDED: dict[str, list[Any]] = {
     "above": [queue("top", parent="root", capability={"cpu": "4"}), queue("small", parent="top")],
     "above, with more below": [
@@ -145,6 +146,13 @@ def test_no_nodes_come_for_what_specs_do_not_allow_whoever_says_it(by: str, boun
     sizes = [3] if whole else [1, 1, 1]
     jobs = [each for at, size in enumerate(sizes) for each in wanted(f"big-{at}", size, CPUS, queue="small")]
     cluster = Cluster(by, node("n", cpu="4"), queue("root"), *BOUNDED[bounded], *jobs).run(10)
+    assert (cluster.asked, cluster.marks[-1]) == (0, set())
+
+
+@pytest.mark.parametrize("above", ["top", "small"])
+def test_no_nodes_come_for_gangs_of_closed_queues_however_large(above: str) -> None:
+    queues = [queue(name, state="Closed" if name == above else "Open", parent=of) for name, of in _LINE.items()]
+    cluster = Cluster(TREE, node("n", cpu="4"), queue("root"), *queues, *wanted("big", 3, CPUS, queue="small")).run(10)
     assert (cluster.asked, cluster.marks[-1]) == (0, set())
 
 

@@ -199,7 +199,8 @@ class _Judge:
     def _doubtful(self) -> Mask:
         """The jobs that wait and may be too large: gangs, those with limits, and lone pods without a node for them."""
         jobs = self._view.jobs
-        doubtful = _waiting(jobs)
+        # What gets nothing in any case is told that, and not to wait for nodes.
+        doubtful = _waiting(jobs) & ~self._view.shut
         waiting = np.flatnonzero(doubtful)
         limited = np.array([self._ceilings.get(name) is not None for name in self._view.queues], np.bool_)
         large = np.zeros(len(jobs), np.bool_)
