@@ -140,13 +140,25 @@ BOUNDED: dict[str, list[Any]] = {
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(
     ("by", "bounded"),
-    [*((TREE, each) for each in BOUNDED), *((policy("fairshare"), each) for each in BOUNDED if "above" in each[:5])],
+    [
+        *((TREE, each) for each in BOUNDED),
+        *((policy("fairshare"), each) for each in BOUNDED if each[:5] == "above" and "shared" not in each),
+    ],
 )
 def test_no_nodes_come_for_what_specs_do_not_allow_whoever_says_it(by: str, bounded: str, whole: bool) -> None:
     sizes = [3] if whole else [1, 1, 1]
     jobs = [each for at, size in enumerate(sizes) for each in wanted(f"big-{at}", size, CPUS, queue="small")]
     cluster = Cluster(by, node("n", cpu="4"), queue("root"), *BOUNDED[bounded], *jobs).run(10)
     assert (cluster.asked, cluster.marks[-1]) == (0, set())
+
+
+def test_no_nodes_come_for_what_a_queue_above_divides_among_others() -> None:
+    top = queue("top", parent="root", capability={"cpu": "9"})
+    kept = queue("kept", parent="top", deserved={"cpu": "4"}, guarantee={"resource": {"cpu": "4"}})
+    jobs = [each for at in range(2) for each in wanted(f"big-{at}", 1, CPUS, queue="small")]
+    objects = [node("n", cpu="9"), queue("root"), top, kept, queue("small", parent="top"), *jobs]
+    cluster = Cluster(TREE, *objects).run(10)
+    assert (cluster.asked, cluster.placed, cluster.marks[-1]) == (0, 1, set())
 
 
 @pytest.mark.parametrize("above", ["top", "small"])

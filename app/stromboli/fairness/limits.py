@@ -58,6 +58,8 @@ class Excess:
     for_others: bool = False
     #: the queue and those above it, where what they borrow and the limits of all of them count
     line: Sequence[Queue] = ()
+    #: the queue above whose own limit this one follows from, less what others below it keep; empty for none
+    shared: str = ""
     #: the most that it may hold when it is alone; None where that is not known
     most: Vector | None = None
 
@@ -69,7 +71,7 @@ class Excess:
         may_have_all = ((total > 0) & (bound > total - TOLERANCE)).all()
         in_turn = limit is Limit.Capability and stage is Stage.QueueShare and not self._above(view.total)
         # A limit grows with the cluster where it is below what specs say.
-        grows = limit is not Limit.Quota and bool((self.bound < own)[self.columns].any())
+        grows = limit is not Limit.Quota and not self.shared and bool((self.bound < own)[self.columns].any())
         if may_have_all and (limit is Limit.Deserved or in_turn):
             return self._full(view, grows=grows or limit is Limit.Deserved)
         of = [column_name(view.dimensions, c) for c in self.columns]
@@ -119,7 +121,7 @@ class Excess:
                 if queue.name != self.queue:
                     return f" as queue {queue.name} above it {by}"
                 return f", of which it {by}" if borrows else ""
-        return ""
+        return f" as others keep the rest of what queue {self.shared} above it may" if self.shared else ""
 
     def _held(self, column: int, name: str) -> str:
         """`holds 4 (1 elastic), 5 more claimed by admitted jobs`."""

@@ -218,8 +218,8 @@ class Capacity(Plugin):
         if not columns:
             return None
         name, held, claimed, elastic = account.queue.name, account.allocated, account.inqueue, account.elastic
-        line = [each.queue for each in account.path]
-        excess = Excess(name, held, request, account.limit, columns, claimed, elastic, line=line)
+        line, shared = [each.queue for each in account.path], _shared(account, columns)
+        excess = Excess(name, held, request, account.limit, columns, claimed, elastic, line=line, shared=shared)
         return excess.reason(self._view, Limit.Capability, Stage.Admission)
 
     def _least_devices(self, job: Job) -> Amounts:
@@ -273,6 +273,7 @@ class Capacity(Plugin):
             terminating=ends,
             kept=kept,
             line=[each.queue for each in account.path],
+            shared=_shared(account, columns),
         )
         return excess.reason(self._view, Limit.Capability)
 
@@ -362,3 +363,11 @@ class Capacity(Plugin):
         """What a queue deserves: what its spec says, and what became of it."""
         said = self._view.vector(shares.entitled(account.queue))
         return [("spec.deserved", said), ("in force", account.deserved)]
+
+
+def _shared(account: Account, columns: list[int]) -> str:
+    """The queue above whose own limit, in some dimensions, that of a queue follows from; empty for none."""
+    if (account.limit >= account.capability)[columns].all():
+        return ""
+    above = (each for each in account.path[1:] if each.queue.name != ROOT)
+    return next((each.queue.name for each in above if (each.limit >= each.capability)[columns].all()), "")
