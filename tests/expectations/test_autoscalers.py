@@ -152,6 +152,13 @@ def test_no_nodes_come_for_what_specs_do_not_allow_whoever_says_it(by: str, boun
     assert (cluster.asked, cluster.marks[-1]) == (0, set())
 
 
+@pytest.mark.parametrize("by", POLICIES[:2])
+def test_a_queue_that_may_have_as_much_as_there_is_gets_no_nodes_beyond_that(by: str) -> None:
+    jobs = [each for at in range(3) for each in wanted(f"big-{at}", 1, CPUS, queue="small")]
+    cluster = Cluster(by, node("n", cpu="4"), queue("small", capability={"cpu": "4"}), *jobs).run(10)
+    assert (cluster.asked, cluster.placed, cluster.marks[-1]) == (0, 1, set())
+
+
 def test_no_nodes_come_for_what_a_queue_above_divides_among_others() -> None:
     top = queue("top", parent="root", capability={"cpu": "9"})
     kept = queue("kept", parent="top", deserved={"cpu": "4"}, guarantee={"resource": {"cpu": "4"}})

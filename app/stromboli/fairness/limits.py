@@ -73,7 +73,7 @@ class Excess:
         # A limit grows with the cluster where it is below what specs say.
         grows = limit is not Limit.Quota and not self.shared and bool((self.bound < own)[self.columns].any())
         if may_have_all and (limit is Limit.Deserved or in_turn):
-            return self._full(view, grows=grows or limit is Limit.Deserved)
+            return self._full(view, grows=grows)
         of = [column_name(view.dimensions, c) for c in self.columns]
         rest = " as other queues hold the rest or keep it" if self.for_others else ""
         detail = "; ".join(
