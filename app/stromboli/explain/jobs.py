@@ -19,7 +19,6 @@ from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, why_no_evictions
 from stromboli.explain.places import Places, amounts, places, would_fit
-from stromboli.explain.provisioning import nodes_asked_for
 from stromboli.explain.shares import claims, queue_share, shares_of_others
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job, title_of
@@ -31,6 +30,7 @@ from stromboli.kube.storage import storage_of
 from stromboli.state.pods import PodRecord, timestamp
 from stromboli.workloads.in_order import Ordered, ordered
 from stromboli.workloads.names import is_by_hand, workload_of
+from stromboli.workloads.node_requests import nodes_asked_for
 
 #: jobs ahead that are named
 _MOST_AHEAD = 5

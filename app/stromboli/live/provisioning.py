@@ -17,7 +17,6 @@ from stromboli.api import readers
 from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase
 from stromboli.api.decisions import RequestNodes
 from stromboli.api.keys import namespace_of
-from stromboli.explain.provisioning import OVER, answer_of, group_of_request, news_of
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object, already_exists
 from stromboli.live.events import Events, Reference
 from stromboli.live.fair_queue import FairQueue
@@ -27,6 +26,7 @@ from stromboli.live.mirror import Mirror
 from stromboli.live.sources import Source
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
+from stromboli.workloads.node_requests import OVER, answer_of, group_of_request, news_of
 
 log = Logger(__name__)
 

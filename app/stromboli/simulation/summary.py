@@ -16,7 +16,6 @@ from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, PODS, Vector, told
 from stromboli.explain.evictions import why_no_evictions
 from stromboli.explain.jobs import held_up_together
-from stromboli.explain.provisioning import nodes_asked_for
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.remedies.case import MOST_STEPS, taken
@@ -26,6 +25,7 @@ from stromboli.framework.diagnosis.explain import all_reasons, why_job
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.session import Session
 from stromboli.simulation.run import Run
+from stromboli.workloads.node_requests import nodes_asked_for
 
 _FOLDED = frozenset(("queue", "resource", "PodGroup", "nodes"))
 #: nodes of a PodGroup that are named
