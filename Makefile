@@ -4,8 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # How many processes share the tests. Many wait for timers and sockets, so three keep two cores busy; in e2e each has a
 # control plane.
-test exhaustive: JOBS ?= 3
-e2e: JOBS ?= 2
+test exhaustive e2e: JOBS ?= 3
 STAMP  := $(VENV)/.installed
 
 # Tests start dozens of processes, and each would compile the package again.

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def telling(
             page.wait_until(lambda: pages.get("/healthz").is_success)
             with suppress(AssertionError):
                 # Tests say of which it is not so.
-                eventually(lambda: all(_settled(sites[name], waiting[name]) for name in waiting), 30)
+                eventually(lambda: all(_settled(sites[name], waiting[name]) for name in waiting))
             yield Told(cluster, service, pages, sites)
         finally:
             page.stop()
@@ -123,11 +124,12 @@ def check(told: Told, name: str, situation: Situation) -> None:
     sentence = next_step(situation.reason, Actionable(situation.who))
     assert condition["message"].startswith(f"{situation.reason}: ")
     assert condition["message"].endswith(sentence)
-    notes = told.noted(site, "PodGroup", "train")
-    assert any(note.startswith(f"{situation.reason}: ") and sentence in note for note in notes), notes
+    begins, notes = f"{situation.reason}: ", partial(told.noted, site, "PodGroup", "train")
+    eventually(lambda: any(note.startswith(begins) and sentence in note for note in notes()), seen=notes)
     assert situation.reason in told.described(site, "podgroup", "train")
-    refusals = _refusals(site)
-    assert job["pods"] == 0 or situation.reason in {word for each in refusals for word in each}, refusals
+    if job["pods"]:
+        # Conditions of pods, like Events, are written after those of their PodGroup.
+        eventually(lambda: any(situation.reason in each for each in _refusals(site)), seen=lambda: _refusals(site))
 
     # Answers of the service, in all forms.
     row = told.api(f"jobs/{name}/train")
