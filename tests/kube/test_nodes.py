@@ -111,26 +111,6 @@ def test_tolerations(toleration: dict[str, str], covers: bool) -> None:
     assert taints.tolerated(tolerations(toleration), taint) is covers
 
 
-@pytest.mark.parametrize(
-    ("operator", "bound", "value", "covers"),
-    [
-        ("Gt", "950", "951", True),
-        ("Gt", "950", "950", False),
-        ("Lt", "10", "-3", True),
-        ("Lt", "10", "10", False),
-        ("Gt", "1", "007", False),
-        ("Lt", "1.5", "1", False),
-        ("Gt", "", "1", False),
-    ],
-)
-def test_tolerations_that_compare_integers(operator: str, bound: str, value: str, covers: bool) -> None:
-    taint = objects.Taint(key="sla", value=value, effect="NoSchedule")
-    tolerant = tolerations({"key": "sla", "operator": operator, "value": bound, "effect": "NoSchedule"})
-    assert taints.tolerated(tolerant, taint) is covers
-    nodes = facts(builders.node("n", taints=[{"key": "sla", "value": value, "effect": "NoSchedule"}]))
-    assert (not list(taints.untolerated(tolerant, nodes))) is covers
-
-
 def test_each_node_is_counted_for_the_first_taint_that_repels() -> None:
     first, second = {"key": "a", "value": "1", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}
     soft = {"key": "c", "effect": "PreferNoSchedule"}
@@ -161,19 +141,14 @@ def test_all_taints_at_once_are_compared_as_each_by_itself() -> None:
     def some(texts: str) -> str:
         return chance.choice(texts.split(" "))
 
-    effects, values = "NoSchedule NoExecute PreferNoSchedule", " x 1 2"
+    effects = "NoSchedule NoExecute PreferNoSchedule"
     for _ in range(30):
         made = [
-            [{"key": some("a b c"), "value": some(values), "effect": some(effects)} for _ in range(chance.randrange(4))]
+            [{"key": some("a b c"), "value": some(" x y"), "effect": some(effects)} for _ in range(chance.randrange(4))]
             for _ in range(12)
         ]
         covers = [
-            {
-                "key": some(" a b"),
-                "operator": some(" Exists Equal Gt Lt"),
-                "value": some(" x 1"),
-                "effect": some(f" {effects}"),
-            }
+            {"key": some(" a b"), "operator": some(" Exists Equal"), "value": some(" x"), "effect": some(f" {effects}")}
             for _ in range(chance.randrange(3))
         ]
         nodes, tolerated = (

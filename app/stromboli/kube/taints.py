@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from stromboli.api import objects, readers
+from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.state.columns import Numbers
 from stromboli.state.nodes import READY, NodeFacts
@@ -16,8 +16,6 @@ Tolerations = Sequence[objects.Toleration]
 
 #: effects that filter nodes
 REPELLING = ("NoSchedule", "NoExecute")
-#: operators of tolerations that compare integers; the API server takes them with TaintTolerationComparisonOperators
-_COMPARING = ("Gt", "Lt")
 #: beginnings of keys of taints that say how a node is, or that it starts or goes
 _OF_KUBERNETES = (
     "node.kubernetes.io/",
@@ -97,8 +95,6 @@ class TaintSets:
                 covered &= keys == self._texts.get(toleration.key, -1)
             if toleration.operator in (None, "", "Equal"):
                 covered &= values == self._texts.get(toleration.value or "", -1)
-            elif toleration.operator in _COMPARING:
-                covered &= np.array([_compares(toleration, taint) for taint in self.taints], np.bool_)
             elif toleration.operator != "Exists":
                 continue
             out |= covered
@@ -123,17 +119,7 @@ def tolerates(toleration: objects.Toleration, taint: objects.Taint) -> bool:
         return False
     if toleration.operator == "Exists":
         return True
-    if toleration.operator in _COMPARING:
-        return _compares(toleration, taint)
     return toleration.operator in (None, "", "Equal") and (toleration.value or "") == (taint.value or "")
-
-
-def _compares(toleration: objects.Toleration, taint: objects.Taint) -> bool:
-    """Whether a taint's value is greater, or less, than that of a toleration; what is no integer never is."""
-    number, bound = readers.integer(taint.value), readers.integer(toleration.value)
-    if number is None or bound is None or (str(number), str(bound)) != (taint.value, toleration.value):
-        return False
-    return number > bound if toleration.operator == "Gt" else number < bound
 
 
 def tolerated(tolerations: Tolerations, taint: objects.Taint) -> bool:
