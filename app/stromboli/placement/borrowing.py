@@ -51,21 +51,22 @@ class _Borrowing:
         borrowers: dict[str, list[Job]] = {}
         promised = self._with_promises()
         possible = [job for job in possible if job.queue.name not in promised]
-        spare = self._not_promised()
+        spare, unlike = self._not_promised(), list[Job]()
         for job in possible:
             within = self._is_within_share(job)
             if within is False:
                 borrowers.setdefault(job.queue.name, []).append(job)
+            elif within and len({pod.pod_class.id for pod in self._next(job)}) > 1:
+                # Each kind of pod takes a look at all nodes.
+                unlike.append(job)
             elif within and not self._leave_to(job, spare):
                 # As a rule: a job that may go anywhere waits within its share.
                 return
         if not borrowers:
             return
         known = {job.key for job in possible}
-        for job in jobs:
-            if job.key not in known and self._is_within_share(job) and not self._leave_to(job, spare):
-                return
-        if not spare.any():
+        others = (job for job in jobs if job.key not in known and self._is_within_share(job))
+        if not (all(self._leave_to(job, spare) for job in (*unlike, *others)) and spare.any()):
             return
         for of_queue in borrowers.values():
             of_queue.sort(key=session.ask.job_key, reverse=True)
