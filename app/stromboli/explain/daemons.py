@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from stromboli.api.resources import Matrix
+from stromboli.api.resources import Mask, Matrix
 from stromboli.framework.cluster.view import View
 from stromboli.state.pods import PodRecord
 from stromboli.workloads.daemons import node_of_daemon
@@ -14,20 +12,17 @@ from stromboli.workloads.daemons import node_of_daemon
 
 def daemons_on(view: View, node: int) -> list[PodRecord]:
     """The pods of DaemonSets on a node, by its row."""
-    pods = view.records(np.flatnonzero(view.pods.node == node))
-    return [pod for pod in pods if node_of_daemon(pod.pod_class.spec)]
+    return _daemons(view, view.pods.node == node)
 
 
 def room_beside_daemons(view: View) -> Matrix:
     """What nodes can give to pods other than those of DaemonSets, shape (dimensions, nodes)."""
     room: Matrix = view.nodes.allocatable.copy()
-    for pod in _daemons(view):
+    for pod in _daemons(view, view.pods.node >= 0):
         room[:, view.pods.node[pod.row]] -= view.request(pod)
     return room
 
 
-def _daemons(view: View) -> Iterator[PodRecord]:
-    """The pods of DaemonSets that are on nodes."""
-    for pod in view.records(np.flatnonzero(view.pods.node >= 0)):
-        if pod.pod_class.spec.affinity is not None and node_of_daemon(pod.pod_class.spec):
-            yield pod
+def _daemons(view: View, pods: Mask) -> list[PodRecord]:
+    """Those of some pods that are of DaemonSets; `pods` has the shape (pods,)."""
+    return [pod for pod in view.records(np.flatnonzero(pods)) if node_of_daemon(pod.pod_class.spec)]
