@@ -6,14 +6,14 @@ invalid annotation counts as absent and is reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
 
-from stromboli.api import duration, objects, readers
+from stromboli.api import conditions, duration, objects, readers
 from stromboli.api.crds import KINDS, RUN_TIME, HyperNode, LabelSelector, Member, PodGroup, Queue, run_time
 from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, misfit
 from stromboli.api.resources import amount, is_scheduled
@@ -342,46 +342,10 @@ def _check_time(pod: objects.Pod, path: str, time: str | None) -> None:
 
 
 def _check_conditions(pod: objects.Pod) -> None:
-    of_pods = sum(map(_conditions, _pod_selectors(pod.spec)))
-    of_nodes = sum(_requirements(term) for term in _node_terms(pod.spec)) + len(pod.spec.node_selector or ())
-    for what, count in (("pods", of_pods), ("nodes", of_nodes)):
+    for what, count in (("pods", conditions.on_pods(pod.spec)), ("nodes", conditions.on_nodes(pod.spec))):
         if count > _MOST_CONDITIONS:
             problem = f"selects {what} by {count} conditions, more than {_MOST_CONDITIONS}"
             raise InvalidObjectError(_described(pod), "spec", problem)
-
-
-def _conditions(selector: objects.LabelSelector | None) -> int:
-    """The conditions of a selector; an empty one counts as one."""
-    if selector is None:
-        return 1
-    return 1 + len(selector.match_labels or ()) + len(selector.match_expressions or ())
-
-
-def _requirements(term: objects.NodeSelectorTerm) -> int:
-    return 1 + len(term.match_expressions or ()) + len(term.match_fields or ())
-
-
-def _node_terms(spec: objects.PodSpec) -> Iterator[objects.NodeSelectorTerm]:
-    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-    if affinity is not None:
-        if affinity.required is not None:
-            yield from affinity.required.node_selector_terms or ()
-        for weighted in affinity.preferred or ():
-            yield weighted.preference
-
-
-def _pod_selectors(spec: objects.PodSpec) -> Iterator[objects.LabelSelector | None]:
-    """The selectors of a pod that apply to other pods."""
-    for spread in spec.topology_spread_constraints or ():
-        yield spread.label_selector
-    affinity = spec.affinity
-    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
-        if part is not None:
-            preferred = (weighted.pod_affinity_term for weighted in part.preferred or ())
-            for term in (*(part.required or ()), *preferred):
-                yield term.label_selector
-                if term.namespace_selector is not None:
-                    yield term.namespace_selector
 
 
 def _asked_of_nodes(member: Member) -> int:

@@ -168,6 +168,29 @@ def _amounts(count: int) -> Fields:
     return {f"example.com/r{at}": "1" for at in range(count)}
 
 
+def _preferring(at: int) -> Fields:
+    """Preferences by topology keys of its own for nearly all pods."""
+    selector = {"matchExpressions": [{"key": "l", "operator": "NotIn", "values": [str(at)]}]}
+    terms = [{"topologyKey": f"t{at}-{more}", "labelSelector": selector} for more in range(4)]
+    weighted = [{"weight": 1, "podAffinityTerm": term} for term in terms]
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}
+
+
+def _needing(at: int) -> Fields:
+    """A need for pods without labels that no other pod names."""
+    absent = [{"key": f"l{at}-{more}", "operator": "DoesNotExist"} for more in range(20)]
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": absent}}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _neighbours(count: int, affinity: Callable[[int], Fields]) -> list[Any]:
+    pods = [builders.pod(f"p{at}", f"g{at}", labels={"l": "x"}, affinity=affinity(at)) for at in range(count)]
+    nodes = [
+        builders.node(f"n{at}", labels={"kubernetes.io/hostname": f"n{at}"}, cpu="999", memory="9Ti") for at in range(2)
+    ]
+    return [*nodes, builders.queue("default"), *(builders.pod_group(f"g{at}") for at in range(count)), *pods]
+
+
 _DEVICES = "{name: deviceshare, arguments: {deviceshare.VGPUEnable: true}}"
 #: by what there is much of: the objects, the plugins that read them, and how many there are
 OBJECTS: dict[str, tuple[Callable[[int], list[Any]], str, int]] = {
@@ -187,6 +210,8 @@ OBJECTS: dict[str, tuple[Callable[[int], list[Any]], str, int]] = {
     "pods with cards of their own": (lambda n: _cards(n, 1), _DEVICES, 20),
     "cards that a pod names": (lambda n: _cards(1, n), _DEVICES, 400),
     "claims with volumes": (lambda n: _claims(n, volumes=n), "nodeorder", 100),
+    "topology keys of preferences": (lambda n: _neighbours(n, _preferring), "nodeorder", 50),
+    "labels that affinity names": (lambda n: _neighbours(n, _needing), "nodeorder", 50),
     "levels of HyperNodes": (_chain, "network-topology-aware", 100),
 }
 

@@ -181,7 +181,7 @@ class InterPod:
 
     def _nearby(self, term: Term) -> Vector | None:
         """The number of pods in each node's domain that a term selects; None for no pods."""
-        counts = self._counts(term)
+        counts = self._counts(term) if self._facts.any_has(term.topology_key) else None
         return None if counts is None else self._domains(term.topology_key).sums(counts)
 
     def _counts(self, term: Term) -> Vector | None:
@@ -220,7 +220,8 @@ class InterPod:
         found = self._known_terms.get(who)
         if found is None:
             selecting = terms.selecting(pod.labels, partial(self._terms_reach, trait, pod.namespace))
-            named = [(key, numbers.tobytes()) for key, numbers in selecting]
+            # A topology key that no node has concerns no node, and tenants may write thousands of them.
+            named = [(key, numbers.tobytes()) for key, numbers in selecting if self._facts.any_has(key)]
             found = self._known_terms[who] = [(key, np.frombuffer(which, np.intp), which) for key, which in named]
         return found
 

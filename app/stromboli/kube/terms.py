@@ -167,7 +167,7 @@ class TermIndex:
         #: the first set that contains each term, shape (terms,), and pairs of further sets and terms, shape (2, pairs)
         self._first: Rows = np.zeros(0, np.intp)
         self._others: Rows = np.zeros((2, 0), np.intp)
-        self._topology_keys: list[str] = []
+        self._topology_keys: dict[str, int] = {}
         self._namespaces = Namespaces()
         #: by set
         self._size = 0
@@ -193,9 +193,7 @@ class TermIndex:
         self._selectors.extend([term.selector for _, term in new])
 
     def _key(self, name: str) -> int:
-        if name not in self._topology_keys:
-            self._topology_keys.append(name)
-        return self._topology_keys.index(name)
+        return self._topology_keys.setdefault(name, len(self._topology_keys))
 
     def selecting(self, labels: Mapping[str, str], reaching: Callable[[Namespaces], Mask]) -> list[tuple[str, Rows]]:
         """The terms that select a pod, by topology key; `reaching` tells which apply to the pod's namespace."""
@@ -204,10 +202,13 @@ class TermIndex:
             terms = terms[reaching(self._namespaces)[self._about[0, terms]]]
         if not len(terms):
             return []
-        if len(self._topology_keys) == 1:
-            return [(self._topology_keys[0], terms)]
+        names = [*self._topology_keys]
+        if len(names) == 1:
+            return [(names[0], terms)]
         keys = self._about[1, terms]
-        return [(self._topology_keys[key], terms[keys == key]) for key in np.flatnonzero(np.bincount(keys))]
+        order = np.argsort(keys, kind="stable")
+        bounds = np.flatnonzero(np.diff(keys[order], prepend=-1))
+        return [(names[keys[of[0]]], terms[of]) for of in np.split(order, bounds[1:])]
 
     def weights(self, terms: Rows) -> tuple[Rows, Vector]:
         """The sets that contain some terms, ascending, and their weights."""

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 import numpy as np
 
-from stromboli.api import objects, requests
+from stromboli.api import conditions, objects, requests
 from stromboli.api.resources import Dimensions, Matrix, Vector, amounts
 from stromboli.state.reads import IN_SPEC, NOTHING_ELSE, ClassReads, Reads
 from stromboli.state.rows import RowNumbers
@@ -55,6 +55,8 @@ class PodClass:
     namespace: str
     #: equal for classes whose selectors, node affinity and tolerations are: what they say of nodes is the same
     terms: bytes
+    #: the number of conditions that its affinity and spread put on other pods
+    conditions: int = 0
     #: persistent volume claims it mounts, those of its ephemeral volumes included
     claims: tuple[str, ...] = ()
     #: those of its ephemeral volumes, which are made for the pod and are of use to no other
@@ -83,6 +85,7 @@ class _Shape:
     spec: objects.PodSpec
     amounts: _Amounts
     terms: bytes
+    conditions: int
 
 
 def _shared(spec: objects.PodSpec, other: objects.PodSpec, names: Sequence[str]) -> objects.PodSpec:
@@ -207,7 +210,7 @@ class ClassTable:
             terms = self._encoder.encode((spec.node_selector, affinity, spec.tolerations))
             fields = (*_OF_SHAPE, *_OF_USERS) if spec.isolates_users_on_host_network else _OF_SHAPE
             of_shape = _shared(_shared(_UNSET, amounts.spec, _OF_AMOUNTS), spec, fields)
-            found = self._shapes[key] = _Shape(of_shape, amounts, terms)
+            found = self._shapes[key] = _Shape(of_shape, amounts, terms, conditions.on_pods(spec))
         return found
 
     def _amounts_of(self, text: bytes, spec: objects.PodSpec) -> _Amounts:
@@ -285,6 +288,7 @@ def _make(
         reads=read,
         namespace=namespace,
         terms=shape.terms,
+        conditions=shape.conditions,
         claims=mounts.claims,
         ephemeral_claims=mounts.ephemeral_claims,
         disks=mounts.disks,

@@ -25,6 +25,8 @@ Numbers = npt.NDArray[np.int32]
 
 #: columns that are kept; one that was dropped is read anew when it is needed
 _MOST_COLUMNS = 128
+#: columns of a snapshot from which on those of rare values are read where these are, and not kept
+_MANY_COLUMNS = 64
 #: values that no row has any longer, beyond as many as there are rows, until all are numbered anew
 _SLACK = 1_000
 #: rows are few when there are so many times as many
@@ -166,11 +168,16 @@ class Column(Generic[T]):
     ) -> Column[T]:
         """What a function reads of records; those with an `origin`, shape (rows,), are as they were in that row."""
         if before is None:
-            return cls._read(records, read, None, np.full(len(records), -1, np.int32), np.arange(len(records)))
+            return cls.read_some(records, read, np.arange(len(records)))
         known = origin >= 0
         numbers = np.full(len(records), -1, np.int32)
         numbers[known] = before.numbers[origin[known]]
         return cls._read(records, read, before._values, numbers, np.flatnonzero(~known))
+
+    @classmethod
+    def read_some(cls, records: Sequence[R | None], read: Callable[[R], T | None], rows: Rows) -> Column[T]:
+        """What a function reads of the records in some rows; the others have no value."""
+        return cls._read(records, read, None, np.full(len(records), -1, np.int32), rows)
 
     @classmethod
     def updated(
@@ -194,8 +201,10 @@ class Column(Generic[T]):
         rows: Rows,
     ) -> Column[T]:
         """Some rows read anew, the others with the numbers that they have."""
-        if values is None or len(values.listed) > 2 * len(records) + _SLACK or not values.claim():
-            values, rows = _Values(), np.arange(len(records))
+        if values is not None and (len(values.listed) > 2 * len(records) + _SLACK or not values.claim()):
+            values, rows = None, np.arange(len(records))
+        if values is None:
+            values = _Values()
             values.claim()
         try:
             found = [None if (record := records[row]) is None else read(record) for row in rows.tolist()]
@@ -305,9 +314,17 @@ class Facts(Generic[R]):
     def __len__(self) -> int:
         return len(self._records)
 
-    def column(self, key: Hashable, read: Callable[[R], T | None]) -> Column[T]:
-        """What a function reads of each record; `key` says what that is."""
+    def column(
+        self, key: Hashable, read: Callable[[R], T | None], among: Callable[[], Rows] | None = None
+    ) -> Column[T]:
+        """What a function reads of each record; `key` says what that is.
+
+        `among` finds the rows that have a value. Where many columns are asked for, these are all that is read: pods may
+        ask for thousands of labels that few pods have.
+        """
         found = self._columns.get(key)
+        if found is None and among is not None and len(self._columns) >= _MANY_COLUMNS:
+            return Column.read_some(self._records, read, among())
         if found is None:
             found = self._kept.column(key, read, self._records, self._changed, self._now)
             self._columns[key] = found

@@ -119,11 +119,15 @@ class NodeFacts:
 
     def labels(self, key: str) -> Column[str]:
         """The values of a label; all that no node has are one column."""
-        if self._keys is None:
-            self._keys = frozenset().union(*(record.labels for record in self.records))
-        if key not in self._keys:
+        if not self.any_has(key):
             key = ""
         return self.column(("label", key), lambda record: record.labels.get(key))
+
+    def any_has(self, key: str) -> bool:
+        """Whether any node has a label."""
+        if self._keys is None:
+            self._keys = frozenset().union(*(record.labels for record in self.records))
+        return key in self._keys
 
 
 def _origins(records: list[NodeRecord], before: NodeFacts) -> Rows:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -58,7 +59,12 @@ class PodFacts(Facts[PodRecord]):
 
     def labels(self, key: str) -> Column[str]:
         """The values of a label."""
-        return self.column(("label", key), lambda pod: pod.labels.get(key))
+        return self.column(("label", key), lambda pod: pod.labels.get(key), partial(self._labelled, key))
+
+    def _labelled(self, key: str) -> Rows:
+        """The rows of the pods that have a label."""
+        keys = self.column("label keys", lambda pod: tuple(pod.labels) or None)
+        return keys.rows_of_any(keys.index(_ByKey).having(key))[0]
 
     def beginnings(self) -> Vector:
         """When pods began to run, infinite where that is not known."""
@@ -81,6 +87,24 @@ class PodFacts(Facts[PodRecord]):
 
     def _priorities(self) -> Column[int]:
         return self.column("spec priority", attrgetter("spec_priority"))
+
+
+class _ByKey:
+    """Tuples of keys of labels, by key."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._having: dict[str, list[int]] = {}
+
+    def extend(self, values: Sequence[tuple[str, ...]]) -> None:
+        for number, keys in enumerate(values, self._size):
+            for key in keys:
+                self._having.setdefault(key, []).append(number)
+        self._size += len(values)
+
+    def having(self, key: str) -> Rows:
+        """The numbers of those that have a key."""
+        return np.array(self._having.get(key, ()), np.intp)
 
 
 class _Some:

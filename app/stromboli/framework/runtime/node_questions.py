@@ -22,8 +22,8 @@ Watch: TypeAlias = Callable[[int], None]
 
 #: what a question to plugins takes beside the nodes that it is about, in steps
 CALL = 2_000
-#: what each claim of a pod adds to that
-_CLAIM = 1_000
+#: what each claim of a pod adds to that, and each condition on other pods
+_CLAIM, _CONDITION = 1_000, 250
 
 
 class NodeQuestions:
@@ -177,7 +177,7 @@ class NodeQuestions:
     def _filters(self, pod: PodRecord, view: NodeView) -> Iterator[tuple[str, Mask]]:
         size, of_class = view.rows.size, pod.pod_class
         claims = len(of_class.claims) + len(of_class.spec.resource_claims or ())
-        self.step(size + CALL + _CLAIM * claims)
+        self.step(size + CALL + _CLAIM * claims + _CONDITION * of_class.conditions)
         return self._points.filters("predicate", size, pod, view)
 
     def score(self, pod: PodRecord, view: NodeView) -> Vector:
