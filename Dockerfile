@@ -20,15 +20,19 @@ RUN /opt/tools/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --whe
 
 # hadolint ignore=DL3006
 FROM ${BASE}
-ARG BASE
+ARG BASE_NAME=unknown
+ARG BASE_DIGEST=unknown
 ARG VERSION=unknown
 ARG REVISION=unknown
+ARG CREATED=unknown
 LABEL org.opencontainers.image.title="stromboli" \
       org.opencontainers.image.description="A queue scheduler for Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.base.name="${BASE}"
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.base.name="${BASE_NAME}" \
+      org.opencontainers.image.base.digest="${BASE_DIGEST}"
 # Nothing in it installs anything.
 RUN rm -rf "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"/pip* \
       "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"/ensurepip \

@@ -68,7 +68,8 @@ bench-live: $(STAMP)
 bench-growth: $(STAMP)
 	$(BIN)/python -m tests.perf.growth --svg docs/growth.svg $(ARGS)
 
-# ENGINE=docker, podman or buildah; BASE, TAG and PLATFORM are options of deploy/image/build.py.
+# ENGINE=docker, podman or buildah; BASE, TAG and PLATFORM are options of deploy/image/build.py, PLATFORM=linux/amd64,linux/arm64
+# makes one image for both.
 image:
 	$(PYTHON) deploy/image/build.py $(if $(BASE),--base $(BASE)) $(if $(TAG),--tag $(TAG)) $(if $(PLATFORM),--platform $(PLATFORM)) $(ARGS)
 
@@ -81,9 +82,9 @@ image-requirements: $(VENV)/.image
 	echo setuptools | $(BIN)/uv pip compile - $(COMPILE) --output-file deploy/image/build.txt
 
 # A dry run, unless PUBLISH=yes; VERSION is that of pyproject.toml by default, SIGNING_KEY git's, SIGNING_CONFIG cosign's. IMAGE=no makes no image;
-# else ENGINE, BASE and ARGS are as for `make image`.
+# else ENGINE, BASE, PLATFORM and ARGS are as for `make image`.
 release:
-	$(PYTHON) deploy/release.py $(VERSION) $(if $(PUBLISH),--publish) $(if $(SIGNING_KEY),--key '$(SIGNING_KEY)') $(if $(SIGNING_CONFIG),--signing-config '$(SIGNING_CONFIG)') $(if $(filter no,$(IMAGE)),--no-image) $(if $(BASE),--base $(BASE)) $(ARGS)
+	$(PYTHON) deploy/release.py $(VERSION) $(if $(PUBLISH),--publish) $(if $(SIGNING_KEY),--key '$(SIGNING_KEY)') $(if $(SIGNING_CONFIG),--signing-config '$(SIGNING_CONFIG)') $(if $(filter no,$(IMAGE)),--no-image) $(if $(BASE),--base $(BASE)) $(if $(PLATFORM),--platform $(PLATFORM)) $(ARGS)
 
 COMPILE := --constraint constraints.txt --python-version 3.11 --universal --generate-hashes --no-header --no-annotate --quiet
 

@@ -44,7 +44,7 @@ def checkout(repository: Path, tmp_path: Path) -> Path:
 
 def clone(repository: Path, place: Path) -> Path:
     git(place.parent, "clone", "--quiet", "--no-tags", str(repository), str(place))
-    for name in ("deploy/release.py", "deploy/signing.py", "deploy/image/build.py", "Makefile"):
+    for name in ("deploy/release.py", "deploy/signing.py", "deploy/image/build.py", "Dockerfile", "Makefile"):
         (place / name).write_text((repository / name).read_text())
     for name, value in (("user.name", "Somebody"), ("user.email", "somebody@example.com"), ("user.signingKey", "")):
         git(place, "config", name, value)
