@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,19 @@ def test_the_examples_fit_80_columns_and_show_every_resource_and_reason(reposito
     assert ["default/train", "research", "Pending", "0/5", "QueueCapabilityExceeded"] in [
         line.split() for line in shown
     ]
+
+
+def test_the_examples_for_operators_are_gangs_of_the_queue_that_they_name(repository: Path) -> None:
+    examples = [str(repository / f"deploy/examples/{name}.yaml") for name in ("queues", "operators")]
+    node = "kind: Node\nmetadata: {name: n0}\nstatus: {allocatable: {cpu: '32', memory: 64Gi, pods: '110'}}"
+    result = simulate(*examples, "-", "--format", "outcome", stdin=node)
+    assert (result.exit_code, result.stderr) == (0, "")
+    outcome = json.loads(result.stdout)["outcome"]
+    owners = Counter(name.split("/")[1].split("-")[0] for name in outcome["bindings"])
+    sizes = {"jobset": 4, "serve": 4, "pytorch": 4, "mpi": 3, "ray": 3, "spark": 3, "volcano": 3}
+    assert owners == sizes
+    shown = simulate(*examples, "-", stdin=node).stdout
+    assert shown.count(" research ") == 10, "one for the queue, and one for each of the nine gangs"
 
 
 def test_fields_that_are_not_known_pass_leniently() -> None:
