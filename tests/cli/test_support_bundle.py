@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,10 @@ def test_it_has_what_the_service_tells_and_nothing_secret(tmp_path: Path, cluste
     asked = {"policy.json", "overview.json", "queues.json", "queues.txt", "sessions.json", "freshness.json"}
     assert {*asked, "versions.json", "definitions.json", "doctor.txt"} <= set(files)
     assert json.loads(files["versions.json"])["kubernetes"].startswith("v1.")
+    made = datetime.fromisoformat(json.loads(files["versions.json"])["made"])
+    assert abs(made.timestamp() - bundle.stat().st_mtime) < 600
+    with tarfile.open(bundle) as archive:
+        assert {entry.mtime for entry in archive} == {made.timestamp()}
     assert b"\na " in files["queues.txt"]
     assert b"leases, replicas and logs: no service was found in the cluster" in files["missing.txt"]
     assert files["logs/service.log"].startswith(b"policy loaded\n")

@@ -10,6 +10,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Awaitable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
@@ -90,7 +91,12 @@ class _Bundle:
     """What goes into the archive, in which nothing secret is left."""
 
     def __init__(self) -> None:
-        self.versions: dict[str, Any] = {"command": version(), "python": platform.python_version()}
+        self._made = datetime.now(UTC).replace(microsecond=0)
+        self.versions: dict[str, Any] = {
+            "made": self._made.isoformat(),
+            "command": version(),
+            "python": platform.python_version(),
+        }
         self.missing: list[str] = []
         self._files: dict[str, bytes] = {}
 
@@ -109,7 +115,7 @@ class _Bundle:
         with tarfile.open(fileobj=out, mode="w|gz") as archive:
             for name, content in sorted(self._files.items()):
                 entry = tarfile.TarInfo(f"stromboli-support/{name}")
-                entry.size, entry.mode = len(content), 0o600
+                entry.size, entry.mode, entry.mtime = len(content), 0o600, int(self._made.timestamp())
                 archive.addfile(entry, io.BytesIO(content))
 
 
