@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ _SUITE, _MIRROR = "bookworm", "http://deb.debian.org/debian"
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
+#: volumes of a pod: a folder by where it is mounted, None for one that is empty
+Volumes = Mapping[str, Path | None]
+NOTHING_BUT_TMP: Volumes = {"/tmp": None}
+
 
 class Image:
     """An image in buildah's storage."""
@@ -32,21 +37,31 @@ class Image:
         told = json.loads(buildah("inspect", "--type", "image", name))
         self.config: dict[str, Any] = told["OCIv1"]["config"]
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, volumes: Volumes = NOTHING_BUT_TMP, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a program of the image to its end."""
-        return subprocess.run(self.command(*words), capture_output=True, text=True, check=False)
+        command = self.command(*words, volumes=volumes, env=env)
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    def command(self, *words: str) -> list[str]:
+    def command(
+        self, *words: str, volumes: Volumes = NOTHING_BUT_TMP, env: Mapping[str, str] | None = None
+    ) -> list[str]:
         """A program as the image says: as its user, with its environment, on a root that cannot be written."""
-        root, env = str(self.root), " ".join(f"'{each}'" for each in self.config["Env"])
+        root, given = str(self.root), [*self.config["Env"], *(f"{name}={value}" for name, value in (env or {}).items())]
         steps = [
+            # As for a container its runtime makes what volumes are mounted on.
+            *(f"mkdir -p {root}{at}" for at in volumes),
             f"mount --bind {root} {root}",
             f"mount -o remount,bind,ro {root}",
             *(f"mount --rbind {part} {root}{part}" for part in ("/proc", "/dev")),
-            f"mount -t tmpfs -o mode=1777 tmpfs {root}/tmp",
-            # Volumes of a pod, as far as the tests give them.
-            f'if [ -d "$VOLUME" ]; then mkdir {root}/tmp/volume && mount --bind "$VOLUME" {root}/tmp/volume; fi',
-            f'exec chroot --userspec={self.config["User"]} {root} env -i {env} HOME=/tmp "$@"',
+            *(
+                f"mount -t tmpfs -o mode=1777 tmpfs {root}{at}"
+                if folder is None
+                else f"mount --bind {folder} {root}{at}"
+                for at, folder in volumes.items()
+            ),
+            f'exec chroot --userspec={self.config["User"]} {root} env -i {shlex.join(given)} "$@"',
         ]
         return ["unshare", "--mount", "sh", "-ec", "\n".join(steps), "sh", *words]
 

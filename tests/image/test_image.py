@@ -1,70 +1,19 @@
-"""The image: it starts as a pod starts it, and has nothing that it does not need."""
+"""The image: it says what it is, and has nothing that it does not need."""
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import re
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-import httpx
 import pytest
-import yaml
 
-from stromboli.api import crd_schema
-from tests.controlplane.build import Binaries
-from tests.controlplane.cluster import Cluster, eventually, free_port
-from tests.e2e.world import define
 from tests.image.conftest import STAND_IN, Image
 
 pytestmark = pytest.mark.image
-
-
-def test_the_service_is_ready_as_its_user_on_a_root_that_cannot_be_written(
-    image: Image, binaries: Binaries, tmp_path: Path
-) -> None:
-    definitions = [yaml.safe_load(text) for text in crd_schema.files().values()]
-    port = free_port()
-    with Cluster(binaries) as cluster:
-        with cluster.client() as api:
-            define(api, definitions)
-        tmp_path.chmod(0o755)
-        _own_kubeconfig(cluster, tmp_path / "kubeconfig")
-        words = ["run", "--kubeconfig", "/tmp/volume/kubeconfig", "--listen", f"127.0.0.1:{port}"]
-        command = image.command(*image.config["Entrypoint"], *words)
-        given = {**os.environ, "VOLUME": str(tmp_path)}
-        process = subprocess.Popen(command, env=given, stderr=subprocess.PIPE, text=True)
-        try:
-            eventually(lambda: process.poll() is not None or _answers(port) == httpx.codes.OK, 60)
-            assert process.poll() is None, process.communicate()[1]
-            status = Path(f"/proc/{process.pid}/status").read_text()
-            assert "Uid:\t65532\t65532" in status
-            assert "Gid:\t65532\t65532" in status
-        finally:
-            process.terminate()
-            process.communicate(timeout=30)
-    assert process.returncode == 0
-
-
-def _answers(port: int) -> int:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code
-    except httpx.TransportError:
-        return 0
-
-
-def _own_kubeconfig(cluster: Cluster, path: Path) -> None:
-    """A kubeconfig that needs no other file."""
-    config = yaml.safe_load(cluster.kubeconfig().read_text())
-    of_cluster = config["clusters"][0]["cluster"]
-    authority = Path(of_cluster.pop("certificate-authority")).read_bytes()
-    of_cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
-    path.write_text(json.dumps(config))
-    path.chmod(0o644)
 
 
 def test_its_root_cannot_be_written(image: Image) -> None:
