@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.controlplane.cluster import eventually
@@ -51,6 +52,9 @@ def test_a_broken_policy_is_refused_and_a_mended_one_taken_up(world: World, star
     assert "did you mean 'nodeorder'?" in refusals[0]
     eventually(lambda: [e["regarding"]["kind"] for e in events(world, "PolicyRefused")] == ["Queue"])
     assert "nodeordr" in events(world, "PolicyRefused")[0]["note"]
+
+    found = httpx.get(f"http://{service.address}/api/v1/findings", trust_env=False).raise_for_status().json()["items"]
+    assert [each["problem"] for each in found] == [f"{policy} was refused, and the policy before it is in force"]
 
     replace(policy, PACK)
     eventually(lambda: good() == 1)

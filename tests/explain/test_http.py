@@ -45,7 +45,7 @@ class Offline:
     def served(self) -> list[str]:
         return ["stromboli"]
 
-    def unserved(self) -> list[Finding]:
+    def outside_sessions(self) -> list[Finding]:
         return []
 
     def unreadable(self, kind: str, key: str) -> str:

@@ -160,7 +160,7 @@ class Service:
     def served(self) -> list[str]:
         return ["stromboli"]
 
-    def unserved(self) -> list[Finding]:
+    def outside_sessions(self) -> list[Finding]:
         return []
 
     def unreadable(self, kind: str, key: str) -> str:

@@ -28,11 +28,14 @@ async def test_a_policy_is_followed_and_a_bad_one_told(cluster: Cluster, start: 
     path.write_text("bad")
     await until(lambda: recorder(service).problems == [None, "actions: nothing is known of 'bad'"])
     await until(lambda: "PolicyRefused" in cluster.reasons())
+    (found,) = service.outside_sessions()
+    assert (found.area, found.problem) == ("policy", f"{path} was refused, and the policy before it is in force")
     cluster.gang("train", 2)
     await until(lambda: cluster.all_bound(2))
     path.write_text("second")
     await until(lambda: recorder(service).problems[2:] == [None])
     assert engines == ["first", "second"]
+    assert service.outside_sessions() == []
 
 
 def only_good(text: str | None) -> FirstFit:

@@ -241,7 +241,7 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         for group, resource in ((GROUP, "queues"), (GROUP, "podgroups"), ("", "pods")):
             await who.demand("list", group, resource)
         in_session = await questions.ask(who, lambda rehearsal: findings(rehearsal.engine, rehearsal.session(NO_JOB)))
-        return as_json(Findings(in_session + source.unserved(), list(source.served())))
+        return as_json(Findings(in_session + source.outside_sessions(), list(source.served())))
 
     @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 415, 429, 503), openapi_extra=_CHANGE)
     async def whatif(request: Request) -> Response:

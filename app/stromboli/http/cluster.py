@@ -38,8 +38,8 @@ class Source(Protocol):
     def served(self) -> Collection[str]:
         """The names of schedulers that are served here."""
 
-    def unserved(self) -> list[Finding]:
-        """Schedulers that pods wait for and of which nothing is heard."""
+    def outside_sessions(self) -> list[Finding]:
+        """What is wrong and no session sees."""
 
     def engine(self, policy: str) -> Engine:
         """An engine for a policy. Raises PolicyError."""
@@ -77,9 +77,9 @@ class LiveCluster:
         """The names of schedulers that are served here."""
         return self._service.settings.scheduler_names
 
-    def unserved(self) -> list[Finding]:
-        """Schedulers that pods wait for and of which nothing is heard."""
-        return self._service.unserved()
+    def outside_sessions(self) -> list[Finding]:
+        """What is wrong and no session sees."""
+        return self._service.outside_sessions()
 
     def rehearsal(self) -> Rehearsal | None:
         """A fork of the state, with the input of the next session."""

@@ -364,9 +364,14 @@ class Service:
             return writers.unserved.why(key) or unmade
         return unmade or self.mirror.unreadable_of(key) or writers.unserved.of_gang(key) or writers.suspended.why(key)
 
-    def unserved(self) -> list[Finding]:
-        """Schedulers that pods wait for and of which nothing is heard."""
-        return self._writers.unserved.findings()
+    def outside_sessions(self) -> list[Finding]:
+        """What is wrong and no session sees: schedulers of which nothing is heard, and a policy that was refused."""
+        found, file = self._writers.unserved.findings(), self._policy_file
+        if file is not None and file.loaded and file.problem is not None:
+            problem = f"{self.settings.policy} was refused, and the policy before it is in force"
+            advice = "mend it: `stromboli config check` names what is wrong in a file, and so does `config show --url`"
+            found.append(Finding("policy", problem, advice))
+        return found
 
     def report_plugins(self, failing: Mapping[tuple[str, str], str]) -> None:
         """`failing` are the plugins that failed in the last session; what changed is told by Events."""

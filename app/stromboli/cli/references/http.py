@@ -49,7 +49,7 @@ class _Nobody:
     def served(self) -> list[str]:
         return []
 
-    def unserved(self) -> list[Finding]:
+    def outside_sessions(self) -> list[Finding]:
         return []
 
     def unreadable(self, kind: str, key: str) -> str:
