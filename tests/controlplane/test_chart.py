@@ -601,17 +601,21 @@ def test_a_release_of_another_name_and_namespace_upgrades_the_crds(
 
 
 def test_helm_runs_the_jobs_before_a_release_and_leaves_none(new_cluster: Callable[..., Cluster], helm: Helm) -> None:
-    """kwok has their pods complete, though it runs none."""
+    """kwok has their pods complete, though it runs none; without it they wait, as for an image that is not there."""
     cluster = new_cluster()
     cluster.start_controller_manager()
-    cluster.start_kwok()
     cluster.start_scheduler()
     where = ("--namespace", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig()))
+    words = ("stromboli", "charts/stromboli", "--create-namespace", *where)
+    done = helm("install", *words, "--timeout", "2s")
+    assert done.returncode != 0
+    assert "stromboli-policy-check" in done.stderr
+    cluster.start_kwok()
     amounts = {"cpu": "8", "memory": "32Gi", "pods": "110"}
     with cluster.client() as api:
         node = {"metadata": {"name": "n"}, "status": {"capacity": amounts, "allocatable": amounts}}
         api.post("/api/v1/nodes", json=node).raise_for_status()
-        done = helm("install", "stromboli", "charts/stromboli", "--create-namespace", "--timeout", "120s", *where)
+        done = helm("upgrade", "--install", *words, "--timeout", "120s")
         assert done.returncode == 0, done.stderr
         reasons = {
             (event["involvedObject"]["name"], event["reason"])
