@@ -39,6 +39,12 @@ class Registry:
     host: str
     environment: dict[str, str]
 
+    def digest(self, name: str) -> str:
+        """The digest, without `sha256:`, of what was pushed by a name."""
+        path, kind = f"http://{self.host}/v2/{name}/manifests/1", "application/vnd.oci.image.index.v1+json"
+        answer = httpx.head(path, headers={"Accept": kind}, trust_env=False).raise_for_status()
+        return answer.headers["Docker-Content-Digest"].removeprefix("sha256:")
+
     def push(self, name: str, architectures: list[str], folder: Path) -> str:
         """An image for each architecture, of one file that names it, as one image; its name is returned."""
         made, several = f"{self.host}/{name}:1", "localhost/pushed:1"
