@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.controlplane.cluster import Cluster, eventually
@@ -251,6 +252,21 @@ def test_the_examples_of_each_kind_run(
     eventually(lambda: Counter(name.split("-")[0] for name in world.placed()) == sizes, 60)
     wanted = {"research", "serving"}
     assert {group["spec"]["queue"] for group in world.groups()} == wanted
+
+
+def test_the_examples_for_operators_are_what_their_definitions_take(
+    world: World, kubectl: Kubectl, repository: Path, tmp_path: Path
+) -> None:
+    examples = list(yaml.safe_load_all((repository / "deploy/examples/operators.yaml").read_text()))
+    kinds = {(each["apiVersion"].partition("/")[0], each["kind"]) for each in examples}
+    definitions = released(kinds)
+    # Volcano's is in no Go module.
+    defined = {(each["spec"]["group"], each["spec"]["names"]["kind"]) for each in definitions}
+    assert kinds - defined == {("batch.volcano.sh", "Job")}
+    define(world.api, definitions)
+    taken = tmp_path / "operators.yaml"
+    taken.write_text(yaml.safe_dump_all(each for each in examples if each["kind"] != "Job"))
+    kubectl("create", "--dry-run=server", "--validate=strict", "-f", str(taken))
 
 
 def replicated(world: World, kind: str, name: str, replicas: int, asked: str, **more: Any) -> str:
