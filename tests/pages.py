@@ -55,6 +55,9 @@ ELSEWHERE = {
     r"kubectl auth can-i create ": (
         "tests/controlplane/test_chart.py::test_users_may_do_with_podgroups_and_queues_what_the_table_of_roles_says"
     ),
+    r"helm uninstall |kubectl delete (namespace|crd) ": (
+        "tests/controlplane/test_chart.py::test_an_uninstall_leaves_what_the_page_says_and_its_commands_leave_nothing"
+    ),
     r"helm test ": "tests/e2e/test_chart.py::test_the_test_of_a_release_starts_a_gang",
     r"stromboli plugins new team$|cd stromboli-team|pytest|stromboli plugins check team ": (
         "tests/test_contributing.py::test_a_plugin_is_written_as_its_guide_says"

@@ -628,6 +628,44 @@ def test_helm_runs_the_jobs_before_a_release_and_leaves_none(new_cluster: Callab
         assert "stromboli-crds" not in {account["metadata"]["name"] for account in accounts}
 
 
+def test_an_uninstall_leaves_what_the_page_says_and_its_commands_leave_nothing(
+    new_cluster: Callable[..., Cluster], helm: Helm, repository: Path
+) -> None:
+    cluster = new_cluster()
+    cluster.start_controller_manager()
+    where = ("--kubeconfig", str(cluster.kubeconfig()))
+    section = (repository / "docs/chart.md").read_text().partition("## Uninstall\n")[2].partition("\n## ")[0]
+    uninstall, *rest = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    with cluster.client() as api:
+        foreign = {**foreign_queue_crd(), "metadata": {"name": "jobs.batch.volcano.sh"}}
+        foreign["spec"] = {**foreign["spec"], "group": "batch.volcano.sh", "names": {"plural": "jobs", "kind": "Job"}}
+        api.post(CRDS, json=foreign).raise_for_status()
+        before = beyond_namespaces(cluster)
+        install(helm, cluster, "--set", "replicas=2")
+        queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
+        eventually(lambda: api.get(queues).is_success)
+        queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "research"}}
+        api.post(queues, json=queue).raise_for_status()
+        done = helm(*shlex.split(uninstall)[1:], "--wait", *where)
+        assert done.returncode == 0, done.stderr
+        ours = {
+            f"customresourcedefinition.apiextensions.k8s.io/{each['metadata']['name']}"
+            for each in crd_schema.manifests()
+        }
+        eventually(lambda: beyond_namespaces(cluster) - before == {f"namespace/{NAMESPACE}", *ours})
+        assert api.get(f"{queues}/research").is_success
+        for line in rest:
+            assert kubectl(cluster, *shlex.split(line)[1:]).returncode == 0
+        eventually(lambda: beyond_namespaces(cluster) == before)
+
+
+def beyond_namespaces(cluster: Cluster) -> set[str]:
+    """Definitions, and what else is the cluster's and named like the chart, by kind and name."""
+    kinds = kubectl(cluster, "api-resources", "--namespaced=false", "--verbs=list", "-o", "name").stdout.split()
+    found = kubectl(cluster, "get", ",".join(kinds), "-o", "name").stdout.split()
+    return {name for name in found if "stromboli" in name or name.startswith("customresourcedefinition")}
+
+
 def test_a_policy_with_mistakes_ends_an_upgrade_before_it_begins(helm: Helm, tmp_path: Path) -> None:
     objects = made(helm, "policy=actions: alocate", of="templates/policycheck.yaml")
     (config, job) = sorted(objects, key=lambda obj: int(obj["metadata"]["annotations"]["helm.sh/hook-weight"]))
