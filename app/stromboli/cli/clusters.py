@@ -31,7 +31,7 @@ from stromboli.cli.problems import NotFoundError
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.explain.past_runs import PastRuns, learned_from
-from stromboli.explain.rehearsal import Rehearsal
+from stromboli.explain.settled import SettledRehearsal
 from stromboli.framework.cluster.environment import Environment
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.policy.rules import Compatibility
@@ -86,9 +86,10 @@ class Known:
         """For how long jobs ran whose pods have succeeded."""
         return learned_from(self.state)
 
-    def rehearsal(self) -> Rehearsal:
+    def rehearsal(self) -> SettledRehearsal:
         """Sessions on it; its state is not to be used otherwise."""
-        return Rehearsal(self.engine, self.state, self.environment, time.time() if self.now is None else self.now)
+        now = time.time() if self.now is None else self.now
+        return SettledRehearsal(self.engine, self.state, self.environment, now)
 
 
 def scheduler_names(loaded: Loaded) -> list[str]:
@@ -119,9 +120,9 @@ def _of_scenario(which: Which, loaded: Loaded) -> Known:
         raise StromboliError(f"{len(loaded.scenarios)} scenarios: only one can be asked about")
     scenario = Scenario.parse(loaded.scenarios[0], lenient=True)
     ready = scenario.prepared(registry=discover(which.plugins_dir))
-    ready.run(scenario.cycles, nominating=scenario.writes_nominated)
+    last = ready.run(scenario.cycles, nominating=scenario.writes_nominated).session
     loaded.objects = scenario.objects
-    return Known(ready.engine, ready.state, loaded, ready.environment, ready.now)
+    return Known(ready.engine, ready.state, loaded, last.view.environment, ready.now)
 
 
 def note(line: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Decision, Evict, LiftGate, Nominate, SetPodGroupStatus, VolumeUse
 from stromboli.api.pod_state import PodState
-from stromboli.engine import Engine, Successive
+from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.work import AbandonedError, Unasked, Work
 from stromboli.framework.cluster.environment import Environment
 from stromboli.framework.diagnosis.pod_trace import PodTrace
@@ -173,6 +173,8 @@ class Future:
     #: the job of each pod that is bound or evicted
     jobs: dict[str, str] = field(default_factory=dict)
     session: Session | None = None
+    #: what the last session decided, and what the next one has to know
+    result: SessionResult | None = None
     #: whether the last session still decided something
     unsettled: bool = False
     #: what the first session took
@@ -329,7 +331,7 @@ class Rehearsal:
             result = sessions.decide(state.snapshot(), now=self.now)
             future.steps = future.steps or self.steps - before
             self._work.sessions += 1
-            future.session = result.session
+            future.session, future.result = result.session, result
             _note(future, result.decisions, state)
             future.unsettled = any(isinstance(each, Bind | Evict) for each in result.decisions)
             admitted = any(isinstance(each, SetPodGroupStatus) for each in result.decisions)

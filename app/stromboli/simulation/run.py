@@ -13,6 +13,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.requests import counted
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import Rehearsal, advance
+from stromboli.explain.settled import asks_for_another
 from stromboli.framework.cluster.environment import OFFLINE, Environment
 from stromboli.framework.runtime.failures import PluginFailure
 from stromboli.framework.session.session import Session
@@ -77,7 +78,7 @@ def run(
         moment = time.time() if now is None else now
         result = _decide(successive, state.snapshot(), moment)
         if out is None:
-            out = Run(result.session, rehearsal=Rehearsal(engine, state, environment, moment))
+            out = Run(result.session)
         else:
             out.named |= {name for name, gauges in out.session.report.gauges.items() if gauges.names_extended}
         out.session = result.session
@@ -99,20 +100,12 @@ def run(
         pipelined = int((result.session.view.pods.state == PodState.Pipelined).sum())
         out.cycles.append({"bound": bound, "evicted": evicted, "pipelined": pipelined})
         cycle += 1
-        last = max(last, cycle + _asks_for_another(result.session, without))
+        last = max(last, cycle + asks_for_another(result.session, without))
         if cycle < last:
             advance(state, result.decisions, moment, nominating=nominating)
     assert out is not None
+    out.rehearsal = Rehearsal(engine, state, out.session.view.environment, moment)
     return out
-
-
-def _asks_for_another(session: Session, without: set[str]) -> bool:
-    """Whether the session after gives places that this one prepared: to pods whose gate was lifted, and to jobs that
-    were not admitted for what others laid claim to that have no places. `without` are those others so far, by key.
-    """
-    gave_up = session.admissions.gave_up - without if session.admissions is not None else set()
-    without |= gave_up
-    return bool(gave_up or session.view.lifted_gates.now)
 
 
 def _decide(successive: Successive, snapshot: Snapshot, now: float) -> SessionResult:

@@ -159,14 +159,15 @@ def _why_pending(session: Session, pod: PodRecord, job: Job | None, blocking: Re
     if job is None:
         pod_group = view.snapshot.pod_groups[row] if (row := int(view.pods.job[pod.row])) >= 0 else None
         return no_such_queue(view, pod_group.spec.queue) if pod_group else reasons.no_pod_group(pod)
+    if pod.pod_class.gated:
+        # Nothing looks at it before, whatever else keeps its job.
+        return reasons.gated(pod)
     own = view.trace.pods.get(pod.row)
     of_job = view.trace.jobs.get(job.key)
     if of_job is not None and (own is None or of_job.stage <= own.stage):
         return reasons.with_last_turn(of_job, job)
     if own is not None:
         return own
-    if pod.pod_class.gated:
-        return reasons.gated(pod)
     action = "backfill" if pod.pod_class.best_effort else "allocate"
     if action not in session.policy.actions:
         return reasons.no_action(action)
