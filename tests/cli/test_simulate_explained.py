@@ -79,6 +79,17 @@ def test_a_misspelt_scheduler_is_told(tmp_path: Path, scheduler: str, told: bool
     assert (said in asked(tmp_path, NODE, pod("a", scheduler), words=("why", "pod", "a"))) is told
 
 
+@pytest.mark.parametrize(("scheduler", "told"), [("custom", True), ("default-scheduler", True), ("volcano", False)])
+def test_pods_of_another_scheduler_are_taken_for_ours_only_alone(tmp_path: Path, scheduler: str, told: bool) -> None:
+    said = f"those of {scheduler} are decided on here as if they did"
+    for words in (("simulate",), ("why", "pod", "a")):
+        assert (said in asked(tmp_path, NODE, pod("a", scheduler), words=words)) is told
+    beside = asked(tmp_path, NODE, pod("a", scheduler), pod("b"), words=("why", "pod", "a"))
+    assert said not in beside
+    foreign = f"pod default/a names scheduler {scheduler}, and only stromboli is served here"
+    assert (foreign in beside) is told
+
+
 @pytest.mark.parametrize("suspended", [True, False])
 def test_a_suspended_job_is_told(tmp_path: Path, suspended: bool) -> None:
     said = "Job team/train is suspended, so it has no pods: stromboli job resume train -n team"

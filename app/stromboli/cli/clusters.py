@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from stromboli.live.client import Kube
 
 DEFAULT_NAMESPACE = "default"
+_KUBE_SCHEDULER = "default-scheduler"
 #: seconds for an answer of the service
 _PATIENCE = 60.0
 
@@ -93,13 +94,24 @@ class Known:
 
 
 def scheduler_names(loaded: Loaded) -> list[str]:
-    """Manifests are simulated whichever scheduler they name: all names that occur, but kube-scheduler's only alone.
+    """Which schedulers' pods are decided on in files: those of the usual names, where pods have one.
 
+    Manifests that name others are simulated all the same, which `taken_for_ours` tells; kube-scheduler's only alone.
     Where there are no pods those count that are to come.
     """
     names = {obj.spec.scheduler_name or "" for kind, obj in loaded.objects if kind == "Pod"}
     names -= misspelt_schedulers(loaded)
-    return sorted(names - {"default-scheduler"}) or sorted(names) or list(USUAL_NAMES)
+    usual = {name for name in names if name.startswith(USUAL_NAMES)}
+    return sorted(usual or names - {"", _KUBE_SCHEDULER}) or sorted(names) or list(USUAL_NAMES)
+
+
+def taken_for_ours(names: Iterable[str]) -> Iterator[str]:
+    """A line for each scheduler that nothing serves here unless somebody says so, and whose pods are decided on."""
+    for name in sorted(each or _KUBE_SCHEDULER for each in names if not each.startswith(USUAL_NAMES)):
+        yield (
+            f"no pod names scheduler {' or '.join(USUAL_NAMES)}: those of {name} are decided on here as if they did; on a "
+            "cluster they wait for theirs (--scheduler-name says whose are meant)"
+        )
 
 
 def known_in(which: Which, paths: list[str]) -> Known:
@@ -173,8 +185,8 @@ def _fed(engine: Engine, loaded: Loaded, names: list[str] | None) -> Known:
     scheduled = names or scheduler_names(loaded)
     state = ClusterState(scheduled, reads=engine.registry.reads)
     feed(state, admit(loaded, scheduled, rules=engine.policy.queue_rules))
-    for line in (*loaded.problems, *(() if names else unserved(loaded))):
-        print(line, file=sys.stderr)
+    for line in (*loaded.problems, *(() if names else (*unserved(loaded), *taken_for_ours(scheduled)))):
+        note(line)
     return Known(engine, state, loaded)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from stromboli.api import readers
 from stromboli.api.errors import PolicyError, StromboliError
 from stromboli.api.validation import shown
-from stromboli.cli.clusters import scheduler_names
+from stromboli.cli.clusters import note, scheduler_names, taken_for_ours
 from stromboli.cli.options import Compatible, Now, PluginsDir, SchedulerNames, policy_option
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
@@ -113,6 +113,8 @@ def _moment(written: str | None) -> float | None:
 
 def _run_plain(engine: Engine, loaded: Loaded, cycles: int, names: list[str] | None, now: float | None) -> Run:
     scheduled = names or scheduler_names(loaded)
+    for line in () if names else taken_for_ours(scheduled):
+        note(line)
     state = ClusterState(scheduled, reads=engine.registry.reads)
     feed(state, admit(loaded, scheduled, rules=engine.policy.queue_rules))
     return run(engine, state, cycles=cycles, now=now)
