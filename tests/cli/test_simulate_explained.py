@@ -97,6 +97,13 @@ def test_a_suspended_job_is_told(tmp_path: Path, suspended: bool) -> None:
     assert (said in asked(tmp_path, NODE, job(suspended), words=("why", "job", "team/train"))) is suspended
 
 
+def test_a_job_of_a_cluster_that_has_no_pods_says_where_that_is_told(tmp_path: Path) -> None:
+    made = job(False)
+    seen = {**made, "metadata": {"name": "train", "namespace": "team", "uid": "u"}}
+    text = asked(tmp_path, NODE, seen, words=("why", "job", "team/train"))
+    assert "Job team/train has no pods: kubectl describe job train -n team says what keeps pods from being" in text
+
+
 def test_names_of_workloads_are_known_where_one_is_misspelt(tmp_path: Path) -> None:
     text = asked(tmp_path, NODE, job(False), words=("why", "job", "team/trian"))
     assert "there is no job team/trian, did you mean 'team/train'?" in text

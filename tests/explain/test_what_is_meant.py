@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stromboli.api.crds import PodGroup
 from stromboli.state.cluster import ClusterState
 from tests.builders import gang, node, pod, pod_group, policy, queue, state
 from tests.explain.asking import said, why
@@ -52,6 +53,13 @@ def _one(*others: Any, **spec: Any) -> ClusterState:
     return state(queue("default"), *others, pod_group("train"), gang("train", 1, **spec))
 
 
+def _owned(version: str) -> PodGroup:
+    """A PodGroup of two pods that a Job makes."""
+    group = pod_group("train", 2)
+    owner = {"apiVersion": version, "kind": "Job", "name": "bert", "uid": "u", "controller": True}
+    return group.model_copy(update={"metadata": group.metadata.model_copy(update={"owner_references": [owner]})})
+
+
 CASES: dict[str, tuple[Callable[[], ClusterState], tuple[str, ...]]] = {
     "a label's value": (
         lambda: _one(node("n", labels={"card": "H100"}), nodeSelector={"card": "H1OO"}),
@@ -92,6 +100,30 @@ CASES: dict[str, tuple[Callable[[], ClusterState], tuple[str, ...]]] = {
     "a minimum far above what there is": (
         lambda: state(node("n"), queue("default"), pod_group("train", 80), gang("train", 8)),
         ("user: set minMember: 8 in PodGroup default/train, if these are all its pods -> 8 pods bound",),
+    ),
+    "a gang that lacks one": (
+        lambda: state(node("n"), queue("default"), pod_group("train", 4), gang("train", 3)),
+        ("user: set minMember: 3 in PodGroup default/train, or create 1 more pod of it -> 3 pods bound",),
+    ),
+    "a gang one pod of which failed": (
+        lambda: state(
+            *(node("n"), queue("default"), pod_group("train", 4), gang("train", 3)),
+            pod("train-3", "train", node="n", phase="Failed"),
+        ),
+        (
+            "user: set minMember: 3 in PodGroup default/train, or create 1 pod in place of the one that failed -> 3",
+        ),
+    ),
+    "a gang whose controller makes no pods": (
+        lambda: state(node("n"), queue("default"), _owned("batch/v1")),
+        ("kubectl describe job bert -n default says what keeps pods from being made",),
+    ),
+    "a gang whose controller makes too few pods": (
+        lambda: state(
+            *(node("n"), queue("default"), gang("train", 1)),
+            _owned("batch.volcano.sh/v1alpha1"),
+        ),
+        ("kubectl describe job.batch.volcano.sh bert -n default says what keeps pods from being made",),
     ),
     "a role, and one that is missing": (
         lambda: state(

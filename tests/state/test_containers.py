@@ -92,3 +92,42 @@ def test_a_gang_that_lacks_a_pod_which_failed_says_so_and_no_start() -> None:
     assert "a pod asks for" not in text
     rehearsal = Rehearsal(Engine(), cluster.fork(), OFFLINE, NOON)
     assert with_start(why(cluster, "job default/job"), rehearsal, PastRuns()).start is None
+
+
+PULLING = "Back-off pulling image: rpc error: "
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "advice"),
+    [
+        (
+            "ImagePullBackOff",
+            f"{PULLING}r.example.com/a:1: not found",
+            "correct the image r.example.com/a:1, or push it",
+        ),
+        ("ErrImagePull", f"{PULLING}401 Unauthorized", "give the pod imagePullSecrets for r.example.com"),
+        ("ErrImagePull", "dial tcp: lookup r.example.com: no such host", "sees to it that nodes reach r.example.com"),
+        ("ErrImagePull", "toomanyrequests: You have reached your limit", "pull r.example.com/a:1 from a mirror"),
+        ("ErrImagePull", "no match for platform in manifest", "build the image r.example.com/a:1 for the node's"),
+        ("ErrImagePull", "", "correct the image r.example.com/a:1, or give the pod imagePullSecrets for r.example.com"),
+        ("InvalidImageName", "couldn't parse image name", "correct the image r.example.com/a:1"),
+        ("ErrImageNeverPull", "", "load the image r.example.com/a:1 on the node"),
+        ("CreateContainerConfigError", 'secret "key" not found', "create it or correct its name in the pod"),
+        ("CrashLoopBackOff", "back-off 5m", "see kubectl logs job-0 -n default -c main --previous"),
+    ],
+)
+def test_what_to_do_is_told_of_a_container_that_does_not_start(reason: str, message: str, advice: str) -> None:
+    status = main({"waiting": {"reason": reason, "message": message}})
+    held = pod(
+        "job-0", "job", node="n", phase="Pending", status=status, containers=[{**MAIN, "image": "r.example.com/a:1"}]
+    )
+    cluster = state(node("n"), queue("default"), pod_group("job", phase="Running"), held)
+    for question in ("pod default/job-0", "job default/job"):
+        assert advice in said(cluster, question)
+
+
+def test_an_image_without_a_registry_is_of_the_usual_one() -> None:
+    status = main({"waiting": {"reason": "ErrImagePull", "message": "denied"}})
+    held = pod("job-0", "job", node="n", phase="Pending", status=status, containers=[{**MAIN, "image": "team/a:1"}])
+    cluster = state(node("n"), queue("default"), pod_group("job", phase="Running"), held)
+    assert said(cluster, "pod default/job-0").endswith("; give the pod imagePullSecrets for docker.io")

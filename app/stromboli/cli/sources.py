@@ -26,6 +26,7 @@ from stromboli.cli.which import Which
 from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.report import SessionReport
 from stromboli.engine import Engine
+from stromboli.explain.absent import refused_to
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.checkup import Findings, findings, scheduler_findings
 from stromboli.explain.foreign import elsewhere, served_here, with_absent
@@ -294,9 +295,22 @@ class Here:
             return f"pod {key} names scheduler {scheduler}, and only {served_here(served)}{near}"
         if question.kind == "job" and (paused := self.known.loaded.without_pods().get(key)):
             return paused
+        if question.kind == "job" and (bare := self._without_pods(key)):
+            return bare
         keys = [*(self.known.state.pods.by_key if question.kind == "pod" else self.session.view.jobs)]
         keys += [f"{question.namespace}/{name}" for name in names_in(self.session, question.kind, question.namespace)]
         return f"there is no {question.kind} {key}{near_key(question.namespace, question.name, keys)}"
+
+    def _without_pods(self, key: str) -> str:
+        """Of a workload that a cluster has and of which there are no pods, where it says why; empty for none such."""
+        known = self.known.loaded
+        for owner in known.owners.values():
+            meta, kind = owner["metadata"], known.kinds.of(owner)
+            namespace = meta.get("namespace") or clusters.DEFAULT_NAMESPACE
+            if kind is not None and f"{namespace}/{meta.get('name')}" == key:
+                said = refused_to(str(owner.get("apiVersion", "")), kind.row.kind, str(meta["name"]), namespace)
+                return f"{kind.row.kind} {key} has no pods: {said}"
+        return ""
 
     def _foreign(self, key: str) -> str | None:
         """The scheduler that a pod names which is there and not ours."""

@@ -10,9 +10,27 @@ from stromboli.framework.session.session import Session
 from stromboli.kube.quotas import PODS, amounts, common_name, hard_of, used_by
 
 
-def without_quota(session: Session, job: Job) -> str:
-    """The quotas that one more pod like those of a job would exceed, with their amounts; empty for none."""
-    return "; ".join(_exceeded(session, job))
+def why_no_more(session: Session, job: Job) -> str:
+    """The quotas that one more pod like those of a job would exceed, with their amounts, or where what makes its pods
+    says why it makes no more; empty where nothing does."""
+    if quotas := "; ".join(_exceeded(session, job)):
+        return quotas
+    owners = job.pod_group.metadata.owner_references if job.size < job.min_available else ()
+    for owner in owners:
+        version, kind, name = (str(owner.get(key, "")) for key in ("apiVersion", "kind", "name"))
+        if kind not in ("", "Pod"):
+            return refused_to(version, kind, name, job.namespace)
+    return ""
+
+
+def refused_to(version: str, kind: str, name: str, namespace: str) -> str:
+    """Where a workload says why it has no pods, or no more."""
+    # kubectl takes a name that two groups have for the one of Kubernetes itself.
+    of_group = version.partition("/")[0] if kind == "Job" and not version.startswith("batch/") else ""
+    described = f"{kind.lower()}{f'.{of_group}' if of_group else ''} {name} -n {namespace}"
+    return (
+        f"kubectl describe {described} says what keeps pods from being made, such as a quota, a LimitRange or a webhook"
+    )
 
 
 def _exceeded(session: Session, job: Job) -> Iterator[str]:

@@ -14,7 +14,7 @@ from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import fits
 from stromboli.api.words import by_number, counted
-from stromboli.explain.absent import without_quota
+from stromboli.explain.absent import why_no_more
 from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, why_no_evictions
@@ -219,7 +219,7 @@ def _lacking_pods(session: Session, job: Job, waiting: Sequence[PodRecord], said
         return replace(said, detail="; ".join(filter(None, (said.detail, asked_for))))
     first = in_order(job.pod_group, waiting)
     held = held_up_together(session, job)
-    told = (said.detail, without_quota(session, job), first.why if first else "", held)
+    told = (said.detail, why_no_more(session, job), first.why if first else "", held)
     return replace(said, detail="; ".join(filter(None, told)))
 
 

@@ -19,6 +19,33 @@ _MEANING = {
     "RunContainerError": "container cannot be started",
     _AGAIN: "container ends again and again",
 }
+#: what a person does about further reasons; of images it is what is said of them that tells
+_ADVICE = {
+    "InvalidImageName": "correct the image {image}",
+    "ErrImageNeverPull": "load the image {image} on the node, or have imagePullPolicy: IfNotPresent",
+    "CreateContainerConfigError": "create it or correct its name in the pod",
+    _AGAIN: "see kubectl logs {pod} -n {namespace} -c {container} --previous",
+}
+_PULLING = ("ErrImagePull", "ImagePullBackOff")
+#: what a person does about an image, by words that registries and kubelets say of it
+_OF_IMAGES = (
+    (("no match for platform", "no matching manifest"), "build the image {image} for the node's architecture"),
+    (
+        ("unauthorized", "authentication", "forbidden", "denied", "credential"),
+        "give the pod imagePullSecrets for {registry}",
+    ),
+    (
+        ("toomanyrequests", "429", "rate limit"),
+        "wait, or pull {image} from a mirror: {registry} limits how often it is asked",
+    ),
+    (
+        ("no such host", "timeout", "timed out", "connection refused", "x509", "unreachable", "no route"),
+        "an administrator sees to it that nodes reach {registry}",
+    ),
+    (("not found", "manifest unknown", "does not exist"), "correct the image {image}, or push it"),
+)
+_ANY_IMAGE = "correct the image {image}, or give the pod imagePullSecrets for {registry}"
+_USUAL_REGISTRY = "docker.io"
 #: what exit codes mean that shells and kernels give
 _EXIT_CODES = {
     126: "its command cannot be executed",
@@ -56,13 +83,29 @@ def _of_containers(pod: objects.Pod, *, failed: bool) -> Iterator[str]:
                 what = _MEANING.get(reason, "container does not start")
                 before = _ended(pod, each, each.last_state) if reason == _AGAIN else ""
                 said = f"{what} ({noun} {each.name}: {_line(reason, message)})"
-                yield f"{said}; the last time {before}" if before else said
+                told = (said, f"the last time {before}" if before else "", _advice(pod, each, reason, message))
+                yield "; ".join(filter(None, told))
             elif ended := _ended(pod, each, each.state, unless=0):
                 yield f"{noun} {each.name} ended: {ended}"
     if not failed and any(_waiting(each)[0] == "PodInitializing" for each in after):
         running = next((each.name for each in initial if each.state is not None and each.state.running is not None), "")
         if running:
             yield f"init container {running} runs, and the others start after it"
+
+
+def _advice(pod: objects.Pod, container: objects.ContainerStatus, reason: str, message: str) -> str:
+    """What a person does about a container that does not start; empty for what nothing says."""
+    containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    image = next((each.image for each in containers if each.name == container.name), "") or "of the container"
+    host, slash, _ = image.partition("/")
+    registry = host if slash and ("." in host or ":" in host or host == "localhost") else _USUAL_REGISTRY
+    known = _ADVICE.get(reason, "")
+    if reason in _PULLING:
+        words = message.lower()
+        known = next((what for signs, what in _OF_IMAGES if any(sign in words for sign in signs)), _ANY_IMAGE)
+    meta = pod.metadata
+    named = {"pod": meta.name, "namespace": meta.namespace or "default", "container": container.name}
+    return known.format(image=image, registry=registry, **named)
 
 
 def _ended(

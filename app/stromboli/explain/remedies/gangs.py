@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api import crds, objects, quantity
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import PODS, TOLERANCE, listed
 from stromboli.api.validation import nearest
 from stromboli.api.words import counted
@@ -74,6 +75,8 @@ def gangs(case: Case) -> Iterator[Candidate]:
         words = smaller_gang(job.pod_group, number)
         if first is not None:
             words = first.instead if first.only else f"{words}, or {first.instead}"
+        elif case.reason == "NotEnoughPods" and case.pods:
+            words = f"{words}{_or_more(case, job)}"
         yield Candidate(words, "user", change, needed=start)
     if case.reason == "NotEnoughPods" and case.pods:
         missing = job.min_available - job.valid_count
@@ -86,6 +89,16 @@ def gangs(case: Case) -> Iterator[Candidate]:
             # Many more pods than there are, and more than fit: the number may be what is wrong.
             words = f"{smaller_gang(job.pod_group, job.valid_count)}, if these are all its pods"
             yield Candidate(words, "user", set_group(job.key, min_member=job.valid_count, min_resources=None))
+
+
+def _or_more(case: Case, job: Job) -> str:
+    """The pods that are missing, as the other way out; empty where there could be none."""
+    missing = job.min_available - job.valid_count
+    if list(_full_quotas(case, missing)) or not case.helps(_more(case, missing)):
+        return ""
+    if job.counts[PodState.Failed] >= missing:
+        return f", or create {counted(missing, 'pod')} in place of {'the one' if missing == 1 else 'those'} that failed"
+    return f", or create {counted(missing, 'more pod')} of it"
 
 
 def _full_quotas(case: Case, missing: int) -> Iterator[str]:
