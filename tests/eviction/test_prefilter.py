@@ -1,4 +1,4 @@
-"""Which pods may be evicted at most: columns agree with asking about each pod, and fewer questions change nothing."""
+"""Which pods may be evicted at most: columns agree with asking about each pod, and fewer questions evict the same."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from stromboli.api.pod_state import HELD
 from stromboli.engine import Engine
-from stromboli.eviction import min_cost
+from stromboli.eviction import prefilter
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.pod_index import PodIndex
-from stromboli.eviction.prefilter import Prefilter
+from stromboli.framework.runtime.questions import Questions
 from stromboli.framework.session.session import Session
 from tests.builders import NOON, node, pod, pod_group, policy, queue, state
-from tests.expectations.test_preemption import CLASSES
+from tests.expectations.test_preemption import CLASSES, gone
 from tests.fuzz import tried
 
 PRIORITIES = st.sampled_from(("low", "low", "middle", "high"))
@@ -70,16 +70,17 @@ def decided(cluster: tuple[list[Any], list[Any]], text: str) -> Any:
     st.sampled_from(JUDGES),
     st.sampled_from(SHARES),
 )
-def test_passing_over_who_may_not_go_decides_as_asking_everybody(
+def test_passing_over_ineligible_pods_evicts_as_judging_every_pod(
     cluster: tuple[list[Any], list[Any]], action: str, judges: str, shares: str
 ) -> None:
     shares = shares.replace("drf ", "") if "drf" in judges else shares
     text = policy(judges, f"predicates {shares} nodeorder", actions=f"enqueue, allocate, {action}")
-    made = []
-    for patience in (1, 10_000):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(min_cost, "_PATIENCE", patience)
-            made.append(decided(cluster, text).decisions)
+    made = [gone(decided(cluster, text))]
+    with pytest.MonkeyPatch.context() as patch:
+        for hint in ("evictable_pods", "preemptable_jobs", "reclaimable_queues"):
+            patch.setattr(Questions, hint, lambda *_: None)
+        patch.setattr(prefilter, "above_minimum", lambda jobs: np.ones(len(jobs), np.bool_))
+        made.append(gone(decided(cluster, text)))
     assert made[0] == made[1]
 
 
@@ -91,7 +92,7 @@ def test_passing_over_who_may_not_go_decides_as_asking_everybody(
     st.sampled_from(("proportion", "capacity")),
     st.data(),
 )
-def test_whom_plugins_name_alone_may_go(
+def test_pods_that_plugins_let_go_alone_are_eligible(
     cluster: tuple[list[Any], list[Any]], point: str, judges: str, shares: str, data: st.DataObject
 ) -> None:
     text = policy(judges, f"predicates {shares}", actions="enqueue")
@@ -103,7 +104,8 @@ def test_whom_plugins_name_alone_may_go(
         session.statement().evict(view.record(row), "preempt")
     same_queue = pod_index.queue == view.jobs[first.job].queue.index
     candidates = same_queue if point == "preemptable" else ~same_queue
-    at_most = Prefilter(PreemptionContext(session, pod_index, "", point), candidates, first).pods()
+    context = PreemptionContext(session, pod_index, "", point)
+    at_most = prefilter.candidates(context, view.jobs[first.job], first)
     for at in np.flatnonzero(candidates & pod_index.alive() & pod_index.willing).tolist():
         pod = view.record(int(pod_index.rows[at]))
         named = ask.victims(point, first, [pod]) == [pod]

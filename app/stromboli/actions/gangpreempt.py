@@ -7,24 +7,21 @@ where pods were evicted for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
 from pydantic import BaseModel
 
 from stromboli.api.pod_state import HELD
-from stromboli.api.resources import Mask, Vector
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import gangs as first_fit
-from stromboli.eviction.first_fit.gangs import Bundle
+from stromboli.eviction.first_fit.gangs import BundleKey
 from stromboli.eviction.gang_policy import GangEvictionArguments
 from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.ordering import Reversed
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import preempting, search_steps
 from stromboli.framework.action import Action
-from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 
 
@@ -36,27 +33,22 @@ class GangPreempt(Action):
         waiting = preempting(session)
         if not waiting:
             return
-
         pod_index = PodIndex(session, HELD)
-        search = self._search(session, pod_index)
+        context = PreemptionContext(session, pod_index, self.name, "preemptable", less_important=True)
         priorities = session.view.jobs.priority[pod_index.job]
         turns = session.budget.turns(self.name, waiting, search_steps(session))
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             queue = session.view.queues[name]
             in_queue = (pod_index.queue == queue.index) & pod_index.may_go_for(queue)
             for job in turns.in_order(waiting[name], session.ask.job_key):
-                turn = partial(search, job, in_queue & (priorities < job.priority))
+                turn = partial(evict_for_gang, context, job)
+                if session.rules.first_fit:
+                    candidates = in_queue & (priorities < job.priority)
+                    turn = partial(first_fit.evict_for_gang, context, _last_job_first(session), job, candidates)
                 session.budget.serve(turns, job, turn, search_steps(session))
         session.budget.end(self.name, turns)
 
-    def _search(self, session: Session, pod_index: PodIndex) -> Callable[[Job, Mask], None]:
-        """What evicts for a job, given the indexed pods that may be evicted."""
-        context = PreemptionContext(session, pod_index, self.name, "preemptable")
-        if not session.rules.first_fit:
-            return partial(evict_for_gang, context)
-        return partial(first_fit.evict_for_gang, context, partial(_last_job_first, session))
 
-
-def _last_job_first(session: Session, bundle: Bundle, need: Vector) -> tuple[Reversed]:
+def _last_job_first(session: Session) -> BundleKey:
     """The order in which Volcano evicts bundles: those of the job that is served last first."""
-    return (Reversed(session.ask.job_key(bundle.job)),)
+    return lambda bundle, need: (Reversed(session.ask.job_key(bundle.job)),)

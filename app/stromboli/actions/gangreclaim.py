@@ -57,8 +57,7 @@ def _at_min_cost(context: PreemptionContext, job: Job) -> None:
     """Gangs are evicted at the least cost, and only where all that is taken back for a job has places."""
     if context.grows_by_share:
         # What it grows by is looked for together with what it starts with: victims of the one may do for the other.
-        whole = GangEvictionArguments.of(context.session, context.action).allow_whole_bundle
-        evict_for_job(context, job, evicting_pods(context.session, job), whole=whole)
+        evict_for_job(context, job, evicting_pods(context.session, job))
     else:
         evict_for_gang(context, job)
 

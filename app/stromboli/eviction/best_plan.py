@@ -13,14 +13,14 @@ from itertools import accumulate, takewhile
 
 import numpy as np
 
-from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.plan import Attempt, Plan, cheapest
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
-from stromboli.eviction.room import Room, alike, candidates_for_any, found_no_victims, lacks_all, may_start
+from stromboli.eviction.room import Room, alike, found_no_victims, lacks_all, may_start
 from stromboli.eviction.trial import Demand, Place, Trial
 from stromboli.eviction.units import Unit, runs_in_part
 from stromboli.framework.cluster.job import Job
@@ -46,25 +46,18 @@ def best_plan(
     context: PreemptionContext,
     job: Job,
     pods: Sequence[PodRecord],
-    candidates: Mask | None,
     attempts: Iterable[Attempt],
-    *,
-    whole: bool = True,
 ) -> Plan | None:
-    """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed.
-
-    `candidates` may be evicted for them, by default those for any of them; `whole` says whether gangs may be that then
-    cannot run.
-    """
+    """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed."""
     # 1. What amounts rule out, or an earlier session, is not attempted.
-    if not may_start(context, job, pods, candidates):
+    if not may_start(context, job, pods):
         return None
     # 2. The cheapest attempt, or else places for all pods at once.
     plan = cheapest(context.session, attempts)
     if plan is None and _may_take_what_lacks(context, job, pods):
-        plan = _plan_in_any_order(context, job, pods, candidates, whole=whole)
+        plan = _plan_in_any_order(context, job, pods)
         if plan is None:
-            found_no_victims(context, job, pods, candidates)
+            found_no_victims(context, job, pods)
     # 3. Without victims that the job can do without to start.
     return None if plan is None else _with_fewer_victims(context, job, pods, plan)
 
@@ -76,9 +69,7 @@ def _may_take_what_lacks(context: PreemptionContext, job: Job, pods: Sequence[Po
     return context.may_take(job, smallest)
 
 
-def _plan_in_any_order(
-    context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None, *, whole: bool
-) -> Plan | None:
+def _plan_in_any_order(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> Plan | None:
     """Places for what a job needs to start, and the evictions that make them; None, and nothing done, without any."""
     session = context.session
     if not (lacks_all(session, job) and len(pods) > 1 and context.search_left):
@@ -86,24 +77,18 @@ def _plan_in_any_order(
     kinds, equivalence = kinds_of(session, job, pods), context.equivalence(job, pods)
     if alike(session, job, kinds) or (equivalence is not None and context.is_hopeless(equivalence, 1)):
         return None
-    if candidates is None:
-        candidates = candidates_for_any(context, job, kinds)
-    plan = None
-    if Room.of(context, job, kinds, candidates).suffices:
-        plan = _plan_beside(context, job, kinds, _units(context, job, pods, candidates, whole=whole))
+    room, plan = Room.of(context, job, kinds), None
+    if room.suffices:
+        plan = _plan_beside(context, job, kinds, _units(context, room.held, pods))
     if plan is None and equivalence is not None:
         context.in_vain(equivalence, 0)
     return plan
 
 
-def _units(
-    context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask, *, whole: bool
-) -> list[Unit]:
+def _units(context: PreemptionContext, held: HeldAmounts, pods: Sequence[PodRecord]) -> list[Unit]:
     """The units that may be evicted for the least important pod, the cheapest first."""
     pod = min((pod for pod in pods if not pod.pod_class.best_effort), key=lambda pod: pod.priority, default=pods[0])
-    held = context.held_amounts(job, candidates)
-    found = NodeCandidates(context.session, held, pod, context.point, may_go_whole=whole)
-    units = [victim.unit for victim in found.everything()]
+    units = [victim.unit for victim in NodeCandidates(context, held, pod).everything()]
     sums = accumulate(len(unit.pods) for unit in units)
     return [unit for unit, _ in takewhile(lambda each: each[1] <= _MOST_PODS, zip(units, sums, strict=True))]
 

@@ -28,7 +28,7 @@ class CheapestFirst:
     """
 
     def __init__(self, context: PreemptionContext, candidates: Mask, node_candidates: NodeCandidates) -> None:
-        """`candidates` masks the pod index: the pods that may be evicted at most, see `Prefilter.pods`."""
+        """`candidates` masks the pod index: the pods that may be evicted at most."""
         jobs = context.session.view.jobs
         self._pod_index = pod_index = context.pod_index
         self._node_candidates = node_candidates

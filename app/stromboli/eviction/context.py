@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-import numpy as np
-
 from stromboli.api.resources import Mask, Vector
+from stromboli.eviction.gang_policy import GangEvictionArguments
 from stromboli.eviction.held_amounts import CostBounds, HeldAmounts
 from stromboli.eviction.pod_index import PodIndex, Ranks, queue_ranks
 from stromboli.framework.cluster.job import Job, Queue
@@ -26,7 +25,10 @@ _SEARCHES = 5
 class PreemptionContext:
     """What pods hold that others may get, for one action and session; what was worked out for earlier searches."""
 
-    def __init__(self, session: Session, pod_index: PodIndex, action: str, point: str) -> None:
+    def __init__(
+        self, session: Session, pod_index: PodIndex, action: str, point: str, *, less_important: bool = False
+    ) -> None:
+        """`less_important` has only pods of jobs evicted that have a lower priority."""
         self.session = session
         self.pod_index = pod_index
         self.action = action
@@ -34,6 +36,9 @@ class PreemptionContext:
         self.point = point
         #: whether other queues give pods up, and not other jobs of the queue
         self.reclaiming = point == "reclaimable"
+        self.less_important = less_important
+        #: whether gangs may be evicted that then cannot run
+        self.may_break_gangs = GangEvictionArguments.of(session, action).allow_whole_bundle
         #: whether a queue's share says how much it takes back, so that a job that runs goes on, one pod after the other
         self.grows_by_share = self.reclaiming and session.ask.takes_back_by_share
         #: the steps that are left for exact searches, see `best_plan`
@@ -49,36 +54,19 @@ class PreemptionContext:
         self.search_left -= min(steps, self.search_left)
         self.session.kernel.step(steps * STEP)
 
-    def candidates(self, job: Job, pod: PodRecord) -> Mask:
-        """The indexed pods that may be evicted for a pod of a job, as far as queues and priorities of jobs say."""
-        pod_index = self.pod_index
-        if self.reclaiming:
-            return pod_index.outside(job.queue) & self.giving(pod)
-        others: Mask = (pod_index.queue == job.queue.index) & (pod_index.job != job.index)
-        return others & pod_index.may_go_for(job.queue) & self.giving(pod)
-
     def may_take(self, job: Job, pods: Sequence[PodRecord]) -> bool:
         """Whether a queue may take back what others hold for pods of a job; those that request nothing take none."""
         if not self.reclaiming or all(pod.pod_class.best_effort for pod in pods):
             return True
         return self.session.ask.preemptive(job.queue, pods) is None
 
-    def giving(self, pod: PodRecord) -> Mask:
-        """The indexed pods of queues, or of jobs, that plugins let give to a pod, as things stand."""
-        pod_index, ask, view = self.pod_index, self.session.ask, self.session.view
-        if self.reclaiming:
-            of, gives = pod_index.queue, ask.reclaimable_queues(pod, pod_index.requests_of_queues)
-        else:
-            of, gives = pod_index.job, ask.preemptable_jobs(pod, len(view.jobs), lambda: pod_index.least_of_jobs)
-        return np.ones(len(of), np.bool_) if gives is None else gives[of]
-
     def ranks(self, queue: Queue) -> Ranks:
         """How important pods are as victims for a queue: see `Cost`."""
         return queue_ranks(self.session, self.pod_index, queue) if self.reclaiming else self.pod_index.ranks
 
     def held_amounts(self, job: Job, candidates: Mask) -> HeldAmounts:
-        """What those candidates for a job hold that agree to be evicted, as things stand."""
-        ranks, candidates = self.ranks(job.queue), candidates & self.pod_index.willing
+        """What candidates for a job hold, as things stand; see `prefilter.candidates`."""
+        ranks = self.ranks(job.queue)
         key = candidates.tobytes(), ranks
         found = self._held_amounts.get(key, lambda: HeldAmounts(self.session, self.pod_index, candidates, ranks))
         found.refresh()

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from stromboli.api.resources import Mask
 from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
@@ -16,6 +15,7 @@ from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.plan import Attempt, FirstPlaces, Plan
 from stromboli.eviction.preemptors import identical
+from stromboli.eviction.prefilter import candidates
 from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
@@ -33,28 +33,25 @@ from stromboli.placement.pending import (
 from stromboli.state.pods import PodRecord
 
 
-def evict_for_gang(context: PreemptionContext, job: Job, candidates: Mask | None = None) -> None:
-    """Evict for a job and promise its pods their places, if possible.
-
-    `candidates` may be evicted, shape (indexed pods,); by default those for each of its pods.
-    """
+def evict_for_gang(context: PreemptionContext, job: Job) -> None:
+    """Evict for a job and promise its pods their places, if possible."""
     found = list[Plan]()
-    while (plan := GangSearch(context, job, candidates).run()) is not None:
+    while (plan := GangSearch(context, job).run()) is not None:
         found.append(plan)
         if not context.grows_by_share:
             break
     if len(found) > 1 and not context.session.ask.gives_back_in_order:
-        found = _at_once(context, job, candidates, found)
+        found = _at_once(context, job, found)
     for plan in found:
         context.promise(job, [plan.statement])
 
 
-def _at_once(context: PreemptionContext, job: Job, candidates: Mask | None, found: list[Plan]) -> list[Plan]:
+def _at_once(context: PreemptionContext, job: Job, found: list[Plan]) -> list[Plan]:
     """What a job starts with and grows by in one plan, if that costs less; the victims of one may do for another."""
     places, apart = sum(plan.places for plan in found), Cost.of([unit for plan in found for unit in plan.units])
     for plan in reversed(found):
         plan.set_aside()
-    at_once = GangSearch(context, job, candidates, places).run()
+    at_once = GangSearch(context, job, places).run()
     if at_once is not None and at_once.places >= places and at_once.cost < apart:
         return [at_once]
     if at_once is not None:
@@ -67,12 +64,11 @@ def _at_once(context: PreemptionContext, job: Job, candidates: Mask | None, foun
 class GangSearch:
     """The search for all pods of a job that are to be placed at once."""
 
-    def __init__(self, context: PreemptionContext, job: Job, candidates: Mask | None, least: int = 0) -> None:
+    def __init__(self, context: PreemptionContext, job: Job, least: int = 0) -> None:
         """`least` pods get places, or as many as the job starts or grows with if these are more."""
         self._context = context
         self._session = session = context.session
         self._job = job
-        self._candidates = candidates
         self._arguments = GangEvictionArguments.of(session, context.action)
         self._least = least
         #: whether the job runs or is to, and looks for places for more pods
@@ -108,10 +104,10 @@ class GangSearch:
         # 2. In each HyperNode that the job may be placed in, the least cost of all its places.
         plan = None
         if may_evict(session, self._pods):
-            whole, attempts = self._arguments.allow_whole_bundle, list[Attempt]()
+            attempts = list[Attempt]()
             if context.may_take(job, self._pods):
                 attempts = [partial(self._plan, domain) for domain in search_domains(session, job, self._arguments)]
-            plan = best_plan(context, job, self._all, self._candidates, attempts, whole=whole)
+            plan = best_plan(context, job, self._all, attempts)
         if plan is None:
             if equivalence is not None:
                 context.in_vain(equivalence, 0)
@@ -149,14 +145,13 @@ class GangSearch:
         left = largest_first(session, group.left())
         within, failed = session.view.topology.mask(hyper_node), None
         while left and failed is None:
-            run, candidates = identical(session, left), self._candidates
+            run, placed = identical(session, left), trial.placed or of_group.placed
             search = MinCostSearch(
                 self._context,
                 self._job,
                 run,
-                self._context.candidates(self._job, run[0]) if candidates is None else candidates,
-                within if trial.placed or of_group.placed else places.within(within),
-                whole=self._arguments.allow_whole_bundle,
+                candidates(self._context, self._job, run[0]),
+                within if placed else places.within(within),
             )
             found = search.run()
             of_group.absorb(search.trial)

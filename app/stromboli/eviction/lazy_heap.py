@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stromboli.api.resources import Mask
-
 #: so many entries of the columns are made Python's at first, and twice as many each further time
 _FIRST = 32
 
@@ -50,14 +48,6 @@ class LazyHeap:
         if entry is self._next:
             self._make_next()
         return entry
-
-    def keep(self, wanted: Mask) -> None:
-        """Drop the entries whose last part is a row that is not wanted."""
-        self._known = filter(lambda entry: wanted[entry[-1]], self._known)
-        self._heap = [entry for entry in self._heap if wanted[entry[-1]]]
-        heapq.heapify(self._heap)
-        if self._next is not None and not wanted[self._next[-1]]:
-            self._make_next()
 
 
 def _entries(columns: Sequence[NDArray[Any]]) -> Iterator[tuple[Any, ...]]:

@@ -24,7 +24,6 @@ from stromboli.eviction.cheapest_first import CheapestFirst
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import Candidate, NodeCandidates, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
-from stromboli.eviction.prefilter import Prefilter
 from stromboli.eviction.trial import Demand, Evicted, Place, Trial, give_back, undo
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import Changes
@@ -36,8 +35,6 @@ _NO_BOUND = Cost(NO_VICTIMS, 0, 0, -math.inf)
 _COMPARED = 16
 #: how many nodes are cleared for a pod
 _CLEARED = 128
-#: after so many nodes without a candidate it pays to find out where there can be one, and again after twice as many
-_PATIENCE = 8
 
 
 class MinCostSearch:
@@ -50,14 +47,8 @@ class MinCostSearch:
         pods: Sequence[PodRecord],
         candidates: Mask,
         within: Mask | None = None,
-        *,
-        whole: bool = True,
     ) -> None:
-        """`candidates` are of the context's pod index; `within` is where the places have to be.
-
-        `whole` says whether gangs may be evicted that then cannot run.
-        """
-        self._may_go_whole = whole
+        """`candidates` is what `prefilter.candidates` finds; `within` is where the places have to be."""
         self._context = context
         self._session = session = context.session
         self._job = job
@@ -67,7 +58,6 @@ class MinCostSearch:
         self._request: Vector = self._demand.request
         self._varies = session.kernel.varies(pods[0])
         self._candidates = candidates
-        self._prefilter = Prefilter(context, candidates, pods[0])
         self._within = within
         #: by job, the nodes whose candidates have victims of it
         self._nodes_of: dict[str, set[int]] = {}
@@ -94,14 +84,11 @@ class MinCostSearch:
             return 0
         # 2. What places cost there at least.
         bounds = context.bounds(held_amounts, self._request)
-        self._node_candidates = NodeCandidates(
-            self._session, held_amounts, self._pod, context.point, may_go_whole=self._may_go_whole
-        )
+        self._node_candidates = NodeCandidates(context, held_amounts, self._pod)
         #: which nodes come into question, shape (nodes,)
         self._possible: Mask = np.zeros(len(self._session.view.nodes), np.bool_)
         self._possible[rows] = True
         self._candidates_by_node: dict[int, Candidate | None] = {}
-        self._failures, self._patience = 0, _PATIENCE
         self._heap, self._place = bounds.heap(rows, self._scores(rows), len(self._pods))
         self._changes = Changes(self._session.view.nodes)
         # 3. The cheapest place for each pod.
@@ -189,20 +176,9 @@ class MinCostSearch:
                 entry = (candidate.cost, place, node)
                 found.append(entry)
                 best = entry if best is None or entry < best else best
-            else:
-                self._failures += 1
-                if self._failures == self._patience:
-                    self._apply_prefilter()
         for costs, place, node in found:
             heap.push((*costs, place, node))
         return None if best is None else self._candidates_by_node[best[2]]
-
-    def _apply_prefilter(self) -> None:
-        """Look no more at nodes where too few pods may be evicted; candidates that were found stand."""
-        possible = self._prefilter.nodes(self._request, whole=self._may_go_whole)
-        possible[[node for node, found in self._candidates_by_node.items() if found is not None]] = True
-        self._heap.keep(possible)
-        self._patience *= 2
 
     def _candidate(self, node: int) -> Candidate | None:
         """The candidate of a node for the next places."""
@@ -277,6 +253,5 @@ class MinCostSearch:
         if not self._session.ask.judges_steadily(self._context.point):
             return self._node_candidates.everything()
         if self._cheapest_first is None:
-            candidates = self._prefilter.pods(whole=self._may_go_whole)
-            self._cheapest_first = CheapestFirst(self._context, candidates, self._node_candidates)
+            self._cheapest_first = CheapestFirst(self._context, self._candidates, self._node_candidates)
         return self._cheapest_first

@@ -13,11 +13,11 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_on
+from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import Cost, began, unit_cost
 from stromboli.eviction.units import Unit, spared, whole_gang
 from stromboli.framework.cluster.job import Job
-from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
 #: of units of one level all are considered, or none
@@ -55,19 +55,14 @@ _VictimSet: TypeAlias = tuple[Sequence[Unit], float]
 class NodeCandidates:
     """The candidates of all nodes for identical pods of a job."""
 
-    def __init__(
-        self, session: Session, held_amounts: HeldAmounts, pod: PodRecord, point: str, *, may_go_whole: bool
-    ) -> None:
-        """`pod` is the first of the pods, and `point` where plugins are asked about victims.
-
-        `may_go_whole` says whether gangs may be broken.
-        """
+    def __init__(self, context: PreemptionContext, held_amounts: HeldAmounts, pod: PodRecord) -> None:
+        """`pod` is the first of the pods."""
+        self._session = session = context.session
         request: Vector = session.view.request(pod)
-        self._session = session
         self._pod_index = held_amounts.pod_index
         self._ranks = held_amounts.ranks
         self._held_amounts = held_amounts
-        self._point = point
+        self._point = point = context.point
         self._columns: list[int] = np.flatnonzero(compared(request, session.view.nodes.always)).tolist()
         self._wanted: list[float] = request[self._columns].tolist()
         #: the amounts above zero, each with its place among these
@@ -85,7 +80,7 @@ class NodeCandidates:
         self._places: dict[str, tuple[tuple[Any, ...], int]] = {}
         self._tasks: dict[int, tuple[Any, ...]] = {}
         self._pod = pod
-        self._may_go_whole = may_go_whole
+        self._may_break_gangs = context.may_break_gangs
         #: by job the pods of a gang that may be evicted whole
         self._allowed: dict[str, list[PodRecord]] = {}
         #: by node the pods that plugins first let go, where they judge a victim independently of the others
@@ -258,9 +253,9 @@ class NodeCandidates:
         return len(self._ask(self._in_order(pods))) == len(pods)
 
     def _willing(self, rows: Rows) -> list[PodRecord]:
-        """The pods in some rows that agree to be evicted; a pod that requests nothing takes only from its like."""
+        """The pods in some rows that may be evicted; a pod that requests nothing takes only from its like."""
         only_like = self._pod.pod_class.best_effort
-        pods = self._session.view.records(rows[self._pod_index.willing_of[rows]])
+        pods = self._session.view.records(rows)
         return [pod for pod in pods if pod.pod_class.best_effort or not only_like]
 
     def _ask(self, pods: Sequence[PodRecord]) -> list[PodRecord]:
@@ -283,7 +278,7 @@ class NodeCandidates:
 
     def _whole(self, job: Job) -> list[PodRecord]:
         """All pods of a gang, when it may be evicted whole; else none."""
-        if not self._may_go_whole:
+        if not self._may_break_gangs or job.key == self._pod.job:
             return []
         found = self._allowed.get(job.key)
         if found is None:

@@ -10,6 +10,7 @@ from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.plan import FirstPlaces, Plan
 from stromboli.eviction.preemptors import identical
+from stromboli.eviction.prefilter import candidates
 from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
@@ -18,12 +19,11 @@ from stromboli.placement.pending import needed_first
 from stromboli.state.pods import PodRecord
 
 
-def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], *, whole: bool = True) -> None:
+def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
     """Find places for those pods of a job that may evict others: all at once where it says how close they should be.
 
     Otherwise pods get places in order until the job starves no longer, and keep them if it may then run. Where the
-    queue's share says how much it may take back, a job that runs goes on, pod by pod. `whole` says whether gangs may be
-    evicted that then cannot run.
+    queue's share says how much it may take back, a job that runs goes on, pod by pod.
     """
     if not pods:
         return
@@ -33,18 +33,18 @@ def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord
     session, pods = context.session, needed_first(context.session, job, pods)
 
     def attempt(places: FirstPlaces) -> Plan | None:
-        trial = _try(context, job, pods, places, whole=whole)
+        trial = _try(context, job, pods, places)
         if trial.placed and session.ask.job_pipelined(job):
             return settle(session, trial)
         trial.take_back()
         return None
 
-    plan = best_plan(context, job, pods, None, [attempt], whole=whole)
+    plan = best_plan(context, job, pods, [attempt])
     if plan is not None:
         context.promise(job, [plan.statement])
 
 
-def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces, *, whole: bool) -> Trial:
+def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> Trial:
     """Places for a job's pods, the first of them where `places` says, as far as there are any."""
     session, left, trial = context.session, pods, Trial(context, job)
     one_by_one = context.reclaiming and session.ask.gives_back_in_order
@@ -59,7 +59,7 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
         in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and trial.placed)
         if not in_vain and context.may_take(job, run):
             within = None if trial.placed else places.within(None)
-            search = MinCostSearch(context, job, run, context.candidates(job, run[0]), within, whole=whole)
+            search = MinCostSearch(context, job, run, candidates(context, job, run[0]), within)
             found = search.run()
             trial.absorb(search.trial)
             if found < len(run) and len(left) == len(pods) and places.all:
@@ -74,10 +74,8 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
 
 def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]) -> None:
     """Find places for a job's pods at the cost of its less important ones, pod by pod until one finds none."""
-    pod_index = context.pod_index
-    own = (pod_index.job == job.index) & pod_index.may_go_for(job.queue)
     for pod in pods:
-        search = MinCostSearch(context, job, [pod], own, whole=False)
+        search = MinCostSearch(context, job, [pod], candidates(context, job, pod, within_job=True))
         if not search.run():
             return
         context.promise(job, [settle(context.session, search.trial).statement])

@@ -76,13 +76,6 @@ class PodIndex:
         return willing
 
     @cached_property
-    def willing_of(self) -> Mask:
-        """Which agree to be evicted, by row of all pods."""
-        willing = np.zeros(len(self._session.view.pods.state), np.bool_)
-        willing[self.rows] = self.willing
-        return willing
-
-    @cached_property
     def ranks(self) -> Ranks:
         """How important each is by the priority of its job, then by its own."""
         of_jobs = np.unique(self._session.view.jobs.priority, return_inverse=True)[1].astype(np.intp)
@@ -124,11 +117,6 @@ class PodIndex:
     def holding(self) -> frozenset[int]:
         """The queues that hold anything."""
         return frozenset(self.queue.tolist())
-
-    @cached_property
-    def requests(self) -> Matrix:
-        """What they request, shape (dimensions, indexed pods)."""
-        return self._session.view.amounts(self.rows)
 
     @cached_property
     def requests_of_queues(self) -> tuple[Matrix, Matrix, Matrix]:

@@ -1,53 +1,43 @@
-"""The pods that may be evicted at most, by columns of pods, gangs and plugins, before single pods are judged."""
+"""The pods that may be evicted at most, by columns of queues, jobs and plugins, before single pods are judged."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from stromboli.api.resources import TOLERANCE, Mask, Vector, compared
+from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.units import above_minimum
+from stromboli.framework.cluster.job import Job
 from stromboli.state.pods import PodRecord
 
 
-class Prefilter:
-    """Which indexed pods may be evicted at most for pods of a job, as things stand whenever that is asked.
+def candidates(context: PreemptionContext, job: Job, pod: PodRecord, *, within_job: bool = False) -> Mask:
+    """Which indexed pods may be evicted at most for a pod of a job, as things stand, shape (indexed pods,).
 
-    Evictions for that job never make an ineligible pod eligible.
+    Evictions for that job never make an ineligible pod eligible. `within_job` has pods of the job itself evicted.
     """
-
-    def __init__(self, context: PreemptionContext, candidates: Mask, pod: PodRecord) -> None:
-        """`pod` is the one that plugins are asked for."""
-        self._session = context.session
-        self._pod_index = context.pod_index
-        self._context = context
-        self._candidates = candidates
-        self._pod = pod
-
-    def pods(self, *, whole: bool = True) -> Mask:
-        """Which pods may be evicted, shape (indexed pods,). `whole` says whether gangs may fall below their minimum."""
-        pod_index = self._pod_index
-        alive = pod_index.alive()
-        willing = alive & pod_index.willing & self._context.giving(self._pod)
-        pods = self._session.ask.evictable_pods(self._context.point, pod_index.rows)
-        if pods is not None:
-            willing &= pods
-        return willing & self._candidates & self._can_give(alive, willing, whole=whole)[pod_index.job]
-
-    def nodes(self, request: Vector, *, whole: bool = True) -> Mask:
-        """On which nodes a request would fit if all of them were evicted, shape (nodes,)."""
-        pod_index, nodes = self._pod_index, self._session.view.nodes
-        at = np.flatnonzero(self.pods(whole=whole))
-        node, free = pod_index.node[at], nodes.future_idle()
-        enough = np.ones(len(nodes), np.bool_)
-        for column in np.flatnonzero(compared(request, nodes.always)).tolist():
-            gain = np.bincount(node, weights=pod_index.requests[column][at], minlength=len(nodes))
-            enough &= free[column] + gain > request[column] - TOLERANCE
-        return enough
-
-    def _can_give(self, alive: Mask, willing: Mask, *, whole: bool) -> Mask:
-        """Which jobs have more than they start with, or may be evicted whole as far as their pods are concerned."""
-        able = above_minimum(self._session.view.jobs)
-        if whole:
-            able |= ~np.bincount(self._pod_index.job[alive & ~willing], minlength=len(able)).astype(np.bool_)
-        return able
+    pod_index, ask, view = context.pod_index, context.session.ask, context.session.view
+    # 1. The pods of other queues, of other jobs of the queue, or of the job, and whether these may give to the pod.
+    if context.reclaiming:
+        found = pod_index.outside(job.queue)
+        of, gives = pod_index.queue, ask.reclaimable_queues(pod, pod_index.requests_of_queues)
+    else:
+        own = pod_index.job == job.index
+        found = own if within_job else (pod_index.queue == job.queue.index) & ~own
+        found = found & pod_index.may_go_for(job.queue)
+        of, gives = pod_index.job, ask.preemptable_jobs(pod, len(view.jobs), lambda: pod_index.least_of_jobs)
+    if gives is not None:
+        found = found & gives[of]
+    if context.less_important:
+        found = found & (view.jobs.priority[pod_index.job] < job.priority)
+    # 2. Those that agree to be evicted, and that plugins let go by themselves.
+    willing = pod_index.willing
+    let_go = ask.evictable_pods(context.point, pod_index.rows)
+    if let_go is not None:
+        willing = willing & let_go
+    # 3. Those of gangs that can spare pods, or that may be broken: of which no pod has to stay.
+    able = above_minimum(view.jobs)
+    if context.may_break_gangs and not within_job:
+        able |= ~np.bincount(pod_index.job[pod_index.alive() & ~willing], minlength=len(able)).astype(np.bool_)
+    mask: Mask = found & willing & able[pod_index.job]
+    return mask

@@ -16,6 +16,8 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Matrix, Vector
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.prefilter import candidates
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.memory import remembered
@@ -36,6 +38,8 @@ _FOR_A_REASON = 5
 class Room:
     """The pods that a job needs, by kind, and what nodes have for them if all candidates were evicted."""
 
+    #: what the candidates for any of the pods hold
+    held: HeldAmounts
     #: by kind what a pod requests, how many there are, and the nodes that it may use, shape (nodes,)
     requests: Sequence[Vector]
     counts: Sequence[int]
@@ -46,9 +50,10 @@ class Room:
     free: Matrix
 
     @classmethod
-    def of(cls, context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]], candidates: Mask) -> Room:
-        session, view = context.session, context.session.view
-        held, nodes = context.held_amounts(job, candidates), view.nodes
+    def of(cls, context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> Room:
+        session, view, nodes = context.session, context.session.view, context.session.view.nodes
+        for_any: Mask = np.logical_or.reduce([candidates(context, job, pods[0]) for pods in kinds])
+        held = context.held_amounts(job, for_any)
         requests = [view.request(pods[0]) for pods in kinds]
         takes = [np.zeros(len(nodes), np.bool_) for _ in kinds]
         for pods, request, mask in zip(kinds, requests, takes, strict=True):
@@ -56,7 +61,8 @@ class Room:
             rows = nodes.rows if session.kernel.varies(pods[0]) else session.kernel.possible(pods[0])
             mask[rows] = held.suffices(request, rows)
         counts = [len(pods) for pods in kinds]
-        return cls(requests, counts, takes, session.ask.job_missing(job), nodes.future_idle() + held.amounts)
+        free = nodes.future_idle() + held.amounts
+        return cls(held, requests, counts, takes, session.ask.job_missing(job), free)
 
     @property
     def suffices(self) -> bool:
@@ -90,8 +96,8 @@ class Room:
         return digest.hexdigest()
 
 
-def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None) -> bool:
-    """Whether a gang might start if all candidates were evicted, by default those for any of its pods.
+def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
+    """Whether a gang might start if all candidates for any of its pods were evicted.
 
     It is seen from sums and what was proven before, before places are looked for pod by pod.
     """
@@ -101,16 +107,16 @@ def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], c
     kinds, known = kinds_of(session, job, pods), remembered(session, TOO_SMALL).get(job.key)
     if len(kinds) == 1 and known is None:
         return True
-    room = _room(context, job, kinds, candidates)
+    room = Room.of(context, job, kinds)
     return room.suffices and (known is None or known != [room.digest(), True])
 
 
-def found_no_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], candidates: Mask | None) -> None:
+def found_no_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
     """Find out of a gang for which victims were looked for in vain whether there is room for it, whoever goes."""
     session = context.session
     if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
         return
-    room = _room(context, job, kinds_of(session, job, pods), candidates)
+    room = Room.of(context, job, kinds_of(session, job, pods))
     digest, entries = room.digest(), remembered(session, TOO_SMALL)
     if entries.get(job.key, ("", False))[0] == digest:
         return
@@ -118,16 +124,6 @@ def found_no_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRec
     found = search(room.problem(), budget)
     context.take_search(found.steps)
     session.actions_left[TOO_SMALL] = {**entries, job.key: [digest, found.places is None and found.proven]}
-
-
-def _room(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]], candidates: Mask | None) -> Room:
-    return Room.of(context, job, kinds, candidates_for_any(context, job, kinds) if candidates is None else candidates)
-
-
-def candidates_for_any(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> Mask:
-    """The candidates for any of a job's pods, by kind."""
-    found: Mask = np.logical_or.reduce([context.candidates(job, pods[0]) for pods in kinds])
-    return found
 
 
 def alike(session: Session, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> bool:
