@@ -15,7 +15,6 @@ from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.plan import Attempt, FirstPlaces, Plan
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.prefilter import candidates
 from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
@@ -146,15 +145,7 @@ class GangSearch:
         within, failed = session.view.topology.mask(hyper_node), None
         while left and failed is None:
             run, placed = identical(session, left), trial.placed or of_group.placed
-            search = MinCostSearch(
-                self._context,
-                self._job,
-                run,
-                candidates(self._context, self._job, run[0]),
-                within if placed else places.within(within),
-            )
-            found = search.run()
-            of_group.absorb(search.trial)
+            found = MinCostSearch(of_group, run, within if placed else places.within(within)).run()
             failed = run[found] if found < len(run) else None
             left = left[len(run) :]
         places.end(trial.placed + of_group.placed, failed)

@@ -21,11 +21,10 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector, fits
 from stromboli.eviction.cheapest_first import CheapestFirst
-from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import Candidate, NodeCandidates, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
+from stromboli.eviction.prefilter import candidates
 from stromboli.eviction.trial import Demand, Evicted, Place, Trial, give_back, undo
-from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.state.pods import PodRecord
 
@@ -38,26 +37,22 @@ _CLEARED = 128
 
 
 class MinCostSearch:
-    """Places for identical pods of a job, at the least cost, on statements."""
+    """Places for identical pods of a job, at the least cost, beside what a trial has for it."""
 
     def __init__(
-        self,
-        context: PreemptionContext,
-        job: Job,
-        pods: Sequence[PodRecord],
-        candidates: Mask,
-        within: Mask | None = None,
+        self, trial: Trial, pods: Sequence[PodRecord], within: Mask | None = None, *, within_job: bool = False
     ) -> None:
-        """`candidates` is what `prefilter.candidates` finds; `within` is where the places have to be."""
-        self._context = context
+        """`within` is where the places have to be; `within_job` has pods of the job itself evicted, and no others."""
+        self.trial = trial
+        self._context = context = trial.context
         self._session = session = context.session
-        self._job = job
+        self._job = job = trial.job
         self._pods = pods
         self._pod = pods[0]
         self._demand = Demand(session, pods[0])
         self._request: Vector = self._demand.request
         self._varies = session.kernel.varies(pods[0])
-        self._candidates = candidates
+        self._candidates = candidates(context, job, pods[0], within_job=within_job)
         self._within = within
         #: by job, the nodes whose candidates have victims of it
         self._nodes_of: dict[str, set[int]] = {}
@@ -71,10 +66,11 @@ class MinCostSearch:
         self._current, self._clearable = pods[0], 0
         #: whether the queue may take no more, whatever is evicted
         self._exhausted = False
-        self.trial = Trial(context, job)
+        #: for how many pods places are looked for
+        self._left = len(pods)
 
     def run(self) -> int:
-        """Find as many places as there are pods, or as can be had; how many. `trial` has them."""
+        """Find as many places as there are pods, or as can be had; how many."""
         # 1. The nodes on which the pods would fit if all candidates were evicted.
         context = self._context
         held_amounts = context.held_amounts(self._job, self._candidates)
@@ -95,11 +91,12 @@ class MinCostSearch:
         for pod in self._pods:
             if not (self._varies and self._await(pod, rows)) and not self._find_place(pod):
                 break
+            self._left -= 1
         # 4. Where they may go instead, for victims that stay after all.
         if not self._varies:
             refused = list(self._refused)
             self._demand.alternatives = allowed[~np.isin(allowed, refused)] if refused else allowed
-        return len(self.trial.placed)
+        return len(self._pods) - self._left
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
@@ -184,7 +181,7 @@ class MinCostSearch:
         """The candidate of a node for the next places."""
         if node in self._refused:
             return self._clear(self._current, node)
-        found, jobs = self._node_candidates.candidate(node, len(self._pods) - len(self.trial.placed), self._possible)
+        found, jobs = self._node_candidates.candidate(node, self._left, self._possible)
         for key in jobs:
             self._nodes_of.setdefault(key, set()).add(node)
         return found

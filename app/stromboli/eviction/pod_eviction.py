@@ -10,7 +10,6 @@ from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.plan import FirstPlaces, Plan
 from stromboli.eviction.preemptors import identical
-from stromboli.eviction.prefilter import candidates
 from stromboli.eviction.reprieve import settle
 from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
@@ -59,9 +58,7 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
         in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and trial.placed)
         if not in_vain and context.may_take(job, run):
             within = None if trial.placed else places.within(None)
-            search = MinCostSearch(context, job, run, candidates(context, job, run[0]), within)
-            found = search.run()
-            trial.absorb(search.trial)
+            found = MinCostSearch(trial, run, within).run()
             if found < len(run) and len(left) == len(pods) and places.all:
                 context.in_vain(equivalence, found)
         # 3. If there are none, pods that are alike would fare no better.
@@ -75,7 +72,7 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
 def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]) -> None:
     """Find places for a job's pods at the cost of its less important ones, pod by pod until one finds none."""
     for pod in pods:
-        search = MinCostSearch(context, job, [pod], candidates(context, job, pod, within_job=True))
-        if not search.run():
+        trial = Trial(context, job)
+        if not MinCostSearch(trial, [pod], within_job=True).run():
             return
-        context.promise(job, [settle(context.session, search.trial).statement])
+        context.promise(job, [settle(context.session, trial).statement])

@@ -46,9 +46,9 @@ class Trial:
     """Evictions and promises for pods of a job; each unit is evicted on a statement of its own."""
 
     def __init__(self, context: PreemptionContext, job: Job) -> None:
-        self._context = context
+        self.context = context
+        self.job = job
         self._session = context.session
-        self._job = job
         self.evicted: list[Evicted] = []
         self.placed: list[Place] = []
         self._promises = self._session.statement()
@@ -59,17 +59,17 @@ class Trial:
         """Evict a unit, of which some pods may have been evicted before."""
         statement, state_of = self._session.statement(), self._session.view.pods.state.item
         for pod in unit.pods:
-            if state_of(pod.row) in self._context.pod_index.states:
-                statement.evict(pod, self._context.action, self._job.key)
+            if state_of(pod.row) in self.context.pod_index.states:
+                statement.evict(pod, self.context.action, self.job.key)
         return unit, statement
 
     def fits(self, pod: PodRecord, node: int) -> bool:
         """Whether a pod has its place, as things stand on the statements."""
-        return has_place(self._session, self._job, pod, node)
+        return has_place(self._session, self.job, pod, node)
 
     def has_share(self, pod: PodRecord) -> bool:
         """Whether the queue may take one more pod, as things stand on the statements."""
-        return self._session.ask.allocatable(self._job.queue, pod)[0] > 0
+        return self._session.ask.allocatable(self.job.queue, pod)[0] > 0
 
     def keep(self, evicted: Sequence[Evicted], place: Place) -> None:
         """Keep evictions, and promise a pod its place."""
@@ -78,7 +78,7 @@ class Trial:
         self.placed.append(place)
 
     def _promise_place(self, place: Place) -> None:
-        sub_job = self._session.view.sub_job_of(self._job, place.pod)
+        sub_job = self._session.view.sub_job_of(self.job, place.pod)
         self._promises.pipeline(sub_job, place.pod, place.node, after_eviction=bool(self.evicted))
 
     def absorb(self, other: Trial) -> None:
@@ -112,12 +112,12 @@ class Trial:
         `last` says that no question about more pods follows, so that not all of it has to be there.
         """
         while run:
-            allowed, _ = self._session.ask.allocatable(self._job.queue, run[0].pod, len(run))
+            allowed, _ = self._session.ask.allocatable(self.job.queue, run[0].pod, len(run))
             if allowed <= 0:
                 return False
             # A plugin that limits what pods bring along, as devices, may grant fewer at a time than in the end.
             for pod, node, _ in run[:allowed] if allowed < len(run) or not last else ():
-                granted.pipeline(self._session.view.sub_job_of(self._job, pod), pod, node)
+                granted.pipeline(self._session.view.sub_job_of(self.job, pod), pod, node)
             run = run[allowed:]
         return True
 
