@@ -6,10 +6,12 @@ which are there or were asked for, and asks for nodes for the others.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from stromboli.api.crds import NODE_POOLS
 from stromboli.api.decisions import RequestNodes, SetPodUnscheduled
 from stromboli.engine import Engine, Successive
 from stromboli.explain.rehearsal import advance
@@ -172,6 +174,43 @@ def test_no_nodes_come_for_what_a_queue_above_divides_among_others() -> None:
 def test_no_nodes_come_for_gangs_of_closed_queues_however_large(above: str) -> None:
     queues = [queue(name, state="Closed" if name == above else "Open", parent=of) for name, of in _LINE.items()]
     cluster = Cluster(TREE, node("n", cpu="4"), queue("root"), *queues, *wanted("big", 3, CPUS, queue="small")).run(10)
+    assert (cluster.asked, cluster.marks[-1]) == (0, set())
+
+
+def _with(plugin: str, base: str, **arguments: Any) -> str:
+    """A policy with a plugin in front of its others."""
+    first = json.dumps({"plugins": [{"name": plugin, "arguments": arguments}]})
+    return base.replace("tiers:", f"tiers:\n- {first}", 1)
+
+
+_POOLS = [{"name": name, "nodeSelector": {"pool": name}} for name in "ab"]
+_SMALL = queue("small", pools=[{"name": name, "capability": {"cpu": "5"}} for name in "ab"])
+OTHER_LIMITS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pods of a user": ("userlimits", {"limits": [{"maxPods": 2}]}),
+    "amounts of a user": ("userlimits", {"limits": [{"users": ["ann"]}, {"resources": {"cpu": "8"}}]}),
+    "a node pool": ("nodepools", {"pools": _POOLS}),
+}
+
+
+@pytest.mark.parametrize("by", POLICIES)
+@pytest.mark.parametrize("limited", OTHER_LIMITS)
+@pytest.mark.parametrize("there", [0, 1, 3])
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.one_in(7)
+def test_no_nodes_come_for_what_other_limits_do_not_allow(by: str, limited: str, there: int, begun: bool) -> None:
+    """A gang larger than the limit, or than what it leaves; also where the cluster, or the queue's share, is full."""
+    plugin, arguments = OTHER_LIMITS[limited]
+    group, *members = wanted("train", 2 if begun else 3, CPUS, queue="small")
+    more = [pod_group("own", queue="small", phase="Running"), pod("own-0", "own", cpu="4", node="n0")]
+    if plugin == "nodepools":
+        for each in (group, more[0]):
+            each.metadata.annotations[NODE_POOLS] = "a" if begun else "a,b"
+    nodes = [node(f"n{number}", cpu=str(CPUS), labels={"pool": "ab"[number % 2]}) for number in range(there)]
+    if begun and not nodes:
+        return
+    full = [pod_group("full", phase="Running"), *gang("full", 1, cpu="4", node="n1")] if there > 1 else []
+    objects = [*nodes, _SMALL, *full, group, *members, *(more if begun else ())]
+    cluster = Cluster(_with(plugin, by, **arguments), *objects).run(10)
     assert (cluster.asked, cluster.marks[-1]) == (0, set())
 
 

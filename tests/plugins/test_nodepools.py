@@ -14,7 +14,7 @@ from stromboli.api.errors import PolicyError
 from stromboli.api.reasons import Actionable, Stage
 from stromboli.engine import Engine, SessionResult
 from stromboli.explain.evictions import why_no_evictions
-from tests.builders import node, pod, queue, state
+from tests.builders import gang, node, pod, queue, state
 from tests.fuzz import tried
 from tests.plugins.pools import CLASSES, in_pool, job, policy, running, shares
 
@@ -152,11 +152,16 @@ def test_a_gang_that_its_pools_may_never_hold_is_told_so() -> None:
     team = shares("team", a={"capability": "1"}, b={"capability": "2"})
     nodes = [in_pool("a"), in_pool("b")]
     reason = why(session(*nodes, team, job("job", 4, "a,b")), "job")
-    assert (reason.reason, reason.actionable) == ("NodePoolLimitReached", Actionable.User)
+    assert (reason.reason, reason.actionable) == ("NeverFits", Actionable.User)
+    assert reason.message.endswith("starts with more than queue team may ever hold in node pools a or b, in cpu")
+    assert reason.detail == "cpu: asks for 4, it may have 3"
+    # All pools together have room for as much, but not for whole pods.
+    odd, (group, *_) = shares("team", a={"capability": "3"}, b={"capability": "3"}), job("job", 3, "a,b")
+    reason = why(session(*nodes, odd, group, *gang("job", 3, cpu="2")), "job")
+    assert reason.reason == "NodePoolLimitReached"
     assert reason.detail == (
-        "a: cpu: queue team holds 0, 1 more for other pods of the job, may have 1, 1 more requested; "
-        "b: cpu: queue team holds 0, 2 more for other pods of the job, may have 2, 1 more requested; "
-        "it is more than the queue may have even when nothing runs"
+        "a: cpu: queue team holds 0, 2 more for other pods of the job, may have 3, 2 more requested; "
+        "b: cpu: queue team holds 0, 2 more for other pods of the job, may have 3, 2 more requested"
     )
     some = [*nodes, team, running("one", "b"), job("job", 3, "a,b")]
     assert why(session(*some), "job").actionable is Actionable.Wait

@@ -144,13 +144,20 @@ def test_why_names_the_user_and_the_limit() -> None:
 def test_a_gang_wider_than_the_limit_is_said_to_be_impossible(asks: dict[str, Any]) -> None:
     cluster = state(node("n", cpu="32"), queue("q"), job("wide", "ann", 5, 5, **asks), job("other", "bob", 1))
     told = why(cluster, "job default/wide", limiting({"maxPods": 3}))
-    assert (told.reason, told.who) == ("UserLimitReached", "user")
-    assert told.detail.startswith(
-        "pods: holds 0, may have 3, 5 more requested; it is more than the user may have even when nothing runs"
-    )
+    assert (told.reason, told.who) == ("NeverFits", "user")
+    assert told.message.endswith("starts with more than queue q ever lets user ann hold in pods")
+    assert told.detail == "pods: asks for 5, it may have 3"
     changes = [remedy.change.partition(" in ")[0] for remedy in told.remedies]
     assert changes == ["set minMember: 3", "raise maxPods to 5"]
     assert not told.holders
+
+
+def test_what_a_gang_asks_for_is_told_once_though_some_of_its_pods_were_tried() -> None:
+    running = job("run", "ann", 1, cpu="4", node="n", phase="Running")
+    gang_of_three = job("a", "ann", 3, 3, cpu="4", min_resources={"cpu": "12"}, phase="Inqueue")
+    cluster = state(node("n", cpu="32"), queue("q"), running, gang_of_three)
+    told = why(cluster, "job default/a", limiting({"resources": {"cpu": "12"}}))
+    assert "cpu: holds 4, may have 12, 12 more requested" in told.detail
 
 
 def test_jobs_of_the_same_user_hold_what_is_missing() -> None:

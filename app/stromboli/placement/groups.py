@@ -101,7 +101,9 @@ class _GroupPlacement:
         """Place the next identical pods; False when the rest of the group need not be tried."""
         session, pending = self._session, self._pending
         sub_job, pod = pending.sub_job, pending.pods[pending.at]
-        count, refusal = session.ask.allocatable(sub_job.job.queue, pod, pending.run_length(missing, session.kernel))
+        wanted = pending.run_length(missing, session.kernel)
+        count, refusal = session.ask.allocatable(sub_job.job.queue, pod, wanted)
+        beyond = refusal if count < wanted else None
         if count == 0:
             # What is alike gets the same answer.
             for refused in pending.take(pending.run_length(len(pending.pods), session.kernel)):
@@ -121,11 +123,23 @@ class _GroupPlacement:
         pending.take(1)
         if self._everywhere:
             reason = unplaceable(session, pod)
+            if reason.scalable and beyond is not None and not beyond.scalable and self._starts_with(wanted):
+                # With more nodes it could not start either.
+                reason = beyond
             session.view.trace.pod(pod.row, reason)
             if self._alike:
                 in_vain.remember(session, pending, self._statement.save(), reason)
         pending.failed_roles.add(pod.role)
         return _worth_continuing(session, pending)
+
+    def _starts_with(self, count: int) -> bool:
+        """Whether the group needs so many pods like the last one that was taken, having no others that would do."""
+        pending = self._pending
+        if not _worth_continuing(self._session, pending):
+            return True
+        left = pending.copy()
+        left.at -= 1
+        return left.run_length(len(left.pods), self._session.kernel) == len(left.left()) >= count
 
     def _place(self, pod: PodRecord, count: int) -> bool:
         """Place up to `count` pods like this one; False when there is no node for it."""

@@ -8,7 +8,7 @@ Pods that terminate count until they are gone, as long as their PodGroup is ther
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,7 @@ from stromboli.api.crds.base import ResourceList
 from stromboli.api.patterns import any_matches
 from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, exact, told
+from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, exact, told
 from stromboli.fairness.limits import tried
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.view import View
@@ -68,7 +68,7 @@ class Account:
     @property
     def told(self) -> str:
         """The user, in words."""
-        return f"user {self.user}" if self.user else "a user who is not known"
+        return _told(self.user)
 
 
 class UserLimits(Plugin):
@@ -76,15 +76,34 @@ class UserLimits(Plugin):
     Arguments = UserLimitsArguments
     counts_pods = True
 
+    def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
+        """Of jobs that ask for more than their user may hold in their queue: the limit."""
+        jobs, queues = view.jobs, list(view.queues)
+        asked = np.maximum(view.job_requested, jobs.min_resources)
+        waiting = np.flatnonzero(jobs.count(PodState.Pending) > 0)
+        found: dict[str, tuple[Vector, str]] = {}
+        users, made_by = jobs.said("user", _made_by)
+        pairs, pair_of = np.unique(np.stack([jobs.queue, made_by])[:, waiting], axis=1, return_inverse=True)
+        for at, (queue, number) in enumerate(pairs.T.tolist()):
+            limit = self._limit(queues[queue], *users[number])
+            if limit is None:
+                continue
+            most = self._most_by(view, self._limits[limit])
+            most[PODS] = min(most[PODS], most[-1])
+            of_pair = waiting[pair_of.reshape(-1) == at]
+            beyond = of_pair[(asked[of_pair] > most[:-1]).any(axis=1)]
+            words = f"starts with more than queue {queues[queue]} ever lets {_told(users[number][0])} hold"
+            found |= dict.fromkeys(jobs.keys_of(beyond), (most[:-1], words))
+        return found
+
     def open(self, view: View) -> None:
         self._view = view
-        self._limits: Sequence[Limit] = self.arguments.limits
         #: by queue, user and limit
         self._accounts: dict[tuple[int, str, int], Account] = {}
         #: the account of each job, by index; None where nothing limits it
         self._of_job: dict[int, Account | None] = {}
         #: the most by each limit
-        self._most = [self._most_by(limit) for limit in self._limits]
+        self._most = [self._most_by(view, limit) for limit in self._limits]
         self._queues = list(view.queues.values())
         jobs = view.jobs
         users, numbers = jobs.said("user", _made_by)
@@ -173,6 +192,11 @@ class UserLimits(Plugin):
         most = {"max_pods": int(needed[-1])} if short[-1] else {}
         return number, limit.model_copy(update={"resources": {**limit.resources, **resources}, **most})
 
+    @property
+    def _limits(self) -> Sequence[Limit]:
+        limits: Sequence[Limit] = self.arguments.limits
+        return limits
+
     def _account_of(self, job: Job) -> Account | None:
         if job.index not in self._of_job:
             self._of_job[job.index] = self._account(job.queue.index, *_made_by(job.pod_group))
@@ -203,9 +227,8 @@ class UserLimits(Plugin):
                 return number
         return None
 
-    def _most_by(self, limit: Limit) -> Vector:
-        named = [resource in limit.resources for resource in self._view.dimensions]
-        most = np.where(named, self._view.vector(limit.resources), np.inf)
+    def _most_by(self, view: View, limit: Limit) -> Vector:
+        most = view.vector(limit.resources, np.inf)
         return np.append(most, np.inf if limit.max_pods is None else limit.max_pods)
 
     def _minimum(self, job: Job) -> Vector:
@@ -231,7 +254,8 @@ class UserLimits(Plugin):
         if placing is not None:
             got = tried(self._view, placing)
             given = np.append(0.0 * more[:-1] if got is None else got.amount, placing.counts[PodState.Allocated])
-            held, more = held - given, np.maximum(self._minimum(placing) - self._held(placing) + given, more)
+            lacks = self._minimum(placing) - np.append(placing.allocated, placing.allocated_count - given[-1])
+            held, more = held - given, np.maximum(lacks, more)
             exceeded = exceeded | (held + more > account.most + TOLERANCE)
         names = [*(column_name(dimensions, at) for at in range(len(dimensions))), "pods"]
         columns = np.flatnonzero(exceeded).tolist()
@@ -255,6 +279,10 @@ def raised_for(plugin: UserLimits, job: Job) -> tuple[int, Limit] | None:
     None where no limit is for it.
     """
     return plugin._raised_for(job)
+
+
+def _told(user: str) -> str:
+    return f"user {user}" if user else "a user who is not known"
 
 
 def _amount(resource: str, amount: float) -> str:

@@ -24,6 +24,9 @@ from stromboli.plugins.nodepools.arguments import named_by
 from stromboli.state.cluster import ClusterState
 from stromboli.workloads.names import said_by
 
+#: reasons of queues that may have no more in pools
+_LIMITING = ("NodePoolLimitReached", "NeverFits")
+
 
 def others(case: Case) -> Iterator[Candidate]:
     """Further pools that a job may use, and pools in the place of those that the policy does not name."""
@@ -54,7 +57,7 @@ def _use(state: ClusterState, key: str, pools: str) -> None:
 
 def limits(case: Case) -> Iterator[Candidate]:
     """A limit in a pool, raised to what is held there and asked for, in the queue and those above it."""
-    if case.job is None or case.reason != "NodePoolLimitReached":
+    if case.job is None or case.reason not in _LIMITING:
         return
     for name, wanted in _wanted(case, case.job):
         raised: list[tuple[str, dict[str, str]]] = []
@@ -87,7 +90,7 @@ def deserved(case: Case) -> Iterator[Candidate]:
 
 def kept_by_others(case: Case) -> Iterator[Candidate]:
     """What is guaranteed to another queue in a pool and not used, as far as it is needed."""
-    if case.job is None or case.reason != "NodePoolLimitReached":
+    if case.job is None or case.reason not in _LIMITING:
         return
     view = case.session.view
     line = {queue.name for queue in lineage(case.job.queue, view.queues)}

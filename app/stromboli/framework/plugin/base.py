@@ -192,7 +192,7 @@ class Plugin(Hints):
         """
         raise NotImplementedError
 
-    @combines(Combination.FirstByKey)
+    @combines(Combination.EachByKey)
     def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
         """The most that single jobs may ever hold, where that is less than what their queue may, by key.
 

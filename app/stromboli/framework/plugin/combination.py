@@ -27,7 +27,7 @@ class Combination(Enum):
     Largest = "The largest number counts."
     Smallest = "The smallest number counts."
     LowestLimit = "The lowest limit counts, for each resource."
-    FirstByKey = "The first plugin that names a key decides about it."
+    EachByKey = "What each plugin says about a key counts."
     LastByKey = "The last plugin that names a key decides about it."
     AnyPlugin = "One yes is enough."
     AllPlugins = "Every plugin that the hint may be about has to say yes."

@@ -42,9 +42,12 @@ def first_reason(taking_part: Participants, point: str, *subject: Any) -> Reason
 
 def vote(taking_part: Participants, point: str, *subject: Any) -> tuple[bool, Reason | None]:
     """A rejection anywhere decides, unless a plugin of its tier that insists permits; a permit ends the question after
-    its tier; no opinion is a yes."""
+    its tier; no opinion is a yes.
+
+    Of the reasons of a tier one that more nodes do not help against goes before the first.
+    """
     for tier in taking_part.tiers(point):
-        permitted = False
+        permitted, rejections = False, list[Reason | None]()
         for method in tier:
             try:
                 verdict = checks.verdict(method, method(*subject))
@@ -53,10 +56,14 @@ def vote(taking_part: Participants, point: str, *subject: Any) -> tuple[bool, Re
                     taking_part.hold(point, method, error, subject)
                 verdict = taking_part.refusal(point, method, error, subject)
             if isinstance(verdict, Reason) or verdict is Vote.Reject:
-                if any(plugin_of(each).insists and each(*subject) is Vote.Permit for each in tier):
-                    return True, None
-                return False, verdict if isinstance(verdict, Reason) else None
+                rejections.append(verdict if isinstance(verdict, Reason) else None)
+                if rejections[-1] is None or not rejections[-1].scalable:
+                    break
             permitted = permitted or verdict is Vote.Permit
+        if rejections:
+            if any(plugin_of(each).insists and each(*subject) is Vote.Permit for each in tier):
+                return True, None
+            return False, rejections[-1] if _outlasts(rejections[-1], rejections[0]) else rejections[0]
         if permitted:
             return True, None
     return True, None
@@ -82,7 +89,8 @@ def smallest(
 ) -> tuple[int, Reason | None]:
     """The smallest number of pods, `most` at most, and whose reason it is.
 
-    Plugins that take part in the point `unless` are not asked.
+    The reason of a number below `most` that more nodes do not help against goes before that of the smallest. Plugins
+    that take part in the point `unless` are not asked.
     """
     least, why = most, None
     methods = taking_part.all[point]
@@ -90,13 +98,21 @@ def smallest(
         silent = set(map(plugin_of, taking_part.all[unless]))
         methods = tuple(method for method in methods if plugin_of(method) not in silent)
     for method in methods:
+        asked = most if why is not None and why.scalable else least
         try:
-            allowed, reason = checks.allowed(method, method(*subject, least), least)
+            allowed, reason = checks.allowed(method, method(*subject, asked), asked)
         except BaseException as error:
             return 0, taking_part.refusal(point, method, error, subject)
-        if allowed < least:
-            least, why = allowed, reason
+        fewer = allowed < least and not _outlasts(why, reason)
+        if fewer or (allowed < asked and _outlasts(reason, why)):
+            why = reason
+        least = min(least, allowed)
     return least, why
+
+
+def _outlasts(reason: Reason | None, other: Reason | None) -> bool:
+    """Whether more nodes help against another reason only."""
+    return reason is not None and other is not None and other.scalable and not reason.scalable
 
 
 def lowest_limit(taking_part: Participants, point: str, dimensions: int, *subject: Any) -> Vector | None:
@@ -113,14 +129,15 @@ def lowest_limit(taking_part: Participants, point: str, dimensions: int, *subjec
     return found
 
 
-def first_by_key(
+def each_by_key(
     taking_part: Participants, point: str, dimensions: int, *subject: Any
-) -> Mapping[str, tuple[Vector, str]]:
-    """Limits with words about them, by key: those of the first plugin that names it."""
-    found: dict[str, tuple[Vector, str]] = {}
+) -> Mapping[str, Sequence[tuple[Vector, str]]]:
+    """Limits with words about them, by key: those of each plugin that names it."""
+    found: dict[str, list[tuple[Vector, str]]] = {}
     for method in taking_part.all[point]:
         try:
-            found = {**checks.bounds(method, method(*subject), dimensions), **found}
+            for key, bound in checks.bounds(method, method(*subject), dimensions).items():
+                found.setdefault(key, []).append(bound)
         except BaseException as error:
             taking_part.leave_out(point, method, error)
     return found
@@ -338,7 +355,7 @@ COMBINERS: Mapping[Combination, Callable[..., Any]] = {
     Combination.Largest: largest,
     Combination.Smallest: smallest,
     Combination.LowestLimit: lowest_limit,
-    Combination.FirstByKey: first_by_key,
+    Combination.EachByKey: each_by_key,
     Combination.LastByKey: last_by_key,
     Combination.AnyPlugin: any_plugin,
     Combination.AllPlugins: all_plugins,

@@ -110,9 +110,9 @@ class Points(Participants):
         limit: Vector | None = self._ask[point](dimensions, *subject)
         return limit
 
-    def limits(self, point: str, dimensions: int, *subject: Any) -> Mapping[str, tuple[Vector, str]]:
+    def limits(self, point: str, dimensions: int, *subject: Any) -> Mapping[str, Sequence[tuple[Vector, str]]]:
         """The most that each of some things may hold, shape (dimensions,), with words about it, by key."""
-        limits: Mapping[str, tuple[Vector, str]] = self._ask[point](dimensions, *subject)
+        limits: Mapping[str, Sequence[tuple[Vector, str]]] = self._ask[point](dimensions, *subject)
         return limits
 
     def texts(self, point: str, *subject: Any) -> Mapping[str, str]:

@@ -191,10 +191,8 @@ class Questions:
         """The most that a queue may ever hold; None when no plugin limits it."""
         return self._points.limit("ceiling", len(view.dimensions), view, queue)
 
-    def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
-        """The most that single jobs may ever hold, with words about it, by key; the first plugin that limits a job
-        decides.
-        """
+    def job_ceilings(self, view: View) -> Mapping[str, Sequence[tuple[Vector, str]]]:
+        """The most that single jobs may ever hold, with words about it, by key: what each plugin says."""
         return self._points.limits("job_ceilings", len(view.dimensions), view)
 
     # -- victims -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -52,7 +52,7 @@ class Judgement:
 def judge(
     view: View,
     ceiling: Callable[[Queue], Vector | None],
-    own: Mapping[str, tuple[Vector, str]] = MappingProxyType({}),
+    own: Mapping[str, Sequence[tuple[Vector, str]]] = MappingProxyType({}),
     *,
     gangs: bool = True,
 ) -> Judgement:
@@ -105,7 +105,7 @@ class _Judge:
         self,
         view: View,
         ceiling: Callable[[Queue], Vector | None],
-        own: Mapping[str, tuple[Vector, str]],
+        own: Mapping[str, Sequence[tuple[Vector, str]]],
         *,
         gangs: bool,
     ) -> None:
@@ -298,12 +298,13 @@ class _Judge:
     def _beyond_queue(self, index: int, amount: Vector) -> Reason | None:
         """Why a job may never hold what it starts with: its queue may not, or it itself."""
         key, queue = self._view.jobs.key(index), self._queues[self._view.jobs.queue[index]]
-        of_queue = self._ceilings[queue.name], "starts with more than {queue} may ever hold"
-        for (most, words), who in ((of_queue, "the queue"), (self._own.get(key, (None, "")), "it")):
+        own = [(most, words, "it") for most, words in self._own.get(key, ())]
+        of_queue = self._ceilings[queue.name], "starts with more than {queue} may ever hold", "the queue"
+        for most, words, who in (of_queue, *own):
             if most is None:
                 continue
             above = amount > most
-            if not self._view.counts_pods:
+            if who != "it" and not self._view.counts_pods:
                 above[PODS] = False
             if above.any():
                 columns = np.flatnonzero(above).tolist()

@@ -36,6 +36,7 @@ from stromboli.framework.session.breaker import ChurnBreaker
 from stromboli.framework.session.budget import Budget
 from stromboli.framework.session.keeper import Keeper
 from stromboli.framework.session.ledger import Ledger
+from stromboli.framework.session.limits_first import heed_limits
 from stromboli.framework.session.never_fits import anything_waits, judge
 from stromboli.framework.session.outcome import Outcome
 from stromboli.framework.session.statement import Statement, eviction
@@ -124,6 +125,8 @@ class Session:
             self._set_aside_what_never_fits()
         self._each_plugin("open", self.view, clock)
         self.points.forget()
+        if self.view.never_fits:
+            heed_limits(self.view, self.ask)
         for name in (*((PLACE_RESERVED,) if self.keeper.reservations else ()), *self.policy.actions):
             started = clock()
             self._run_action(name, actions[name])

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import Mask, Matrix, Rows, Vector
+from stromboli.api.resources import PODS, Mask, Matrix, Rows, Vector
 from stromboli.fairness import shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.fairness.obstacles import ROOT, report_misconfigured
@@ -95,6 +95,7 @@ class FairShare(Plugin):
         most = np.full(len(view.dimensions), np.inf)
         if not amounts.problems:
             columns = [column for column, name in enumerate(view.dimensions) if name in self.arguments.divided]
+            columns = [column for column in columns if column != PODS or view.counts_pods]
             most[columns] = amounts.quota()[:, columns].min(axis=0)
         above = " and of those above it" if len(line) > 1 else ""
         return most, f"is never evicted, and starts with more than the quota of queue {queue.name}{above}"

@@ -18,6 +18,7 @@ from stromboli.framework.cluster.nodes import read_only
 from stromboli.framework.cluster.tally import ALLOCATED, Requests
 from stromboli.framework.cluster.view import View
 from stromboli.plugins.nodepools.arguments import NodePool, nodes_of
+from stromboli.state.nodes import NodeFacts
 
 _RELEASING = int(PodState.Releasing)
 
@@ -77,9 +78,7 @@ class Accounts:
         self.names = [pool.name for pool in pools]
         number = {name: at for at, name in enumerate(self.names)}
         #: the pool of each node, -1 for none, shape (nodes,)
-        self.of_node: Rows = np.full(len(view.nodes), -1, np.intp)
-        for at in reversed(range(len(pools))):
-            self.of_node[nodes_of(pools[at], view.nodes.facts)] = at
+        self.of_node: Rows = pools_of_nodes(pools, view.nodes.facts)
         #: whether any node is in none
         self.leaves_nodes = bool((self.of_node < 0).any())
         self._of_node: list[int] = self.of_node.tolist()
@@ -205,6 +204,20 @@ class Accounts:
         for account in accounts:
             if account.kept is not None and own[account.queue.index].any():
                 account.kept.change(own[account.queue.index])
+
+
+def pools_of_nodes(pools: Sequence[NodePool], facts: NodeFacts) -> Rows:
+    """The number of the pool of each node, -1 for none, shape (nodes,)."""
+    found: Rows = np.full(len(facts), -1, np.intp)
+    for at in reversed(range(len(pools))):
+        found[nodes_of(pools[at], facts)] = at
+    return found
+
+
+def capabilities(view: View, pools: Sequence[str]) -> Mapping[str, Matrix]:
+    """What each queue says that it may hold at most of pools, infinite where it says nothing: (pools, dimensions)."""
+    said = _Known.of(view, {name: at for at, name in enumerate(pools)}).by_queue
+    return {name: each.capability for name, each in said.items()}
 
 
 def _queues_of(view: View, rows: Rows) -> Rows:

@@ -8,7 +8,7 @@ there, from queues that hold more than they deserve there.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple, TypeVar
@@ -31,6 +31,7 @@ from stromboli.framework.plugin.report import PoolGauges, Report
 from stromboli.plugins.nodepools.accounts import Account, Accounts, Shortage
 from stromboli.plugins.nodepools.admission import Claims
 from stromboli.plugins.nodepools.arguments import NodePoolsArguments, listed, named_by
+from stromboli.plugins.nodepools.ceilings import ceilings
 from stromboli.plugins.nodepools.words import Words
 from stromboli.state.pods import PodRecord
 
@@ -70,6 +71,10 @@ class NodePools(Plugin):
     queue_fields = frozenset(("pools",))
     counts_pods = True
     Arguments: ClassVar[type[BaseModel]] = NodePoolsArguments
+
+    def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
+        """The limits of all pools that a job may use, together."""
+        return ceilings(view, self.arguments.pools, hierarchy=self.hierarchy)
 
     def open(self, view: View) -> None:
         self._view = view

@@ -9,12 +9,12 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Matrix, Vector, told
-from stromboli.api.words import by_number
 from stromboli.fairness.limits import tried
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.view import View
 from stromboli.framework.reasons import column_name
 from stromboli.plugins.nodepools.accounts import Accounts, Shortage
+from stromboli.plugins.nodepools.ceilings import told as told_pools
 
 
 class Words:
@@ -50,8 +50,7 @@ class Words:
 
     def told(self, pools: Sequence[int]) -> str:
         """Pools by their names, any of which would do."""
-        names = " or ".join(self._accounts.names[pool] for pool in pools)
-        return f"node {by_number(len(pools), 'pool', 'pools')} {names}"
+        return told_pools([self._accounts.names[pool] for pool in pools])
 
     def numbers(self, request: Vector, short: Iterable[Shortage], verb: str, given: Matrix | None = None) -> str:
         """`a: cpu: queue q holds 4, may have 4, 2 more requested`, for each pool, or for several together.

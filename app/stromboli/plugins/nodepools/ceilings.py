@@ -1,0 +1,49 @@
+"""The most that jobs may ever hold, by what their queues may in all pools that they may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Vector
+from stromboli.api.words import by_number
+from stromboli.framework.cluster.job import Queue, lineage
+from stromboli.framework.cluster.view import View
+from stromboli.plugins.nodepools.accounts import capabilities, pools_of_nodes
+from stromboli.plugins.nodepools.arguments import NodePool, listed, named_by
+
+
+def ceilings(view: View, pools: Sequence[NodePool], *, hierarchy: bool) -> Mapping[str, tuple[Vector, str]]:
+    """Of jobs that ask for more than that: the limits of their pools together, with words, by key."""
+    names = [pool.name for pool in pools]
+    if not any(each.name in names for queue in view.queues.values() for each in queue.spec.pools):
+        return {}
+    jobs, queues = view.jobs, list(view.queues.values())
+    asked = np.maximum(view.job_requested, jobs.min_resources)
+    waiting = np.flatnonzero(jobs.count(PodState.Pending) > 0)
+    said, number_of = jobs.said("node pools", named_by)
+    pairs, pair_of = np.unique(np.stack([jobs.queue, number_of])[:, waiting], axis=1, return_inverse=True)
+    may_leave = bool((pools_of_nodes(pools, view.nodes.facts) < 0).any()) or not len(view.nodes)
+    most_of = capabilities(view, names)
+    found: dict[str, tuple[Vector, str]] = {}
+    for at, (number, text) in enumerate(pairs.T.tolist()):
+        usable, queue = listed(said[text]), queues[number]
+        if (may_leave and not usable) or not set(usable) <= set(names):
+            continue
+        usable = usable or names
+        line: Sequence[Queue] = lineage(queue, view.queues) if hierarchy else (queue,)
+        most = reduce(np.minimum, [most_of[each.name] for each in line])
+        together = most[[names.index(name) for name in usable]].sum(axis=0)
+        of_pair = waiting[pair_of.reshape(-1) == at]
+        beyond = of_pair[(asked[of_pair] > together).any(axis=1)]
+        words = f"starts with more than queue {queue.name} may ever hold in {told(usable)},"
+        found |= dict.fromkeys(jobs.keys_of(beyond), (together, words))
+    return found
+
+
+def told(pools: Sequence[str]) -> str:
+    """Pools by their names, any of which would do."""
+    return f"node {by_number(len(pools), 'pool', 'pools')} {' or '.join(pools)}"
