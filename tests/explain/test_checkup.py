@@ -102,3 +102,24 @@ def test_node_pools_that_do_not_follow_the_tree_are_told() -> None:
 
     assert problems(by) == ["nodepools does not follow the tree of queues"]
     assert problems(follows) == []
+
+
+def test_queues_below_one_that_are_guaranteed_more_than_it_are_told() -> None:
+    pools = "\n    enableHierarchy: true\n    arguments: {pools: [{name: a, nodeSelector: {pool: a}}]}"
+    by = TREE.replace("- name: predicates", f"- name: nodepools{pools}\n  - name: predicates")
+
+    def problems(text: str, **of_top: Any) -> list[str]:
+        each = {"guarantee": {"resource": {"cpu": "3"}}}
+        pools = [{"name": "a", "guarantee": {"resource": {"cpu": "2"}}}]
+        below = [queue(name, parent="top", pools=pools, **each) for name in ("one", "two")]
+        nodes = node("n", cpu="16", labels={"pool": "a"})
+        session = decide(state(nodes, queue("root"), queue("top", parent="root", **of_top), below), text).session
+        return [each.problem for each in findings(Engine(text), session) if "below" in each.problem]
+
+    less = {"guarantee": {"resource": {"cpu": "4"}}, "pools": [{"name": "a", "capability": {"cpu": "3"}}]}
+    assert problems(by, **less) == [
+        "queues below queue top are guaranteed 6 cpu, and its guarantee is 4",
+        "queues below queue top are guaranteed 4 cpu in node pool a, and its capability is 3",
+    ]
+    assert problems(by, guarantee={"resource": {"cpu": "6"}}, capability={"memory": "1Gi"}) == []
+    assert problems(policy("capacity"), **less) == []

@@ -35,6 +35,19 @@ def test_a_queue_tells_how_it_stands_in_each_pool() -> None:
     assert "owner cpu in node pool b: holds 0, guarantee 1" in said(state(CLASSES, *objects), "queue owner", policy())
 
 
+def test_limits_of_queues_above_are_told_of_pools_where_they_count() -> None:
+    """Without the tree of queues they limit nothing, and raising them would help nothing."""
+    tree = [queue("root"), shares("top", parent="root", a={"capability": "2"})]
+    team = shares("team", parent="top", a={"capability": "2"})
+    cluster = state(CLASSES, *NODES, *tree, team, running("old", "a"), job("job", 2, "a"))
+    change = "raise capability of queue team in node pool a to 3 cpu"
+    for follows in (True, False):
+        by = policy(actions="enqueue, allocate", enableHierarchy=follows)
+        assert ("top cpu in node pool a" in said(cluster, "queue team", by)) == follows
+        raised = [each.change for each in why(cluster, "job default/job", by).remedies if "raise" in each.change]
+        assert raised == [f"{change}; {change.replace('team', 'top')}" if follows else change]
+
+
 def test_nothing_is_told_of_pools_that_no_queue_names() -> None:
     assert "in node pool" not in said(state(*NODES, queue("team"), running("old", "a")), "queue team", policy())
 

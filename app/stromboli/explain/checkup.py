@@ -17,6 +17,7 @@ from stromboli.api.validation import did_you_mean
 from stromboli.api.words import counted, first_few, measured
 from stromboli.engine import Engine
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING
+from stromboli.explain.guaranteed import beyond_parents
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.diagnosis.ignored import ignored_of_queue
 from stromboli.framework.reasons import not_open
@@ -154,6 +155,8 @@ def amount_findings(session: Session) -> Iterator[Finding]:
                 problem = f"queues are promised {asked} by spec.{word}, and the cluster has {told(name, has)}"
                 cause = f"queues are promised more {name} by spec.{word} than the cluster has"
                 yield Finding("queues", problem, "lower them, or add nodes", cause)
+    for problem, cause in beyond_parents(session):
+        yield Finding("queues", problem, "lower theirs, or raise it", cause)
     for queue in view.queues.values():
         named = {name for of in _AMOUNTS.values() for name in amounts(of(queue))}
         for field, amounts_of in _AMOUNTS.items():

@@ -12,7 +12,7 @@ from stromboli.api.words import measured
 from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.competitors import in_jobs, jobs_below
 from stromboli.explain.places import UNLIMITED, amounts, limited, share
-from stromboli.explain.shares import kept_of, undivided
+from stromboli.explain.shares import kept_of, limiting_in_pools, undivided
 from stromboli.explain.warnings import of_queue
 from stromboli.fairness import shares
 from stromboli.fairness.obstacles import ROOT
@@ -38,6 +38,7 @@ def explain_queue(session: Session, name: str) -> QueueAnswer | None:
     jobs = jobs_below(session, queue)
     columns = [c for c in range(len(session.view.dimensions)) if c != PODS or session.view.counts_pods]
     waiting = [job for job in jobs if may_wait(job)]
+    in_pools = limiting_in_pools(session, queue)
     return QueueAnswer(
         name=name,
         state=queue.state,
@@ -50,7 +51,7 @@ def explain_queue(session: Session, name: str) -> QueueAnswer | None:
         levels=[
             level
             for each in lineage(queue, session.view.queues)
-            for level in (*_levels(session, each), *_levels_in_pools(session, each))
+            for level in (*_levels(session, each), *(_levels_in_pools(session, each) if each in in_pools else ()))
         ],
         rounds=_rounds(session, gauges),
         ignored=ignored_of_queue(session, queue),

@@ -13,6 +13,7 @@ from stromboli.explain.places import amounts, limited
 from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.session import Session
+from stromboli.plugins.nodepools import NodePools
 from stromboli.state.pods import PodRecord
 
 #: queues that hold the rest of what is shared, of which so many are named
@@ -112,3 +113,9 @@ def claims(session: Session, queue: Queue) -> str:
     return (
         f"; pods of the queue hold {listed(held)}, jobs that were admitted and do not run yet claim {listed(claimed)}"
     )
+
+
+def limiting_in_pools(session: Session, queue: Queue) -> list[Queue]:
+    """The queues whose limits in node pools count for a queue: itself, and those above it where these are followed."""
+    follows = any(plugin.hierarchy for plugin in session.points.plugins if isinstance(plugin, NodePools))
+    return [*lineage(queue, session.view.queues)] if follows else [queue]

@@ -16,6 +16,7 @@ from stromboli.explain.places import amounts
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import group_of, set_queue
 from stromboli.explain.remedies.shares import exact_amounts, needs
+from stromboli.explain.shares import limiting_in_pools
 from stromboli.framework.cluster.job import Job, Queue, lineage
 from stromboli.framework.plugin.report import PoolGauges
 from stromboli.plugins.nodepools import NodePools
@@ -61,7 +62,7 @@ def limits(case: Case) -> Iterator[Candidate]:
         return
     for name, wanted in _wanted(case, case.job):
         raised: list[tuple[str, dict[str, str]]] = []
-        for queue in lineage(case.job.queue, case.session.view.queues):
+        for queue in limiting_in_pools(case.session, case.job.queue):
             most = case.session.view.vector(_share(queue, name).capability, np.inf)
             needed = _gauges(case, queue)[name].held + wanted
             short = np.flatnonzero((wanted > 0) & (needed > most)).tolist()

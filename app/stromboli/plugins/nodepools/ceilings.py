@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -34,7 +34,7 @@ def ceilings(view: View, pools: Sequence[NodePool], *, hierarchy: bool) -> Mappi
         if (may_leave and not usable) or not set(usable) <= set(names):
             continue
         usable = usable or names
-        line: Sequence[Queue] = lineage(queue, view.queues) if hierarchy else (queue,)
+        line: Iterable[Queue] = lineage(queue, view.queues) if hierarchy else (queue,)
         most = reduce(np.minimum, [most_of[each.name] for each in line])
         together = most[[names.index(name) for name in usable]].sum(axis=0)
         of_pair = waiting[pair_of.reshape(-1) == at]
