@@ -231,6 +231,19 @@ def test_no_nodes_come_for_a_gang_that_cannot_start_though_no_node_is_large_enou
             assert (cluster.asked, cluster.marks[-1]) == (0, set())
 
 
+@pytest.mark.parametrize("by", POLICIES)
+@pytest.mark.parametrize("cpu", [CPUS, CPUS + 1])
+def test_no_nodes_come_for_a_gang_that_lacks_a_role_or_a_sub_group_however_large(by: str, cpu: int) -> None:
+    """It has as many pods as it starts with, but none that leads them, or too few sub groups."""
+    labels = {"volcano.sh/task-spec": "w"}
+    workers = [pod(f"train-{at}", "train", cpu=str(cpu), memory="", labels=labels) for at in range(3)]
+    policies = [{"name": "w", "minSubGroups": 2, "matchLabelKeys": ["group"], "subGroupSize": 3}]
+    for lacking in ({"minTaskMember": {"m": 1, "w": 2}}, {"subGroupPolicy": policies}):
+        group = pod_group("train", 3, phase="Pending", minResources={"cpu": str(3 * cpu)}, **lacking)
+        cluster = Cluster(by, node("n", cpu="4"), group, *workers).run(3)
+        assert (cluster.asked, cluster.marks[-1]) == (0, set()), lacking
+
+
 REQUESTING = policy("drf") + "provisioning: {class: check-capacity.autoscaling.x-k8s.io, retry: 5m}\n"
 
 
