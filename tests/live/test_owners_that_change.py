@@ -176,6 +176,44 @@ async def test_the_last_pods_of_a_job_that_wait_start_once_those_that_succeeded_
     await until(lambda: cluster.all_bound(2))
 
 
+async def test_pods_of_a_job_set_do_not_wait_for_those_of_jobs_that_succeeded_and_are_gone(
+    cluster: Cluster, start: StartService
+) -> None:
+    """One that failed comes anew while others go on; when all of it starts anew all are waited for again."""
+    define(cluster, "jobset.x-k8s.io", "v1alpha2", "JobSet")
+    cluster.node("n1", cpu="4")
+    await start(engine)
+    replicated = [{"name": name, "template": {"spec": {"parallelism": pods, "completions": pods, "template": TEMPLATE}}}
+        for name, pods in (("driver", 1), ("worker", 3))]  # fmt: skip
+    made = make(cluster, "jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": replicated})
+    driver, worker = job(cluster, "driver", 1, made), job(cluster, "worker", 3, made)
+    pods_of(cluster, worker, 3)
+    pods_of(cluster, driver, 1)
+    await until(lambda: cluster.all_bound(4))
+
+    def say(succeeded: int) -> None:
+        path = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/train"
+        listed = [{"name": "driver", "succeeded": succeeded}, {"name": "worker", "succeeded": 0}]
+        cluster.patch(path, {"status": {"replicatedJobsStatus": listed}})
+
+    cluster.patch(f"{PODS}/driver-0/status", {"status": {"phase": "Succeeded"}})
+    say(1)
+    for name in ("driver-0", "worker-0"):
+        cluster.delete(f"{PODS}/{name}")
+    pods_of(cluster, worker, 1, 3)
+    await until(lambda: cluster.pods().get("worker-3"))
+    assert group_of(cluster, made)["spec"]["minMember"] == 3
+    for number in (1, 2, 3):
+        cluster.delete(f"{PODS}/worker-{number}")
+    await until(lambda: not cluster.pods())
+    say(0)
+    pods_of(cluster, worker, 3, 4)
+    await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 4)
+    assert bound(cluster) == 0
+    pods_of(cluster, driver, 1, 1)
+    await until(lambda: cluster.all_bound(4))
+
+
 async def test_replicas_of_two_revisions_are_gangs_of_their_own_sizes(cluster: Cluster, start: StartService) -> None:
     """A rollout that stops at a partition leaves replicas of the size before, which start anew with that."""
     serving = "leaderworkerset.x-k8s.io/v1"

@@ -537,6 +537,16 @@ def test_a_job_ends_with_fewer_pods_than_it_began_with() -> None:
     assert group_of(job)["spec"]["minMember"] == 2
 
 
+@pytest.mark.parametrize(("succeeded", "least"), [({}, 7), ({"driver": 1}, 6), ({"driver": 1, "worker": 2}, 2)])
+def test_a_job_set_has_no_pods_of_jobs_that_have_succeeded(succeeded: dict[str, int], least: int) -> None:
+    of = {"parallelism": 2, "completions": 2, "template": POD}
+    jobs = [("driver", 1, {"parallelism": 1, "template": POD}), ("worker", 3, of)]
+    listed = [{"name": name, "replicas": count, "template": {"spec": spec}} for name, count, spec in jobs]
+    made = owner("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": listed})
+    made["status"] = {"replicatedJobsStatus": [{"name": name, "succeeded": n} for name, n in succeeded.items()]}
+    assert group_of(made)["spec"]["minMember"] == least
+
+
 @pytest.mark.parametrize(
     ("key", "of"),
     [

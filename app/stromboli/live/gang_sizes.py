@@ -6,7 +6,7 @@ from stromboli.api import objects
 from stromboli.api.pod_state import PodState
 from stromboli.state.cluster import ClusterState
 from stromboli.workloads import Family
-from stromboli.workloads.paths import Object, at
+from stromboli.workloads.paths import Object, at, items
 
 SUCCEEDED = (PodState.Succeeded,)
 #: states of pods that no others come in place of
@@ -17,8 +17,8 @@ def may_have_changed(state: ClusterState, family: Family, owner: Object | None, 
     """Whether a new pod may be of a larger or smaller gang than the PodGroup with a key says.
 
     The pod says of another size, there are as many pods already as there were to be, or there are to be fewer since
-    some that succeeded are gone, as with a node on which nothing ran any longer. `owner` is the workload as it was
-    seen last.
+    some that succeeded are gone, as with a node on which nothing ran any longer, or again as many since all of it
+    starts anew. `owner` is the workload as it was seen last.
     """
     gang = family.workload.gang(family.part(pod), pod.metadata.annotations)
     group = state.pod_group(key)
@@ -29,5 +29,12 @@ def may_have_changed(state: ClusterState, family: Family, owner: Object | None, 
     most, least = max(gang.pods, gang.at_first or 0), group.spec.min_member
     if most > 0 and state.has_pods(key, THERE, most):
         return True
-    dwindles = family.workload.dwindles and bool(at(owner, "status.succeeded"))
-    return dwindles and not state.has_pods(key, (*THERE, *SUCCEEDED), least - 1)
+    if not _some_succeeded(owner):
+        return owner is not None and family.workload.done > 0
+    return family.workload.dwindles and not state.has_pods(key, (*THERE, *SUCCEEDED), least - 1)
+
+
+def _some_succeeded(owner: Object | None) -> bool:
+    """Whether pods of a Job, or Jobs of a JobSet, have succeeded."""
+    jobs = (each for _, each in items(owner, "status.replicatedJobsStatus"))
+    return bool(at(owner, "status.succeeded")) or any(each.get("succeeded") for each in jobs)

@@ -179,11 +179,11 @@ class PodGroupMaker:
         self._forget(key)
         family = self._families.get(uid)
         ended = not isinstance(pod, str) and pod.status.phase == "Succeeded"
-        dwindles = family is not None and (family.is_sized or (family.workload.dwindles and ended))
-        if dwindles and uid in self._bare:
+        if family is not None and (family.is_sized or (family.workload.dwindles and ended)):
             # Those that wait may be all that there are to be by now.
-            self._stale.add(uid)
-            self._enqueue(uid)
+            for waiting in self._managers.get(family.uid, {uid}) & self._bare.keys():
+                self._stale.add(waiting)
+                self._enqueue(waiting)
 
     def _group_changed(self, type: str, group: PodGroup | str) -> None:
         key = group if isinstance(group, str) else object_key(group)

@@ -119,6 +119,8 @@ class Workload:
     size_note: str = ""
     #: whether it has fewer pods in the end, when others have succeeded
     dwindles: bool = False
+    #: how many of its pods need not come again, as what made them has succeeded, until all of it starts anew
+    done: int = 0
 
     def size(self, noted: Mapping[str, str] | None) -> dict[str, str]:
         """Of annotations of a pod, or of its group, the one that says how large its gang is; empty for none."""

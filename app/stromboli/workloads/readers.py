@@ -71,14 +71,21 @@ def _indexes(listed: object) -> int:
 
 
 def job_set(owner: Object, kind: WorkloadKind) -> Workload:
-    """All Jobs of a JobSet together; one kind of Job after the other where its startup policy has them wait."""
+    """All Jobs of a JobSet together; one kind of Job after the other where its startup policy has them wait.
+
+    Jobs that have succeeded have no pods any more.
+    """
     gangs: list[Gang] = []
+    succeeded = _succeeded_jobs(owner)
+    done = 0
     name, waits = text(owner, "metadata.name"), False
     in_order = text(owner, "spec.startupPolicy.startupPolicyOrder") == "InOrder"
     for _, each in items(owner, "spec.replicatedJobs"):
         called, template = text(each, "name"), mapping(each, "template")
-        replicas = number(owner, each, "replicas")
-        pods = replicas * _job_pods(owner, template)
+        jobs, of_job = number(owner, each, "replicas"), _job_pods(owner, template)
+        replicas = max(0, jobs - succeeded.get(called, 0))
+        pods = replicas * of_job
+        done += jobs * of_job - pods
         exclusive = exclusive_topology(notes(template), notes(owner))
         needed = pods if exclusive is None else min(replicas, pods)
         alone = None if exclusive is None else (exclusive, replicas)
@@ -86,9 +93,15 @@ def job_set(owner: Object, kind: WorkloadKind) -> Workload:
         role = Role(called, mapping(template, "spec.template"), pods, needed, f"{name}-{called}", ends, exclusive=alone)
         waits = waits or in_order or bool(each.get("dependsOn"))
         gangs.append(_after(_begun_by_needed(role, part=called), each, gangs, in_order=in_order))
-    if waits:
-        return workload(owner, kind, *gangs, part_label=REPLICATED_JOB)
-    return workload(owner, kind, _begun_by_needed(*(role for gang in gangs for role in gang.roles)))
+    together = _begun_by_needed(*(role for gang in gangs for role in gang.roles))
+    found = workload(owner, kind, *gangs, part_label=REPLICATED_JOB) if waits else workload(owner, kind, together)
+    return replace(found, dwindles=True, done=done)
+
+
+def _succeeded_jobs(owner: Object) -> dict[str, int]:
+    """How many Jobs of each replicated job of a JobSet have succeeded."""
+    counted = (each for _, each in items(owner, "status.replicatedJobsStatus"))
+    return {text(each, "name"): readers.count(str(each.get("succeeded") or 0)) or 0 for each in counted}
 
 
 def _begun_by_needed(*roles: Role, part: str = "") -> Gang:
