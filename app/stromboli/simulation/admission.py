@@ -20,6 +20,7 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean, nearest, readable
 from stromboli.api.words import counted
 from stromboli.policy.queue_rules import QueueRule
+from stromboli.simulation.claims import with_claims
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable, with_defaults
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
@@ -70,7 +71,8 @@ def admit(
                 pod = in_native_group(pod, lambda key: written.get(key) or group_of(key))
                 natives.see(pod)
                 run_times.see(pod)
-            obj = pod
+            obj, claims = with_claims(pod, loaded.templates)
+            admitted += [("ResourceClaim", claim) for claim in claims]
         elif kind == "Queue":
             obj = _open(obj)
         elif kind == "Node":

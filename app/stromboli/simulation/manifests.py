@@ -21,6 +21,7 @@ from stromboli.api.errors import DocumentError, InvalidObjectError
 from stromboli.api.validation import describe, did_you_mean, readable, shown
 from stromboli.framework.runtime.node_questions import CALL, Watch
 from stromboli.simulation import refusals, schema, workloads
+from stromboli.simulation.claims import TEMPLATES
 from stromboli.simulation.defaults import generated_names
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
 from stromboli.simulation.lists import RawList, is_list, of_list, read_json
@@ -29,7 +30,6 @@ from stromboli.state.nodes import NodeFacts, NodeRecord
 from stromboli.state.queue_states import BUS
 from stromboli.workloads import Kind, Kinds, known_kinds
 from stromboli.workloads.gangs import suspended
-from stromboli.workloads.makers import RUNTIMES
 from stromboli.workloads.model import is_workload_kind, parse
 from stromboli.workloads.native import as_pod_group, is_native
 from stromboli.workloads.paths import text
@@ -91,6 +91,8 @@ class Loaded:
     later: set[str] = field(default_factory=set)
     #: why nothing became of workloads, by key
     empty: dict[str, str] = field(default_factory=dict)
+    #: by kind, namespace or none, and name
+    templates: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
     #: Volcano's Commands, in order
     commands: list[dict[str, Any]] = field(default_factory=list)
     #: the kinds of workloads, with those that files add
@@ -104,8 +106,7 @@ class Loaded:
 
 
 def _key_of(manifest: dict[str, Any]) -> str:
-    meta = manifest["metadata"]
-    return keys.key(meta.get("namespace") or "default", meta["name"])
+    return keys.key(manifest["metadata"].get("namespace") or "default", manifest["metadata"]["name"])
 
 
 @dataclass(slots=True)
@@ -210,8 +211,8 @@ class _Reader:
         self._watch = watch
         self.loaded = Loaded()
         self._there = nodes
-        known = self._is_taken, lambda: self._nodes
-        self._workloads = workloads.Expansion(self.loaded.owners, self.loaded.kinds, *known, most_pods)
+        known = self.loaded.owners, self.loaded.kinds, self._is_taken, lambda: self._nodes, most_pods
+        self._workloads = workloads.Expansion(*known, runtimes=self.loaded.templates)
         #: objects of kinds that a file may tell of that is still to be read, and workloads that may refer to one in it
         self._later: list[tuple[str, Any]] = []
         self._finished = False
@@ -282,7 +283,7 @@ class _Reader:
             self._later.append((where, manifest))
         elif workload is not None:
             self._expand(workload, manifest, where)
-        elif kind in RUNTIMES:
+        elif kind in TEMPLATES:
             self._runtime(kind, manifest, where)
         elif kind == "Command" and text(manifest, "apiVersion").startswith(f"{BUS}/"):
             schema.check("Command", manifest, f"{where}: {describe(kind, manifest)}", lenient=self._lenient)
@@ -311,7 +312,7 @@ class _Reader:
         return bool(kind.row.maker) or any(part.whole for part in kind.row.makes)
 
     def _runtime(self, kind: str, manifest: Any, where: str) -> None:
-        """Read what TrainJobs refer to."""
+        """Read what TrainJobs refer to, and pods of which claims are made."""
         schema.check("Workload", manifest, where, lenient=self._lenient)
         meta = _placed(kind, manifest, where)["metadata"]
         inside = "" if kind in CLUSTER_KINDS else meta["namespace"]
@@ -395,5 +396,5 @@ class _Reader:
     @cached_property
     def _nodes(self) -> NodeFacts:
         """All nodes, once all files are read."""
-        read = (NodeRecord.of(obj) for kind, obj in self.loaded.objects if kind == "Node")
-        return NodeFacts(list({node.name: node for node in (*self._there, *read)}.values()))
+        read = [NodeRecord.of(obj) for kind, obj in self.loaded.objects if kind == "Node"]
+        return NodeFacts(list({node.name: node for node in [*self._there, *read]}.values()))

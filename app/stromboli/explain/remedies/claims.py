@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,9 @@ def claims(case: Case) -> Iterator[Candidate]:
     if not named:
         return
     missing = [claim for claim in named if claim[1] not in there[claim[0]]]
+    if any(said.startswith("ResourceClaimTemplate ") for said in _by_source(case, missing)):
+        # What was made from a template is not made by hand.
+        return
     if missing:
         yield Candidate(f"create {_listed(missing)}", "user", partial(_without, pods=case.pods, gone=missing))
     there_now = [claim for claim in named if claim not in missing]
@@ -55,7 +58,7 @@ def claims(case: Case) -> Iterator[Candidate]:
         words = [f"create {_listed(missing)}"] if missing else []
         for kind, what in _BEHIND.items():
             if of_kind := [claim for claim in unmet if claim[0] == kind]:
-                words.append(f"provide {what} for {_listed(of_kind)}")
+                words.append(f"provide {what} for {first_few(list(_by_source(case, of_kind)), MOST_ALIKE)}")
         yield Candidate(" and ".join(words), "admin", partial(_without, pods=case.pods, gone=named))
 
 
@@ -140,28 +143,48 @@ def _class_of(manifest: Mapping[str, Any]) -> str:
 def _classes(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Candidate]:
     """Classes that claims name and that are not there: what was probably meant, or the class made."""
     state = case.rehearsal.state
-    for claim in claims:
-        of, field = _CLASS[claim[0]]
-        manifest = state.objects[claim[0]][claim[1]]
+    for said, alike in _by_source(case, claims).items():
+        of, field = _CLASS[alike[0][0]]
         there = state.keys(of)
-        for name in [name for name in _named(manifest.get("spec") or {}, field) if name and name not in there]:
+        spec = state.objects[alike[0][0]][alike[0][1]].get("spec") or {}
+        for name in [name for name in _named(spec, field) if name and name not in there]:
             if near := nearest(name, sorted(there)):
-                words = f"set {field}: {near} in {claim[0]} {claim[1]}"
-                right = {**manifest, "spec": _renamed(manifest["spec"], field, name, near)}
-                yield Candidate(words, "user", partial(_put, kind=claim[0], manifest=right))
-            behind = "" if claim[0] == _VOLUME else ", and devices of it"
-            change = partial(_without, pods=case.pods, gone=[claim])
+                corrected = partial(_renamed, field=field, wrong=name, right=near)
+                yield Candidate(f"set {field}: {near} in {said}", "user", partial(_respecified, alike, corrected))
+            behind = "" if alike[0][0] == _VOLUME else ", and devices of it"
+            change = partial(_without, pods=case.pods, gone=alike)
             yield Candidate(f"create {of} {name}{behind}", "admin", change)
 
 
 def _selecting(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Candidate]:
     """Claims of devices whose own selectors no device meets."""
-    for claim in [claim for claim in claims if claim[0] == _DEVICES]:
-        manifest = case.rehearsal.state.objects[claim[0]][claim[1]]
-        free = {**manifest, "spec": _unselected(manifest.get("spec") or {})}
-        if free != manifest:
-            words = f"have the selector of {claim[0]} {claim[1]} choose devices that there are"
-            yield Candidate(words, "user", partial(_put, kind=claim[0], manifest=free))
+    for said, alike in _by_source(case, [claim for claim in claims if claim[0] == _DEVICES]).items():
+        spec = case.rehearsal.state.objects[_DEVICES][alike[0][1]].get("spec") or {}
+        if _unselected(spec) != spec:
+            words = f"have the selector of {said} choose devices that there are"
+            yield Candidate(words, "user", partial(_respecified, alike, _unselected))
+
+
+def _by_source(case: Case, claims: Collection[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Claims by where people say what is asked for: in a template that they were made from, or in themselves."""
+    templates = {
+        keys.key(pod.namespace, made): keys.key(pod.namespace, each.resource_claim_template_name)
+        for pod in case.pods
+        for each in pod.pod_class.spec.resource_claims or ()
+        if each.resource_claim_template_name and (made := pod.claim_names.get(each.name))
+    }
+    out: dict[str, list[tuple[str, str]]] = {}
+    for kind, key in claims:
+        made_of = templates.get(key) if kind == _DEVICES else None
+        out.setdefault(f"ResourceClaimTemplate {made_of}" if made_of else f"{kind} {key}", []).append((kind, key))
+    return out
+
+
+def _respecified(claims: Collection[tuple[str, str]], change: Callable[[Any], Any], state: ClusterState) -> None:
+    """Claims with another spec each."""
+    for kind, key in claims:
+        manifest = state.objects[kind][key]
+        state.upsert(kind, {**manifest, "spec": change(manifest.get("spec") or {})})
 
 
 def _unselected(spec: Any) -> Any:
@@ -193,19 +216,15 @@ def _renamed(spec: Any, field: str, wrong: str, right: str) -> Any:
     return [_renamed(each, field, wrong, right) for each in spec] if isinstance(spec, list) else spec
 
 
-def _put(state: ClusterState, kind: str, manifest: Mapping[str, Any]) -> None:
-    state.upsert(kind, manifest)
-
-
 def _claims(pod: PodRecord) -> Iterator[tuple[str, str]]:
-    """The kind and the key of each claim that a pod names; those made from templates are left to their controllers."""
+    """The kind and the key of each claim that a pod names, or that was made for it from a template."""
     spec = pod.pod_class.spec
     for volume in spec.volumes or ():
         if volume.persistent_volume_claim is not None:
             yield _VOLUME, keys.key(pod.namespace, volume.persistent_volume_claim.claim_name)
     for claim in spec.resource_claims or ():
-        if claim.resource_claim_name:
-            yield _DEVICES, keys.key(pod.namespace, claim.resource_claim_name)
+        if name := claim.resource_claim_name or pod.claim_names.get(claim.name):
+            yield _DEVICES, keys.key(pod.namespace, name)
 
 
 def _listed(claims: Collection[tuple[str, str]]) -> str:
@@ -226,6 +245,6 @@ def _without(state: ClusterState, pods: Collection[PodRecord], gone: Collection[
         devices = [
             each
             for each in spec.resource_claims or ()
-            if (_DEVICES, keys.key(here, each.resource_claim_name or "")) not in gone
+            if (_DEVICES, keys.key(here, each.resource_claim_name or record.claim_names.get(each.name, ""))) not in gone
         ]
         state.upsert("Pod", replace(pod, spec=replace(spec, volumes=volumes, resource_claims=devices)))
