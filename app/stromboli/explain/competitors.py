@@ -19,6 +19,9 @@ from stromboli.framework.session.session import Session
 from stromboli.kube.dra.users import users_of
 from stromboli.state.pods import USER_ANNOTATION, PodRecord
 
+#: of no node in particular
+NOWHERE = np.zeros(0, np.bool_)
+
 
 def jobs_ahead(session: Session, job: Job, reason: Reason, willing: Mask) -> list[Job]:
     """The jobs that wait for capacity only, are served before this one, and want what it wants, in order.
@@ -82,7 +85,11 @@ def holders_of(
     columns = np.flatnonzero(asked > 0).tolist()
     others = [other for other in session.view.jobs.values() if other is not job]
     if reason.reason == "ClusterOvercommitted":
-        return in_jobs(session, others, columns, claimed=True)
+        claiming = in_jobs(session, others, columns, claimed=True)
+        named = {(each.namespace, each.name) for each in claiming}
+        # Pods of no job, and those that terminate, hold what is lacking, too.
+        beside = [each for each in holders(session, NOWHERE, columns, job) if (each.namespace, each.name) not in named]
+        return [*claiming[: max(1, MOST_HOLDERS - len(beside))], *beside][:MOST_HOLDERS]
     if reason.reason == "ResourceQuotaExceeded":
         return in_jobs(session, (other for other in others if other.namespace == job.namespace), columns)
     if reason.reason == "UserLimitReached":

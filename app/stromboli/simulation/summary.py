@@ -9,11 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 from rich import box
 from rich.table import Table
 
-from stromboli.api.reasons import Reason
+from stromboli.api.reasons import Actionable, Reason
 from stromboli.api.resources import CPU, PODS, Vector, told
+from stromboli.explain.answers import Answer
 from stromboli.explain.evictions import why_no_evictions
 from stromboli.explain.jobs import held_up_together
 from stromboli.explain.rehearsal import Rehearsal
@@ -116,31 +118,37 @@ def explanations(session: Session, rehearsal: Rehearsal | None = None) -> Iterat
     """
     reasons, unmade, helped, untried = all_reasons(session), _without_pods(session), 0, 0
     for key, pods in sorted((dict.fromkeys(unmade, ()) | _members(session)).items()):
-        counts = Counter(_told(reasons[pod]) for pod in pods if pod in reasons)
+        waits = [reasons[pod] for pod in pods if pod in reasons]
         job = session.view.jobs.get(key)
         held = "" if job is None else held_up_together(session, job)
-        if not counts and not held and key not in unmade:
+        if not waits and not held and key not in unmade:
             continue
+        found: Answer | None = None
+        if (waits or key in unmade) and key and rehearsal is not None:
+            tries = helped < _MOST_HELPED and taken(rehearsal) < MOST_STEPS
+            found = explained(session, "job", key, rehearsal) if tries else None
+            helped, untried = helped + tries, untried + (not tries)
+        counts = Counter(_told(_as_tried(reason, found)) for reason in waits)
         said = [f"  {count} x {text}" for text, count in counts.items()] + ([f"  {held}"] if held else [])
         said += [f"  {_told(unmade[key])}"] if key in unmade else []
         said += [
             f"  {asked_for}" for asked_for in (nodes_asked_for(session.view.snapshot, key),) if counts and asked_for
         ]
         said += [] if job is None else [f"  {action}: {_told(why)}" for action, why in why_no_evictions(session, job)]
-        if (counts or key in unmade) and key and rehearsal is not None:
-            tries = helped < _MOST_HELPED and taken(rehearsal) < MOST_STEPS
-            said += _helps(session, key, rehearsal) if tries else []
-            helped, untried = helped + tries, untried + (not tries)
-        yield "\n".join([f"{key or '(none)'}:", *said])
+        yield "\n".join([f"{key or '(none)'}:", *said, *_helps(found)])
     if untried:
         yield f"What would help {untried} more was not tried: stromboli why job NAME -f FILE says it of one."
 
 
-def _helps(session: Session, key: str, rehearsal: Rehearsal) -> list[str]:
+def _as_tried(reason: Reason, found: Answer | None) -> Reason:
+    """A reason that says it may resolve only where `stromboli why` says so as well."""
+    vain = found is not None and found.tried and reason.actionable is Actionable.Wait and found.who not in ("", "wait")
+    return replace(reason, actionable=Actionable(found.who)) if vain and found else reason
+
+
+def _helps(found: Answer | None) -> list[str]:
     """What would help a job, as `stromboli why` says it."""
-    found = explained(session, "job", key, rehearsal)
-    remedies = found.remedies if found is not None else []
-    told = [f"    {each.who}: {each.change} -> {each.effect}" for each in remedies]
+    told = [f"    {each.who}: {each.change} -> {each.effect}" for each in (found.remedies if found else ())]
     return ["  What would help (tried on a copy of the cluster)", *told] if told else []
 
 

@@ -16,7 +16,10 @@ from stromboli.state.nodes import NodeRecord
 
 #: reasons that a node which takes pods again may do away with
 _HELPED = frozenset(
-    ("NoMatchingNode", "Unschedulable", "NeverFits", "CannotBePlacedTogether", "PlacesTaken", "ClusterFull")
+    (
+        *("NoMatchingNode", "Unschedulable", "NeverFits", "CannotBePlacedTogether", "PlacesTaken", "ClusterFull"),
+        "ClusterOvercommitted",
+    )
 )
 
 

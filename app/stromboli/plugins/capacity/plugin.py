@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import Mask, Matrix, Vector
+from stromboli.api.resources import TOLERANCE, Mask, Matrix, Vector
 from stromboli.fairness import guarantees, lending, obstacles, shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.fairness.obstacles import ROOT
@@ -166,7 +166,8 @@ class Capacity(Plugin):
         if any(deserves(each, request) for each in (account, *ancestors)):
             return None
         columns = np.flatnonzero(shares.asked(request, account.pods)).tolist()
-        excess = Excess(queue.name, account.allocated, request, account.deserved, columns)
+        over = [c for c in columns if account.allocated[c] + request[c] > account.deserved[c] + TOLERANCE]
+        excess = Excess(queue.name, account.allocated, request, account.deserved, over or columns)
         return excess.reason(self._view, Limit.Deserved)
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
