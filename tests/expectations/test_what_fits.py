@@ -155,7 +155,7 @@ def test_nodes_that_a_selector_excludes_are_a_way_out() -> None:
     pods = [pod(f"x-{i}", "x", cpu="2", nodeSelector={"disk": "ssd"}) for i in range(2)]
     assert (
         told(run(*nodes, pod_group("x", 2), pods))[1]
-        == "without cpu, or without node selectors, taints and other filters of nodes"
+        == "with more cpu on a node, or on nodes that node selectors, taints or cordons keep them off"
     )
 
 

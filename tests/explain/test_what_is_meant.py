@@ -110,9 +110,7 @@ CASES: dict[str, tuple[Callable[[], ClusterState], tuple[str, ...]]] = {
             *(node("n"), queue("default"), pod_group("train", 4), gang("train", 3)),
             pod("train-3", "train", node="n", phase="Failed"),
         ),
-        (
-            "user: set minMember: 3 in PodGroup default/train, or create 1 pod in place of the one that failed -> 3",
-        ),
+        ("user: set minMember: 3 in PodGroup default/train, or create 1 pod in place of the one that failed -> 3",),
     ),
     "a gang whose controller makes no pods": (
         lambda: state(node("n"), queue("default"), _owned("batch/v1")),

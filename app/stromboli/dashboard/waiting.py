@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from stromboli.api.crds import PodGroup
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable
 from stromboli.explain.overview import Amounts, JobRow
 from stromboli.framework.cluster.job import Job
@@ -39,7 +40,8 @@ SORTED_PODS: dict[str, Callable[[PodRecord, Amounts], tuple[float, str]]] = {
 def in_line(session: Session, rows: list[tuple[JobRow, int]]) -> list[tuple[JobRow, int]]:
     """Rows of waiting jobs with their positions in their queues, in the order in which they are served.
 
-    A job that has to be changed before it can start has none, and is ahead of no other.
+    A job that has to be changed before it can start has none, and is ahead of no other; one that is promised a place,
+    which counts in its share as if it held it, comes first.
     """
     jobs = session.view.jobs
     at = {
@@ -48,7 +50,9 @@ def in_line(session: Session, rows: list[tuple[JobRow, int]]) -> list[tuple[JobR
         if row.who == Actionable.Wait
     }
     places, out = Counter[str](), list(rows)
-    for index in session.ask.in_job_order(jobs, np.fromiter(at, np.intp, len(at))).tolist():
+    order = session.ask.in_job_order(jobs, np.fromiter(at, np.intp, len(at)))
+    promised = jobs.now(jobs.count(PodState.Pipelined), lambda job: job.counts[PodState.Pipelined])[order] > 0
+    for index in order[np.argsort(~promised, kind="stable")].tolist():
         row, unplaced = rows[at[index]]
         places[row.queue] += 1
         out[at[index]] = msgspec.structs.replace(row, position=places[row.queue]), unplaced

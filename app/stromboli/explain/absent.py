@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 
+from stromboli.api.validation import nearest
+from stromboli.api.words import by_number, counted
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.kube.quotas import PODS, amounts, common_name, hard_of, used_by
+from stromboli.state.pods import GROUP_ANNOTATION
 
 
 def why_no_more(session: Session, job: Job) -> str:
-    """The quotas that one more pod like those of a job would exceed, with their amounts, or where what makes its pods
-    says why it makes no more; empty where nothing does."""
+    """The quotas that one more pod like those of a job would exceed, with their amounts, pods that miss its name, or
+    where what makes its pods says why it makes no more; empty where nothing does.
+    """
     if quotas := "; ".join(_exceeded(session, job)):
         return quotas
+    if astray := _astray(session, job):
+        return astray
     owners = job.pod_group.metadata.owner_references if job.size < job.min_available else ()
     for owner in owners:
         version, kind, name = (str(owner.get(key, "")) for key in ("apiVersion", "kind", "name"))
         if kind not in ("", "Pod"):
             return refused_to(version, kind, name, job.namespace)
     return ""
+
+
+def _astray(session: Session, job: Job) -> str:
+    """The pods of a namespace that name a PodGroup which is not there and whose name is much like a job's."""
+    view = session.view
+    pods = [] if job.size else [record for record in view.pods.records if record is not None]
+    beside = (pod.job for pod in pods if pod.job and pod.namespace == job.namespace and pod.job not in view.jobs)
+    lost = Counter(key.partition("/")[2] for key in beside)
+    near = nearest(job.name, lost)
+    if not near or any(group.key == f"{job.namespace}/{near}" for group in view.lost):
+        return ""
+    verb = by_number(lost[near], "names", "name")
+    return f"{counted(lost[near], 'pod')} {verb} PodGroup {near}, which is not there (annotation {GROUP_ANNOTATION})"
 
 
 def refused_to(version: str, kind: str, name: str, namespace: str) -> str:

@@ -29,6 +29,9 @@ def jobs_ahead(session: Session, job: Job, reason: Reason, willing: Mask) -> lis
     Those that cannot start as they are, even when others finish, take nothing from it; nor do those of queues whose
     share is not the one that it lacks or, where nodes lack capacity, those that go to none of its nodes (`willing`).
     """
+    if job.counts[PodState.Pipelined]:
+        # A place is kept for it, which counts in its share as if it held it.
+        return []
     ask, kernel = session.ask, session.kernel
     at_nodes = reason.stage >= Stage.Gang
     line = [] if at_nodes else jobs_below(session, _limiting_queue(session, job, reason))

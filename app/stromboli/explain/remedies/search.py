@@ -201,8 +201,9 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
     if answer.kind == "Pod":
         own = [record for record in view.pods.records if record is not None and record.key == key]
         job = view.jobs.get(own[0].job) if own else None
-        pods = [*own, *(pod for pod in view.pending(job) if pod is not own[0])] if job else own
         needed, group = 1, own[0].job if own else ""
+        gang = view.pending(job) if job else [pod for pod in view.pods.records if pod is not None and pod.job == group]
+        pods = [*own, *(pod for pod in gang if group and pod is not own[0])]
     else:
         job = view.jobs.get(key)
         pods = [record for record in view.pods.records if record is not None and record.job == key]

@@ -29,6 +29,7 @@ _UNPLACED = (PodState.Pending, PodState.Pipelined)
 _PIPELINED = int(PodState.Pipelined)
 #: the states of pods that have no place yet
 _WITHOUT_PLACE = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
+_FULL = "ClusterFull"
 #: names of queues that a session compares at most with those of queues that do not exist, to tell which was meant
 _MOST_COMPARED = 2_000
 
@@ -219,7 +220,10 @@ def _promised_pods(view: View, job: Job) -> list[PodRecord]:
 def _why_promised(view: View, pod: PodRecord) -> Reason:
     """Why a pod that is promised a place does not have it yet."""
     in_queue = view.trace.promised.get(pod.row)
-    return in_queue or reasons.waits_for_release(view.nodes.name(int(view.pods.node[pod.row])))
+    if in_queue is not None and in_queue.reason != _FULL:
+        return in_queue
+    # A cluster is full until what it waits for is gone.
+    return reasons.waits_for_release(view.nodes.name(int(view.pods.node[pod.row])))
 
 
 def why_moved(session: Session, pod: PodRecord) -> Reason | None:

@@ -200,13 +200,13 @@ class _Attempt:
         problem = with_groups(self._session, every, self._job, verdict.groups)
         sets, steps = conflicts(problem, self._solver.left)
         self._solver.took(steps)
-        without = ", or ".join(f"without {' and '.join(names)}" for names in sets)
+        instead = ", or ".join(" and ".join(problem.without(name) for name in names) for names in sets)
         message = f"{self._job.title} starts with pods that cannot be placed together, even if all others finish"
         numbers = (numbered(problem, name) for name in dict.fromkeys(name for names in sets for name in names))
         return Reason(
             Stage.Gang,
             _NEVER,
-            f"{message}; they could be {without}" if without else message,
+            f"{message}; they could be {instead}" if instead else message,
             Actionable.Admin if [FILTERS] in map(list, sets) and self._mendable() else Actionable.User,
             "; ".join([f"it starts with {counted(pods_needed(problem), 'pod')}", *filter(None, numbers)]),
             scalable=not any(QUEUE in names for names in sets),

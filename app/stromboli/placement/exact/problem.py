@@ -225,6 +225,13 @@ class Problem:
         limited = [QUEUE] if self.forbidden else []
         return list(dict.fromkeys((*amounts, *filtered, *(rule.words for rule in self.rules), *limited)))
 
+    def without(self, name: str) -> str:
+        """How pods would be placed without what has a name, in words."""
+        if name in self.dimensions:
+            return f"with more {name} on a node"
+        own = {FILTERS: "on nodes that node selectors, taints or cordons keep them off", QUEUE: f"beyond {QUEUE}"}
+        return own.get(name, f"without {name}")
+
     def relaxed(self, names: frozenset[str]) -> Problem:
         """The problem without what has some names."""
         columns = [at for at, name in enumerate(self.dimensions) if name in names]
