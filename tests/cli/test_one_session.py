@@ -22,7 +22,7 @@ from tests.cli.conftest import stromboli
 from tests.fuzz import tried
 
 NOW = "2026-11-23T20:38:00Z"
-GATE = "scheduling.volcano.sh/queue-allocation-gate"
+GATES = ("scheduling.volcano.sh/queue-allocation-gate", "example.com/wait")
 POLICIES = [
     DEFAULT_POLICY,
     DEFAULT_POLICY.replace("allocate", "allocate, preempt"),
@@ -51,7 +51,7 @@ def job(chance: Random, number: int) -> list[dict[str, Any]]:
         **({"status": {"phase": "Inqueue"}} if running else {}),
     }
     more: dict[str, Any] = chance.choice(({}, {}, {"nodeSelector": {"zone": chance.choice("abc")}}))
-    gates = {"schedulingGates": [{"name": GATE}]} if chance.random() < 0.2 else {}
+    gates = {"schedulingGates": [{"name": chance.choice(GATES)}]} if chance.random() < 0.2 else {}
     annotations = {"scheduling.k8s.io/group-name": name}
     return [
         group,

@@ -87,6 +87,13 @@ def test_advice_names_what_its_owner_does_not_undo(made: Any, advice: str) -> No
 NATIVE = pod_group("g.podgroups.scheduling.k8s.io", 3)
 
 
+def test_a_queue_is_set_where_it_was_said() -> None:
+    meta = TORCH.metadata.model_copy(update={"annotations": {"volcano.sh/queue-name": "reserach"}})
+    said = TORCH.model_copy(update={"metadata": meta, "spec": TORCH.spec.model_copy(update={"queue": "reserach"})})
+    assert in_queue(said, "research") == "set the annotation volcano.sh/queue-name: research on PyTorchJob default/llm"
+    assert in_queue(TORCH, "q") == "set spec.runPolicy.schedulingPolicy.queue: q in PyTorchJob default/llm"
+
+
 @pytest.mark.parametrize(
     ("made", "smaller", "queued", "wider", "apart"),
     [

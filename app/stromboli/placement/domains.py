@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import Rows, Vector, copies_that_fit
+from stromboli.api.resources import Matrix, Rows, Vector, copies_that_fit
 from stromboli.api.validation import did_you_mean
 from stromboli.api.words import counted
 from stromboli.framework.cluster.job import Job, SubJob
@@ -115,8 +115,9 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
             wider = " together with those of wider levels" if name in labels[1:] else ""
             detail, who = f"no node has the label {name}{wider}" if name in labels else "", Actionable.Admin
         return Reason(Stage.Placement, "NoHyperNode", f"there is no HyperNode{which}", who, detail)
-    never = _too_small(session, job, tier)
+    never = _largest(session, job, tier, session.view.nodes.allocatable)
     if never:
+        never = f"the largest, {never} when it is empty"
         message = f"no HyperNode up to tier {tier} is large enough for {job.title}"
         return Reason(Stage.Placement, "NoHyperNodeFits", message, Actionable.User, never, scalable=True)
     held = tree.name(job.allocated_hyper_node)
@@ -126,28 +127,36 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
         "NoHyperNodeFits",
         f"no HyperNode up to tier {tier}{near} fits {job.title}",
         Actionable.Wait,
-        f"of {counted(number, 'HyperNode')}",
+        "; ".join(filter(None, (f"of {counted(number, 'HyperNode')}", _freest(session, job, tier)))),
         scalable=True,
     )
 
 
-def _too_small(session: Session, job: Job, tier: int) -> str:
-    """The largest HyperNode up to a tier, in words, if a gang of equal pods does not even fit when it is empty."""
+def _freest(session: Session, job: Job, tier: int) -> str:
+    """The HyperNode up to a tier with most room for a gang of equal pods now, in words; empty where it has enough."""
+    nodes = session.view.nodes
+    most = _largest(session, job, tier, nodes.available(nodes.rows)) if session.report.tells else ""
+    return f"the one with most room now, {most}" if most else ""
+
+
+def _largest(session: Session, job: Job, tier: int, amounts: Matrix) -> str:
+    """The HyperNode up to a tier that fits most of a gang of equal pods, in words, if it does not fit all of it.
+
+    `amounts` is what nodes have for them, shape (dimensions, nodes).
+    """
     view = session.view
     tree, rows = view.topology, view.membership.pending(job.index)
     together = job.min_available - job.ready_count
     alike = len(rows) and (view.pods.pod_class[rows] == view.pods.pod_class[rows[0]]).all()
     if job.highest_tier is None or job.highest_tier > tier or job.ready_count or not alike:
         return ""
-    copies = copies_that_fit(view.request(view.record(int(rows[0]))), view.nodes.allocatable, view.nodes.always)
+    copies = copies_that_fit(view.request(view.record(int(rows[0]))), amounts, view.nodes.always)
     fitting = tree.sums(np.clip(copies, 0, together))
     within = np.flatnonzero(tree.tiers <= tier)
     largest = int(within[np.argmax(fitting[within])])
     if fitting[largest] >= together:
         return ""
-    return (
-        f"the largest, {tree.name(largest)}, fits {fitting[largest]:.0f} of {counted(together, 'pod')} when it is empty"
-    )
+    return f"{tree.name(largest)}, fits {fitting[largest]:.0f} of {counted(together, 'pod')}"
 
 
 def _copies_by_amounts(session: Session, pod: PodRecord, most: float) -> Vector:

@@ -27,6 +27,10 @@ def is_by_hand(group: PodGroup) -> bool:
 def in_queue(group: PodGroup, queue: str) -> str:
     """What people change so that a PodGroup is in another queue: what owns it would undo a change of it."""
     owner = _owner(group)
+    written = next((key for key in QUEUE if group.metadata.annotations.get(key) == group.spec.queue), "")
+    if owner is not None and written:
+        # What owns it hands on its annotations, and was told so.
+        return f"set the annotation {written}: {queue} on {owner.name}"
     if owner is not None and owner.field("queue"):
         return f"set {owner.field('queue')}: {queue} in {owner.name}"
     if owner is not None:

@@ -182,8 +182,9 @@ class PodGroup(KubeObject):
 
     @property
     def workload(self) -> str:
-        """The name of its workload, or of its pod, if its own name was made from a uid; else empty."""
-        return self.owners[-1][1] if group_uid(self.metadata.name) and self.owners else ""
+        """The name of its workload, or of its pod, if its own name follows from that; else empty."""
+        follows = group_uid(self.metadata.name) or self._part is not None
+        return self.owners[-1][1] if self.owners and follows else ""
 
     @property
     def title(self) -> str:

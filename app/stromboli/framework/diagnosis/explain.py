@@ -18,7 +18,7 @@ from stromboli.framework.reasons import column_name
 from stromboli.framework.session.never_fits import larger_than_any_node
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.turns import TURN
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import QUEUE_GATE, PodRecord
 
 #: how the names of actions end that give places of some jobs to others
 _TAKING = ("preempt", "reclaim")
@@ -160,8 +160,7 @@ def _why_pending(session: Session, pod: PodRecord, job: Job | None, blocking: Re
     if job is None:
         pod_group = view.snapshot.pod_groups[row] if (row := int(view.pods.job[pod.row])) >= 0 else None
         return no_such_queue(view, pod_group.spec.queue) if pod_group else reasons.no_pod_group(pod)
-    if pod.pod_class.gated:
-        # Nothing looks at it before, whatever else keeps its job.
+    if _is_held_back(view, pod, job):
         return reasons.gated(pod)
     own = view.trace.pods.get(pod.row)
     of_job = view.trace.jobs.get(job.key)
@@ -179,6 +178,16 @@ def _why_pending(session: Session, pod: PodRecord, job: Job | None, blocking: Re
     return blocking or reasons.not_tried(job)
 
 
+def _is_held_back(view: View, pod: PodRecord, job: Job) -> bool:
+    """Whether scheduling gates come before all else that keeps a pod: not the gate that sessions lift, where they found
+    why they do not.
+    """
+    if not pod.pod_class.gated:
+        return False
+    lifted = all(gate.name == QUEUE_GATE for gate in pod.pod_class.spec.scheduling_gates or ())
+    return not (lifted and (pod.row in view.trace.pods or job.key in view.trace.jobs))
+
+
 def why_job(session: Session, job: Job) -> Reason | None:
     """The reason of the first stage that blocks a job; None when all pods that it starts with have places.
 
@@ -188,7 +197,7 @@ def why_job(session: Session, job: Job) -> Reason | None:
     rows = view.membership.pending(job.index)
     if len(rows):
         first = view.record(int(rows[0]))
-        if first.pod_class.gated and all(pod.pod_class.gated for pod in view.records(rows)):
+        if first.pod_class.gated and all(_is_held_back(view, pod, job) for pod in view.records(rows)):
             return reasons.gated(first)
         found = view.reason(job) if len(view.nodes) else None
         return found or _why_pending(session, first, job)
