@@ -31,8 +31,9 @@ from stromboli.explain.remedies import (
     users,
 )
 from stromboli.explain.remedies.case import MANY_WAIT, MOST_ALIKE, Candidate, Case, taken
-from stromboli.framework.cluster.job import title_of
+from stromboli.framework.cluster.job import Job, title_of
 from stromboli.framework.session.session import Session
+from stromboli.state.pods import PodRecord
 
 #: changes that are tried together, where none is enough alone
 _PAIR, _MOST_TOGETHER = 2, 3
@@ -202,8 +203,7 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
         own = [record for record in view.pods.records if record is not None and record.key == key]
         job = view.jobs.get(own[0].job) if own else None
         needed, group = 1, own[0].job if own else ""
-        gang = view.pending(job) if job else [pod for pod in view.pods.records if pod is not None and pod.job == group]
-        pods = [*own, *(pod for pod in gang if group and pod is not own[0])]
+        pods = [*own, *_beside(session, job, group, own)]
     else:
         job = view.jobs.get(key)
         pods = [record for record in view.pods.records if record is not None and record.job == key]
@@ -243,6 +243,13 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
     if many_wait:
         case.others_first = case.reached(case.alone.run(enough=case.reached))
     return case
+
+
+def _beside(session: Session, job: Job | None, group: str, own: Sequence[PodRecord]) -> Iterator[PodRecord]:
+    """The other pods of a pod's gang that wait, be its PodGroup not there."""
+    view = session.view
+    gang = view.pending(job) if job else [pod for pod in view.pods.records if pod is not None and pod.job == group]
+    yield from (pod for pod in gang if group and pod is not own[0])
 
 
 def _before(rehearsal: Rehearsal, keys: frozenset[str], needed: int, *, promised: bool) -> tuple[Future, bool]:
