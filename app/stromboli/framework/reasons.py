@@ -51,8 +51,9 @@ def namespace_not_allowed(job: Job) -> Reason:
 def gated(pod: PodRecord) -> Reason:
     """A pod that scheduling gates hold back."""
     names = [gate.name for gate in pod.pod_class.spec.scheduling_gates or ()]
-    words = f"scheduling gates hold the pod back: {', '.join(names)}"
-    kueue = any(name.startswith(_OF_KUEUE) for name in names)
+    listed = ", ".join(names)
+    words = f"scheduling gates hold the pod back: {listed}"
+    kueue = f", {_OF_KUEUE}" in f", {listed}"
     detail = (
         f"Kueue lifts its gates when it admits the workload: kubectl get workloads -n {pod.namespace}" if kueue else ""
     )
