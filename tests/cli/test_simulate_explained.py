@@ -81,7 +81,7 @@ def test_a_misspelt_scheduler_is_told(tmp_path: Path, scheduler: str, told: bool
 
 @pytest.mark.parametrize(("scheduler", "told"), [("custom", True), ("default-scheduler", True), ("volcano", False)])
 def test_pods_of_another_scheduler_are_taken_for_ours_only_alone(tmp_path: Path, scheduler: str, told: bool) -> None:
-    said = f"those of {scheduler} are decided on here as if they did"
+    said = f"those of {scheduler} are taken for ours here"
     for words in (("simulate",), ("why", "pod", "a")):
         assert (said in asked(tmp_path, NODE, pod("a", scheduler), words=words)) is told
     beside = asked(tmp_path, NODE, pod("a", scheduler), pod("b"), words=("why", "pod", "a"))
@@ -107,6 +107,8 @@ def test_a_job_of_a_cluster_that_has_no_pods_says_where_that_is_told(tmp_path: P
 def test_names_of_workloads_are_known_where_one_is_misspelt(tmp_path: Path) -> None:
     text = asked(tmp_path, NODE, job(False), words=("why", "job", "team/trian"))
     assert "there is no job team/trian, did you mean 'team/train'?" in text
+    elsewhere = asked(tmp_path, NODE, job(False), words=("why", "job", "train"))
+    assert "there is no job default/train, did you mean 'team/train'?" in elsewhere
 
 
 GROUP = {

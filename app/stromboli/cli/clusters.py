@@ -109,8 +109,8 @@ def taken_for_ours(names: Iterable[str]) -> Iterator[str]:
     """A line for each scheduler that nothing serves here unless somebody says so, and whose pods are decided on."""
     for name in sorted(each or _KUBE_SCHEDULER for each in names if not each.startswith(USUAL_NAMES)):
         yield (
-            f"no pod names scheduler {' or '.join(USUAL_NAMES)}: those of {name} are decided on here as if they did; "
-            "on a cluster they wait for theirs (--scheduler-name says whose are meant)"
+            f"no pod names scheduler {' or '.join(USUAL_NAMES)}: those of {name} are taken for ours here, and left "
+            "to it on a cluster (--scheduler-name says whose are meant)"
         )
 
 

@@ -299,6 +299,9 @@ class Here:
             return bare
         keys = [*(self.known.state.pods.by_key if question.kind == "pod" else self.session.view.jobs)]
         keys += [f"{question.namespace}/{name}" for name in names_in(self.session, question.kind, question.namespace)]
+        if question.kind == "job":
+            groups = (group for group in self.session.view.snapshot.pod_groups if group is not None)
+            keys += [f"{group.metadata.namespace}/{name}" for group in groups for _, name in group.owners]
         return f"there is no {question.kind} {key}{near_key(question.namespace, question.name, keys)}"
 
     def _without_pods(self, key: str) -> str:
