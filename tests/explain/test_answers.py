@@ -98,7 +98,7 @@ CASES = {
     "NotEnoughPods": (
         lambda: state(node("n"), queue("default"), pod_group("job", 4), gang("job", 3)),
         DEFAULT_POLICY,
-        ["user: set minMember: 3 in PodGroup default/job"],
+        ["user: set minMember: 3 in PodGroup default/job, or create 1 more pod of it"],
     ),
     "NoMatchingNode": (
         lambda: state(node("n", taints=[TAINT]), *one()),
