@@ -71,7 +71,6 @@ class NodeCandidates:
         self._divisors = [want if want > 0 else math.inf for want in self._wanted]
         #: whether what is said about a victim stays so
         self._steady = session.ask.judges_steadily(point)
-        self._in_turn = session.ask.judges_in_turn(point)
         #: whether it may matter which pods plugins are asked about first
         self._first_matters = not (self._steady or session.ask.gives_back_in_order)
         #: what pods of a class hold of what is wanted
@@ -85,8 +84,6 @@ class NodeCandidates:
         self._allowed: dict[str, list[PodRecord]] = {}
         #: by node the pods that plugins first let go, where they judge a victim independently of the others
         self._permitted: dict[int, list[PodRecord]] = {}
-        #: rows of pods that plugins let go since the last eviction, if each may go alone then
-        self._free_to_go: set[int] = set()
 
     def candidate(self, node: int, left: int, elsewhere: Mask) -> tuple[Candidate | None, Iterable[str]]:
         """The cheapest way to make room on a node for some of `left` pods, and the jobs on which it depends.
@@ -131,7 +128,6 @@ class NodeCandidates:
         keys = {unit.job.key for unit in units}
         for key in keys:
             self._allowed.pop(key, None)
-        self._free_to_go.clear()
         return keys
 
     def everything(self) -> list[PotentialVictim]:
@@ -179,10 +175,6 @@ class NodeCandidates:
 
         A gang is evicted before a more important pod that could be spared.
         """
-        enough = _sufficient(found, short, self._divisors)
-        highest = max((item.unit.rank for item in enough), default=None)
-        if highest is not None and all(self._rank(pod) >= highest for pods in rest.values() for pod in pods):
-            return enough
         return _sufficient(found + self.gangs(rest), short, self._divisors)
 
     def sparable(self, pods: Iterable[PodRecord]) -> tuple[list[PotentialVictim], Mapping[str, Sequence[PodRecord]]]:
@@ -223,8 +215,6 @@ class NodeCandidates:
         found = self._let_go(willing)
         if self._steady:
             self._permitted[node] = found
-        elif self._in_turn:
-            self._free_to_go.update(pod.row for pod in found)
         return willing, found
 
     def _permitted_by_size(self, willing: Sequence[PodRecord], permitted: Sequence[PodRecord]) -> list[PodRecord]:
@@ -248,7 +238,7 @@ class NodeCandidates:
     def allowed_together(self, units: Iterable[Unit]) -> bool:
         """Whether plugins let units be evicted together, as things stand."""
         pods = [pod for unit in units for pod in unit.pods]
-        if self._steady or not pods or (len(pods) == 1 and pods[0].row in self._free_to_go):
+        if self._steady or not pods:
             return True
         return len(self._ask(self._in_order(pods))) == len(pods)
 

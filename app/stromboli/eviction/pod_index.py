@@ -54,16 +54,6 @@ class PodIndex:
         """The order that brings those of each job together."""
         return _sorted(self.job)
 
-    def of_job(self, job: int) -> Rows:
-        """Which of them are of a job."""
-        return self.by_job[self._ends[job] : self._ends[job + 1]]
-
-    @cached_property
-    def _ends(self) -> Rows:
-        """Where those of each job begin in that order, and the last ones end."""
-        counts = np.bincount(self.job, minlength=len(self._session.view.jobs))
-        return np.concatenate([[0], np.cumsum(counts)])
-
     @cached_property
     def willing(self) -> Mask:
         """Which agree to be evicted, and their jobs with them."""

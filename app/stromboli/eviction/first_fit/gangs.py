@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -107,10 +109,11 @@ class GangFirstFit:
         session, index = self._session, self._context.pod_index
         willing = self._candidates & within[index.node] & index.alive() & index.willing
         found: list[Bundle] = []
-        for job in np.unique(index.job[willing]).tolist():
-            at = index.of_job(job)
-            pods = session.view.records(index.rows[at[willing[at]]])
-            found += bundles(session, session.view.jobs.at(job), pods)
+        for _, pods in groupby(
+            session.view.records(index.rows[index.by_job[willing[index.by_job]]]), attrgetter("job")
+        ):
+            candidates = list(pods)
+            found += bundles(session, session.view.jobs[candidates[0].job], candidates)
         found.sort(key=lambda bundle: (bundle.whole, *self._key(bundle, self._need)))
         victims = list({pod.row: pod for bundle in found for pod in bundle.pods}.values())
         allowed = session.ask.gang_victims(self._context.point, self._job, self._pods[0], victims) if victims else []
