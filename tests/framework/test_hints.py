@@ -62,7 +62,6 @@ def test_a_subclass_that_overrides_victims_loses_the_hints_about_them() -> None:
     own = subclass(Priority, "preemptable")
     assert not points(own, Unsteady).steady("preemptable")
     assert not points(own).steady("preemptable")
-    assert not points(own).in_turn("preemptable")
     assert "preemptable_jobs" not in own.taking_part
     assert points(subclass(Cdp, "preemptable")).steady("reclaimable")
 

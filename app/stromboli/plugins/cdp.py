@@ -23,7 +23,6 @@ _COOLDOWN = "volcano.sh/cooldown-time"
 
 class Cdp(Plugin):
     name = "cdp"
-    in_turn = True
     steady = True
     protects = True
     reads = Reads(kept=(_COOLDOWN,))

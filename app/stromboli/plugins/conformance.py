@@ -16,7 +16,6 @@ from stromboli.state.pods import PodRecord
 
 class Conformance(Plugin):
     name = "conformance"
-    in_turn = True
     steady = True
     protects = True
 

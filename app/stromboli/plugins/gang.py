@@ -28,7 +28,6 @@ _MOST_RENEWED = 500
 
 class Gang(Plugin):
     name = "gang"
-    in_turn = True
 
     def open(self, view: View) -> None:
         self._view = view

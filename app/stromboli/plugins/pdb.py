@@ -21,7 +21,6 @@ from stromboli.state.pods import PodRecord
 
 class Pdb(Plugin):
     name = "pdb"
-    in_turn = True
     protects = True
 
     def open(self, view: View) -> None:

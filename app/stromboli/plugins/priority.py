@@ -13,7 +13,6 @@ from stromboli.state.pods import PodRecord
 
 class Priority(Plugin):
     name = "priority"
-    in_turn = True
     steady = True
     always_decides = True
 

@@ -27,7 +27,6 @@ from stromboli.state.pods import PodRecord
 
 class Proportion(Plugin):
     name = "proportion"
-    in_turn = True
     fills_shares = True
     queue_fields = frozenset(("weight", "capability", "guarantee", "priority"))
 

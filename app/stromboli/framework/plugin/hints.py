@@ -22,9 +22,6 @@ from stromboli.state.pods import PodRecord
 class Hints:
     """The hints that a plugin may give. Methods left alone are never called."""
 
-    #: whether what it says about a victim never follows from candidates that come after it, and one that may be evicted
-    #: after others may be evicted without them; then it may be asked about the first of them only
-    in_turn: ClassVar[bool] = False
     #: whether what it says about a victim follows from the victim, and from the queue and the priorities of the pod
     #: that wants its place and of its job: then it is not asked again in a session
     steady: ClassVar[bool] = False
@@ -147,7 +144,7 @@ class Hints:
 
 
 #: the hints that are no methods
-FLAGS = ("in_turn", "steady", "always_decides")
+FLAGS = ("steady", "always_decides")
 
 
 def holds(plugin: type, hint: str, *about: str) -> bool:

@@ -184,10 +184,6 @@ class Points(Participants):
         """Each plugin that has an opinion about victims, and how many it names; None for one that fails."""
         return self._victims.counted(point, *subject)
 
-    def in_turn(self, point: str) -> bool:
-        """Whether all plugins that have a say about victims judge them one after the other."""
-        return self._victims.in_turn(point)
-
     def steady(self, point: str) -> bool:
         """Whether what is said about a victim, where vetoes are final, stays so for the session."""
         return self._victims.steady(point)

@@ -230,10 +230,6 @@ class Questions:
         """Whether what is said of a candidate stays so for all pods of equal jobs, whatever the other candidates."""
         return self._rules.veto and self._points.steady(point)
 
-    def judges_in_turn(self, point: str) -> bool:
-        """Whether a candidate that may be evicted after others may be evicted without them, too."""
-        return self._points.in_turn(point)
-
     def preemptable_jobs(self, pod: PodRecord, jobs: int, smallest: Callable[[], Matrix]) -> Mask | None:
         """Which of so many jobs have pods that may be evicted for a pod of their queue at most; None for all.
 

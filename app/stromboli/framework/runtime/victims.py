@@ -174,10 +174,6 @@ class VictimQuestions:
         deciding += [tuple(by_share)] if by_share else []
         return VictimPlugins(tuple(protecting), tuple(deciding))
 
-    def in_turn(self, point: str) -> bool:
-        """Whether all plugins that have a say judge candidates one after the other."""
-        return all(_hints("in_turn", plugin_of(method), point) for method in self._participants.all[point])
-
     def steady(self, point: str) -> bool:
         """Whether all plugins that are heard, where vetoes are final, are `steady`."""
         heard = self.heard(point)

@@ -23,7 +23,6 @@ _SHARE_TOLERANCE = 1e-6
 
 class Drf(Plugin):
     name = "drf"
-    in_turn = True
     by_share = True
     always_decides = True
 

@@ -25,7 +25,6 @@ _VICTIMS = frozenset(("preemptable", "preemptable_jobs", "reclaimable", "reclaim
 
 class MinRuntime(Plugin):
     name = "minruntime"
-    in_turn = True
     protects = True
     queue_fields = RunTimes.fields
     Arguments: ClassVar[type[BaseModel]] = MinRuntimeArguments
