@@ -233,7 +233,7 @@ def test_a_device_that_a_terminating_pod_leaves_is_promised_once(action: str, wa
 
 @BOTH
 def test_a_device_that_a_pod_keeps_after_all_is_not_promised(action: str) -> None:
-    """One of two devices of n0 becomes free; another pod may not join it there, whoever goes, and takes that of n2."""
+    """One of two devices of n0 becomes free; no eviction lets another pod join it there, so it takes that of n2."""
     here = [of("low", "e", "n0", deleted=True, **claims("a")), held("a", "e")]
     here += [of("low", "r", "n0", **claims("c")), held("c", "r", gpu="gpu-1")]
     status = dra.allocation("n2", "gpu-0") | {"reservedFor": [{"resource": "pods", "name": "v", "uid": "uid-v"}]}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import HELD
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import fits
@@ -50,7 +51,7 @@ class Picky(Plugin):
 
 
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
-def test_nobody_is_promised_a_node_that_a_plugin_refuses(action: str) -> None:
+def test_no_pod_is_promised_a_node_that_a_plugin_refuses(action: str) -> None:
     """What the gang leaves on b would do for the second pod, but for the plugin: so the dearer one on c goes, too."""
     nodes = [node(name, cpu="1") for name in "abc"]
     cluster = [*nodes, *job("gang", "a", "b", least=2), *job("dear", "c", of="middle"), *wants(2)]
@@ -89,6 +90,25 @@ def test_a_node_may_refuse_pods_after_it_took_one() -> None:
     )
     assert sorted(nominated(result).values()) == ["a", "b"]
     assert gone(result) == {"cheap": 1, "dear": 1}
+
+
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+@pytest.mark.parametrize(("sizes", "wanted", "victim"), [((1, 4, 1, 1, 1), 4, "j-1"), ((3, 2, 2), 3, "j-0")])
+def test_one_large_pod_is_given_back_rather_than_small_ones_that_come_first(
+    action: str, sizes: tuple[int, ...], wanted: int, victim: str
+) -> None:
+    """Small pods that are asked about first use up what their queue may give, in the second case in vain."""
+    kept = sum(sizes) - wanted
+    cluster = [
+        node("a", cpu=f"{sum(sizes)}"),
+        *(queue("mine", weight=wanted), queue("theirs", weight=kept)),
+        pod_group("j", 1, "theirs", "Running"),
+        *(pod(f"j-{at}", "j", cpu=f"{cpu}", memory="", node="a") for at, cpu in enumerate(sizes)),
+        *(pod_group("wants", 1, "mine"), pod("wants-0", "wants", cpu=f"{wanted}", memory="")),
+    ]
+    text = policy("priority gang conformance", "predicates proportion", actions=f"allocate, {action}")
+    decisions = decided(cluster, None, text).decisions
+    assert [each.name for each in decisions if isinstance(each, Evict)] == [victim]
 
 
 @st.composite

@@ -88,7 +88,7 @@ class GangSearch:
         return next(filter(None, map(self._place, turns)), None)
 
     def _place(self, pods: list[PodRecord]) -> Plan | None:
-        """The same for some of the pods."""
+        """The evictions and places for some of the job's pods, in effect; None, and nothing done, without enough."""
         session, context, job = self._session, self._context, self._job
         #: the pods that may be placed, and of them those that are to be, in order
         self._all = self._pods = needed_first(session, job, pods)

@@ -1,11 +1,12 @@
 """The search for places that cost least: which pods to evict so that identical pods of a job find places.
 
-The steps are: a lower bound for each node of what the next place there costs, in vectors (`CostBounds`), the exact
-candidates of the nodes that look cheapest (`NodeCandidates`), of these the cheapest for each place (`_find_place`),
-and victims on any node where it is the queue that may take no more (`_free_share`). Where pods are in the way not by
-their amounts but by ports, affinity or spread, a node is cleared of all pods that may be evicted, and those stay after
-all with which the pod fits as well (`_clear`): that is the node's candidate then, and competes with the others. Once
-all pods of the job have places, victims that they can do without are given back (`reprieve`).
+The steps are: the pods that may be evicted at most (`prefilter`), and for each node a lower bound of what the next
+place there costs (`CostBounds`), both in vectors; the exact candidates of the nodes that look cheapest
+(`NodeCandidates`), of these the cheapest for each place (`_find_place`), and victims on any node where it is the
+queue that may take no more (`_free_share`). Where pods are in the way not by their amounts but by ports, affinity or
+spread, a node is cleared of all pods that may be evicted, and those stay after all with which the pod fits as well
+(`_clear`): that is the node's candidate then, and competes with the others. Once all pods of the job have places,
+victims that they can do without are given back (`reprieve`).
 
 A pod that its gang can spare is evicted alone, any other with its whole gang, wherever that is. What a gang leaves free
 on other nodes is used for the next pods. Candidates follow from amounts; evictions are tried on a statement, and every

@@ -39,7 +39,7 @@ class Plan:
     @property
     def evicts(self) -> bool:
         """Whether there are victims."""
-        return self.cost > Cost.of(())
+        return bool(self.units)
 
     def set_aside(self) -> None:
         """Leave the session as it was before, so that another plan can be made."""

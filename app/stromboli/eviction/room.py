@@ -112,7 +112,7 @@ def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -
 
 
 def found_no_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
-    """Find out of a gang for which victims were looked for in vain whether there is room for it, whoever goes."""
+    """Once no victims were found for a gang, find out whether evicting all candidates would make room for it."""
     session = context.session
     if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
         return
