@@ -37,14 +37,14 @@ def may_evict(session: Session, pods: Sequence[PodRecord]) -> bool:
     return bool(pods) and not never
 
 
-def search_domains(session: Session, job: Job, arguments: GangEvictionArguments) -> list[int]:
+def search_domains(session: Session, job: Job, action: str) -> list[int]:
     """The HyperNodes to try for a job, in order."""
-    top = session.view.topology.top
+    top, most = session.view.topology.top, GangEvictionArguments.of(session, action).max_domains
     gradients = domains.gradients(session, job, top, evicting=True)
     found = [hyper_node for gradient in gradients for hyper_node in gradient.tolist()]
     if not found and not domains.is_bound(job):
         found = [top]
-    return found[: arguments.max_domains if arguments.max_domains > 0 else _MAX_DOMAINS]
+    return found[: most if most > 0 else _MAX_DOMAINS]
 
 
 def place_gang(

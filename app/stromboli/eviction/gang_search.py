@@ -10,7 +10,7 @@ from functools import partial
 
 from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
+from stromboli.eviction.gang_policy import may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.plan import Attempt, FirstPlaces, Plan
@@ -68,7 +68,6 @@ class GangSearch:
         self._context = context
         self._session = session = context.session
         self._job = job
-        self._arguments = GangEvictionArguments.of(session, context.action)
         self._least = least
         #: whether the job runs or is to, and looks for places for more pods
         self._ready = session.ask.job_missing(job) <= job.waiting_count
@@ -105,7 +104,7 @@ class GangSearch:
         if may_evict(session, self._pods):
             attempts = list[Attempt]()
             if context.may_take(job, self._pods):
-                attempts = [partial(self._plan, domain) for domain in search_domains(session, job, self._arguments)]
+                attempts = [partial(self._plan, domain) for domain in search_domains(session, job, context.action)]
             plan = best_plan(context, job, self._all, attempts)
         if plan is None:
             if equivalence is not None:

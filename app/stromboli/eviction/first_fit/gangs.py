@@ -19,7 +19,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Vector, fits
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
+from stromboli.eviction.gang_policy import may_evict, place_gang, search_domains
 from stromboli.eviction.units import spared
 from stromboli.framework.cluster import shard
 from stromboli.framework.cluster.job import NOWHERE, Job
@@ -63,7 +63,6 @@ class GangFirstFit:
         self._key = key
         self._job = job
         self._candidates = candidates
-        self._arguments = GangEvictionArguments.of(session, context.action)
         #: whether the job runs, and looks for places for more pods
         self._ready = session.ask.job_missing(job) <= 0
         #: the pods that are to be placed, in order
@@ -77,7 +76,7 @@ class GangFirstFit:
         context, session, job = self._context, self._session, self._job
         if not (may_evict(session, self._pods) and context.may_take(job, self._pods)):
             return False
-        for domain in search_domains(session, job, self._arguments):
+        for domain in search_domains(session, job, context.action):
             evictions = session.statement()
             placed = self._evict_until_placed(domain, evictions)
             if placed is None:
@@ -109,15 +108,13 @@ class GangFirstFit:
         session, index = self._session, self._context.pod_index
         willing = self._candidates & within[index.node] & index.alive() & index.willing
         found: list[Bundle] = []
-        for _, pods in groupby(
-            session.view.records(index.rows[index.by_job[willing[index.by_job]]]), attrgetter("job")
-        ):
-            candidates = list(pods)
-            found += bundles(session, session.view.jobs[candidates[0].job], candidates)
+        pods = session.view.records(index.rows[index.by_job[willing[index.by_job]]])
+        for job, of_job in groupby(pods, attrgetter("job")):
+            found += bundles(session, session.view.jobs[job], of_job)
         found.sort(key=lambda bundle: (bundle.whole, *self._key(bundle, self._need)))
         victims = list({pod.row: pod for bundle in found for pod in bundle.pods}.values())
         allowed = session.ask.gang_victims(self._context.point, self._job, self._pods[0], victims) if victims else []
-        return [each for each in permitted(found, allowed) if self._arguments.allow_whole_bundle or not each.whole]
+        return [each for each in permitted(found, allowed) if self._context.may_break_gangs or not each.whole]
 
     # -- places ------------------------------------------------------------------------------------------------------
 
