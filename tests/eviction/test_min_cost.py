@@ -111,6 +111,19 @@ def test_one_large_pod_is_given_back_rather_than_small_ones_that_come_first(
     assert [each.name for each in decisions if isinstance(each, Evict)] == [victim]
 
 
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+def test_a_pod_that_its_gang_can_spare_is_given_back_rather_than_a_gang_that_comes_first(action: str) -> None:
+    """The last two jobs are asked about first, and use up what their queue may give."""
+    cluster = [node("a", cpu="4"), queue("mine"), queue("theirs")]
+    for number, least in enumerate((0, 1, 1, 1)):
+        cluster.append(pod_group(f"j{number}", least, "theirs", "Running", created=number))
+        cluster.append(pod(f"j{number}-0", f"j{number}", memory="", node="a"))
+    cluster += [pod_group("wants", 1, "mine", created=9), pod("wants-0", "wants", memory="")]
+    text = policy("priority gang conformance", "predicates proportion", actions=f"allocate, {action}")
+    decisions = decided(cluster, None, text).decisions
+    assert [each.name for each in decisions if isinstance(each, Evict)] == ["j0-0"]
+
+
 @st.composite
 def clusters(draw: st.DrawFn) -> list[Any]:
     """Nodes full of jobs, and a few others that are more important than some of them."""

@@ -220,9 +220,11 @@ class NodeCandidates:
     def _permitted_by_size(self, willing: Sequence[PodRecord], permitted: Sequence[PodRecord]) -> list[PodRecord]:
         """The potential victims of a node if the largest are asked about first; none if that makes no difference.
 
-        Victims that come first use up what their queue may give: one large pod may be cheaper than several small ones.
+        Victims that come first use up what their queue may give: one large pod may be cheaper than several small ones,
+        and of equal pods one that its gang can spare.
         """
-        if not permitted or len(willing) == len(permitted) or len({pod.pod_class.id for pod in willing}) == 1:
+        alike = {(pod.pod_class.id, pod.job) for pod in willing}
+        if not permitted or len(willing) == len(permitted) or len(alike) == 1:
             return []
         found = self._ask(sorted(willing, key=self._held, reverse=True))
         return [] if {pod.row for pod in found} == {pod.row for pod in permitted} else self._in_order(found)
