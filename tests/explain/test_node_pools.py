@@ -48,6 +48,22 @@ def test_limits_of_queues_above_are_told_of_pools_where_they_count() -> None:
         assert raised == [f"{change}; {change.replace('team', 'top')}" if follows else change]
 
 
+def test_the_number_of_pods_that_a_queue_may_have_in_a_pool_is_told_and_raised() -> None:
+    few = queue("team", pools=[{"name": "a", "capability": {"pods": "1"}}])
+    objects = [*NODES, few, job("job", 2, "a")]
+    assert "team pods in node pool a: holds 0, may have 1" in said(state(CLASSES, *objects), "queue team", policy())
+    assert "admin: raise capability of queue team in node pool a to 2 pods" in helps(*objects)
+
+
+def test_a_gang_that_a_queue_above_keeps_out_of_a_pool_names_that() -> None:
+    tree = [queue("root"), shares("top", parent="root", a={"capability": "2"})]
+    team = shares("team", parent="top", a={"capability": "4"})
+    found = why(
+        state(CLASSES, *NODES, *tree, team, job("job", 3, "a")), "job default/job", policy(enableHierarchy=True)
+    )
+    assert found.message.endswith("more than queue top above queue team may ever hold in node pool a, in cpu")
+
+
 def test_nothing_is_told_of_pools_that_no_queue_names() -> None:
     assert "in node pool" not in said(state(*NODES, queue("team"), running("old", "a")), "queue team", policy())
 

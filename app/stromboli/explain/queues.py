@@ -98,7 +98,8 @@ def _levels_in_pools(session: Session, queue: Queue) -> Iterator[Level]:
     for name, pool in (session.report.pools(queue) if session.report.pools is not None else {}).items():
         some = np.any([pool.held, pool.terminating, pool.claimed, pool.deserved, pool.guarantee], axis=0)
         for column, resource in enumerate(view.dimensions):
-            counts = (column != PODS or view.counts_pods) and resource != UNKNOWN
+            said = pool.limit[column] < UNLIMITED or pool.deserved[column] or pool.guarantee[column]
+            counts = (column != PODS or view.counts_pods or said) and resource != UNKNOWN
             if not counts or not (some[column] or pool.limit[column] < UNLIMITED):
                 continue
             yield Level(

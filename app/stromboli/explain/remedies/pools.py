@@ -67,7 +67,7 @@ def limits(case: Case) -> Iterator[Candidate]:
             needed = _gauges(case, queue)[name].held + wanted
             short = np.flatnonzero((wanted > 0) & (needed > most)).tolist()
             if short:
-                raised.append((queue.name, amounts(case.session, needed, short)))
+                raised.append((queue.name, exact_amounts(case, needed, short)))
         if raised:
             words = "; ".join(
                 f"raise capability of queue {queue} in node pool {name} to {listed(most)}" for queue, most in raised

@@ -35,11 +35,15 @@ def ceilings(view: View, pools: Sequence[NodePool], *, hierarchy: bool) -> Mappi
             continue
         usable = usable or names
         line: Iterable[Queue] = lineage(queue, view.queues) if hierarchy else (queue,)
-        most = reduce(np.minimum, [most_of[each.name] for each in line])
-        together = most[[names.index(name) for name in usable]].sum(axis=0)
+        columns, line = [names.index(name) for name in usable], list(line)
+        together = reduce(np.minimum, [most_of[each.name] for each in line])[columns].sum(axis=0)
         of_pair = waiting[pair_of.reshape(-1) == at]
         beyond = of_pair[(asked[of_pair] > together).any(axis=1)]
-        words = f"starts with more than queue {queue.name} may ever hold in {told(usable)},"
+        alone = (each for each in line if (most_of[each.name][columns].sum(axis=0) <= together).all())
+        who = f"queue {queue.name}"
+        if (limiting := next(alone, queue)) is not queue:
+            who = f"queue {limiting.name} above {who}"
+        words = f"starts with more than {who} may ever hold in {told(usable)},"
         found |= dict.fromkeys(jobs.keys_of(beyond), (together, words))
     return found
 
