@@ -109,6 +109,26 @@ def test_what_is_guaranteed_in_a_pool_is_there_within_the_limit_above(
     eventually(lambda: "node pool fast" in why(world, "wide"), 60)
 
 
+def test_no_nodes_are_asked_for_what_a_user_or_a_pool_may_not_have(world: World, start: Start, tmp_path: Path) -> None:
+    """More than there are nodes for, in a cluster whose autoscaler looks for the reason `Unschedulable`."""
+    world.nodes(1, cpu="2")
+    label(world, "node-0", pool="fast")
+    world.queue("team", pools=[{"name": "fast", "capability": {"cpu": "2"}}])
+    users = "{name: userlimits, arguments: {limits: [{users: [ann], maxPods: 2}]}}"
+    serve(start, tmp_path, POOLED.replace("{name: predicates}", f"{{name: predicates}}, {users}"))
+    notes = {"pooled": {"stromboli.io/pools": "fast"}, "hers": {"stromboli.io/user": "ann"}, "large": {}}
+    for name, noted in notes.items():
+        made = volcano("PodGroup", name, {"minMember": 3, "queue": "team" if name == "pooled" else "default"})
+        made["metadata"]["annotations"] = noted
+        world.create(world._groups, made)
+        world.pods([pod(f"{name}-{number}", name, cpu="2") for number in range(3)])
+    words = {"pooled": "NeverFits", "hers": "NeverFits", "large": "Unschedulable"}
+    expected = {f"{name}-{number}": word for name, word in words.items() for number in range(3)}
+    eventually(lambda: world.refused() == expected, 60)
+    assert "node pool fast" in why(world, "pooled")
+    assert "user ann" in why(world, "hers")
+
+
 def test_a_level_that_is_soft_is_left_and_one_that_is_hard_is_not(world: World, start: Start, tmp_path: Path) -> None:
     world.nodes(5, cpu="1")
     for number, (zone, rack) in enumerate([("east", "a"), ("east", "a"), ("east", "b"), ("west", "c")]):
