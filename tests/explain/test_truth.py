@@ -335,8 +335,11 @@ def test_a_quota_that_keeps_pods_from_being_made_is_named(used: str, told: bool)
     status = {"hard": {"pods": "4", "requests.cpu": "1500m"}, "used": {"pods": "1", "requests.cpu": used}}
     cluster.upsert("ResourceQuota", {"metadata": {"name": "team", "namespace": "default"}, "status": status})
     cluster.upsert("ResourceQuota", {"metadata": {"name": "theirs", "namespace": "other"}, "status": status})
+    ended = {"metadata": {"name": "ended", "namespace": "default"}, "spec": {"scopes": ["Terminating"]}}
+    cluster.upsert("ResourceQuota", {**ended, "status": status})
     found = why(cluster, JOB, policy("gang", "predicates"))
     assert found.reason == "NotEnoughPods"
     words = "ResourceQuota team would be exceeded by one more (requests.cpu: 1 of 1.5 used), so none is made"
     assert (words in found.detail) is told
     assert "theirs" not in found.detail
+    assert "ended" not in found.detail

@@ -106,30 +106,56 @@ def test_pods_that_wait_are_in_what_is_used() -> None:
 HIGH = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
 SCOPES = [
     ({"scopes": ["BestEffort"]}, {"best"}),
-    ({"scopes": ["NotBestEffort"]}, {"plain", "high", "late"}),
+    ({"scopes": ["NotBestEffort"]}, {"plain", "high", "late", "apart"}),
     ({"scopes": ["Terminating"]}, {"late"}),
-    ({"scopes": ["NotTerminating", "NotBestEffort"]}, {"plain", "high"}),
+    ({"scopes": ["NotTerminating", "NotBestEffort"]}, {"plain", "high", "apart"}),
     ({"scopes": ["PriorityClass"]}, {"high"}),
     ({"scopeSelector": {"matchExpressions": [HIGH]}}, {"high"}),
-    ({"scopeSelector": {"matchExpressions": [{**HIGH, "operator": "NotIn"}]}}, {"plain", "best", "late"}),
-    ({"scopeSelector": {"matchExpressions": [{**HIGH, "operator": "DoesNotExist"}]}}, {"plain", "best", "late"}),
+    ({"scopeSelector": {"matchExpressions": [{**HIGH, "operator": "NotIn"}]}}, {"plain", "best", "late", "apart"}),
+    (
+        {"scopeSelector": {"matchExpressions": [{**HIGH, "operator": "DoesNotExist"}]}},
+        {"plain", "best", "late", "apart"},
+    ),
     ({"scopes": ["BestEffort"], "scopeSelector": {"matchExpressions": [HIGH]}}, set()),
+    ({"scopes": ["CrossNamespacePodAffinity"]}, {"apart"}),
     ({"scopes": ["VolumeAttributesClass"]}, set()),
 ]
+_TERM = {"topologyKey": "zone", "labelSelector": {}, "namespaces": ["other"]}
+ELSEWHERE = {
+    "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": _TERM}]}
+}
 
 
 @pytest.mark.parametrize(("spec", "held"), SCOPES)
 def test_a_quota_counts_the_pods_of_its_scopes(spec: dict[str, Any], held: set[str]) -> None:
     cluster = [
         *(pod_group("plain", phase="Pending", minResources={"cpu": "1"}), pod("plain-0", "plain")),
-        *(pod_group("high", phase="Pending", minResources={"cpu": "1"}, priorityClassName="high"), pod("h", "high")),
+        pod_group("high", phase="Pending", minResources={"cpu": "1"}),
+        pod("high-0", "high", priorityClassName="high"),
         *(pod_group("best", phase="Pending", minResources={}), pod("best-0", "best", cpu="", memory="")),
         pod_group("late", phase="Pending", minResources={"cpu": "1"}),
         pod("late-0", "late", activeDeadlineSeconds=60),
+        pod_group("apart", phase="Pending", minResources={"cpu": "1"}),
+        pod("apart-0", "apart", affinity=ELSEWHERE),
     ]
     none = {**quota({"pods": "0"}, {}), "spec": spec}
     assert set(outcome(*cluster, quotas=[none])[1]) == held
     assert set(outcome(*cluster, quotas=[none], compatibility="volcano")[1]) == set()
+
+
+def test_a_quota_counts_only_the_pods_of_a_gang_that_are_in_its_scopes() -> None:
+    gang = [
+        pod_group("gang", 3, phase="Pending", minResources={"cpu": "3"}),
+        pod("driver", "gang", cpu="1", priorityClassName="high"),
+        *(pod(f"worker-{number}", "gang", cpu="1") for number in range(2)),
+    ]
+
+    def refused(most: str) -> bool:
+        limit = {**quota({"cpu": most}, {}), "spec": {"scopeSelector": {"matchExpressions": [HIGH]}}}
+        return "gang" in outcome(*gang, quotas=[limit])[1]
+
+    assert refused("500m")
+    assert not refused("1")
 
 
 def test_volcano_compares_names_letter_by_letter() -> None:

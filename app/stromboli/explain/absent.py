@@ -10,7 +10,7 @@ from stromboli.api.validation import nearest
 from stromboli.api.words import by_number, counted
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
-from stromboli.kube.quotas import PODS, amounts, common_name, hard_of, used_by
+from stromboli.kube.quotas import PODS, Counted, amounts, common_name, counts, hard_of, used_by
 from stromboli.state.pods import GROUP_ANNOTATION
 
 
@@ -54,16 +54,17 @@ def refused_to(version: str, kind: str, name: str, namespace: str) -> str:
 
 
 def _exceeded(session: Session, job: Job) -> Iterator[str]:
-    one_more = used_by(session.view.members(job)[:1]) | dict.fromkeys(PODS, Fraction(1))
+    like = session.view.members(job)[:1]
+    one_more = used_by(like) | dict.fromkeys(PODS, Fraction(1))
     for key, manifest in sorted(session.view.snapshot.objects.get("ResourceQuota", {}).items()):
         namespace, _, name = key.partition("/")
+        if namespace != job.namespace or not all(counts(manifest, Counted.of(pod)) for pod in like):
+            continue
         used = amounts((manifest.get("status") or {}).get("used"))
         short = [
             f"{resource}: {float(used.get(resource, 0)):g} of {float(most):g} used"
             for resource, most in amounts(hard_of(manifest)).items()
-            if namespace == job.namespace
-            and (more := one_more.get(common_name(resource), 0))
-            and used.get(resource, 0) + more > most
+            if (more := one_more.get(common_name(resource), 0)) and used.get(resource, 0) + more > most
         ]
         if short:
             yield f"ResourceQuota {name} would be exceeded by one more ({', '.join(short)}), so none is made"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from stromboli.api import quantity
+from stromboli.api import objects, quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.resources import ResourceAmounts, exact
 from stromboli.state.pods import PodRecord
@@ -76,20 +76,35 @@ class Counted:
     best_effort: bool
     terminating: bool
     priority_class: str
+    #: whether it has terms of affinity or anti-affinity that name namespaces
+    across_namespaces: bool
 
     @classmethod
-    def of(cls, asked: Amounts, priority_class: str, pod: PodRecord | None) -> Counted:
-        """The request of a job by canonical names, and one of its pods if there is any."""
-        if pod is None:
-            named = {name.removeprefix("limits.") for name, amount in asked.items() if amount}
-            return cls(named.isdisjoint(_OF_QUALITY), terminating=False, priority_class=priority_class)
+    def of(cls, pod: PodRecord) -> Counted:
+        """A pod that exists."""
         request, limit = pod.pod_class.request, pod.pod_class.limit
         best_effort = not any(request.get(name) or limit.get(name) for name in _OF_QUALITY)
-        return cls(best_effort, pod.terminating, priority_class)
+        across = any(
+            term.namespaces or term.namespace_selector is not None for term in _pod_terms(pod.pod_class.spec.affinity)
+        )
+        return cls(best_effort, pod.terminating, pod.priority_class_name, across)
+
+    @classmethod
+    def expected(cls, asked: Amounts, priority_class: str) -> Counted:
+        """Pods that do not exist yet, by what their job requests in canonical names."""
+        named = {name.removeprefix("limits.") for name, amount in asked.items() if amount}
+        return cls(named.isdisjoint(_OF_QUALITY), False, priority_class, False)
+
+
+def _pod_terms(affinity: objects.Affinity | None) -> Iterator[objects.PodAffinityTerm]:
+    for rules in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
+        if rules is not None:
+            yield from rules.required or ()
+            yield from (each.pod_affinity_term for each in rules.preferred or ())
 
 
 def counts(manifest: Mapping[str, Any], what: Counted) -> bool:
-    """Whether a quota covers such pods: all its scopes have to match; unknown scopes never do."""
+    """Whether a quota covers such a pod: all its scopes have to match; unknown scopes never do."""
     spec = manifest.get("spec") or {}
     selector = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
@@ -117,4 +132,5 @@ _SCOPES: Mapping[str, Callable[[Counted], bool]] = {
     "NotBestEffort": lambda what: not what.best_effort,
     "Terminating": lambda what: what.terminating,
     "NotTerminating": lambda what: not what.terminating,
+    "CrossNamespacePodAffinity": lambda what: what.across_namespaces,
 }

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import compress
 from typing import Any
 
 from stromboli.api import quantity
@@ -42,19 +43,17 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The request of a job to the quotas of its namespace, by their resource names."""
+    """The request of a job to a quota of its namespace, by its resource names."""
 
     #: its minimum
     asked: Amounts
     #: usage of its existing pods
     held: Amounts
-    #: None if scopes are not considered
-    counted: Counted | None
 
 
 class ResourceQuota(Plugin):
     name = "resourcequota"
-    reads = Reads(fields=("terminating",))
+    reads = Reads(fields=("terminating", "priority_class_name"))
 
     def open(self, view: View) -> None:
         self._view = view
@@ -93,9 +92,10 @@ class ResourceQuota(Plugin):
         known = self._quotas.get(job.namespace)
         if not known or job.pod_group.spec.min_resources is None or (self._knows_pods and job.allocated_count):
             return
-        claim = self._claim(job)
+        pods = self._pods(job) if self._view.rules.quotas else []
         for quota in known:
-            if claim.counted is None or quotas.counts(quota.manifest, claim.counted):
+            claim = self._claim(job, quota, pods)
+            if claim is not None:
                 yield quota, dict(self._beyond(quota, claim))
 
     def _beyond(self, quota: Quota, claim: Claim) -> Iterator[tuple[str, Fraction]]:
@@ -107,16 +107,24 @@ class ResourceQuota(Plugin):
                 known = held if quota.used.get(name, _NOTHING) >= held else _NOTHING
                 yield name, max(claim.asked[common] - known, _NOTHING)
 
-    def _claim(self, job: Job) -> Claim:
+    def _claim(self, job: Job, quota: Quota, pods: list[PodRecord]) -> Claim | None:
+        """What a job requests of a quota, which covers the pods of its scopes; None if it covers none."""
         given = job.pod_group.spec
         if not self._view.rules.quotas:
-            return Claim(quotas.amounts(given.min_resources), {}, None)
-        pods = self._pods(job)
-        least = quotas.used_by(pods[: job.min_available])
-        asked = {**least, **dict.fromkeys(quotas.PODS, Fraction(job.min_available))}
+            return Claim(quotas.amounts(given.min_resources), {})
+        marks = [quotas.counts(quota.manifest, Counted.of(pod)) for pod in pods]
+        covered = list(compress(pods, marks))
+        first = list(compress(pods[: job.min_available], marks))
+        least = quotas.used_by(first)
+        if len(covered) < len(pods):
+            # Its minResources do not say which part of them is for the pods that are covered.
+            asked = least | dict.fromkeys(quotas.PODS, Fraction(len(first)))
+            return Claim(asked, quotas.used_by(covered)) if covered else None
+        asked = least | dict.fromkeys(quotas.PODS, Fraction(job.min_available))
         asked |= quotas.asked_for(given.min_resources)
-        counted = Counted.of(asked, given.priority_class_name, pods[0] if pods else None)
-        return Claim(asked, quotas.used_by(pods), counted)
+        if not pods and not quotas.counts(quota.manifest, Counted.expected(asked, given.priority_class_name)):
+            return None
+        return Claim(asked, quotas.used_by(pods))
 
     def _pods(self, job: Job) -> list[PodRecord]:
         """The pods of a job that have not ended, by name."""

@@ -107,7 +107,7 @@ def _full_quotas(case: Case, missing: int) -> Iterator[str]:
     wanted = {**used_by([pod]), "pods": Fraction(1)}
     for manifest in case.session.view.snapshot.objects.get("ResourceQuota", NO_OBJECTS).values():
         meta = manifest["metadata"]
-        if (meta.get("namespace") or "default") != pod.namespace or not counts(manifest, Counted.of({}, "", pod)):
+        if (meta.get("namespace") or "default") != pod.namespace or not counts(manifest, Counted.of(pod)):
             continue
         used = asked_for((manifest.get("status") or {}).get("used"))
         for name, most in asked_for(hard_of(manifest)).items():
