@@ -232,6 +232,9 @@ def test_large_amounts_are_compared_exactly() -> None:
     assert amount("0.5").value == Fraction(1, 2)
 
 
+PLENTY = {"capacity": {"memory": {"value": "40"}}}
+
+
 # -- admin access, tainted devices -------------------------------------------------------------------------------------
 
 
@@ -247,6 +250,21 @@ def test_all_devices_are_not_all_while_one_is_tainted() -> None:
     assert run(*objs, claim("c", request(allocationMode="All")), pod("p", "c"))[0] == {}
     tolerant = request(allocationMode="All", tolerations=[{"operator": "Exists"}])
     assert run(*objs, claim("c", tolerant), pod("p", "c"))[0] == {"p": "n0"}
+
+
+def test_all_devices_are_those_that_have_the_capacity_left() -> None:
+    parts = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "20"}}}
+    objs = [device_class(), resource_slice("n0", device("part", more=parts), device("whole", more=PLENTY))]
+    everything = claim("c", request(allocationMode="All", capacity={"requests": {"memory": "15"}}))
+
+    def given(used: str) -> set[str]:
+        old = held("old", "n0", "part", shareID="s-1", consumedCapacity={"memory": used})
+        _, session = run(*objs, old, everything, pod("p", "c"))
+        (bind,) = (each for each in session.decisions if isinstance(each, Bind))
+        return {each["device"] for each in bind.claims[0].allocation["devices"]["results"]}
+
+    assert given("5") == {"part", "whole"}
+    assert given("10") == {"whole"}
 
 
 def test_devices_that_have_to_be_made_ready_are_asked_last() -> None:

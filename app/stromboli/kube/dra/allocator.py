@@ -169,7 +169,7 @@ def _typed(value: Any) -> Any:
 
 def allocate(demand: Demand, offers: Rows, in_use: Mask, balance: Balance, tries: StepBudget) -> list[Taken] | None:
     """Devices for all requests; None if the candidates do not suffice. Raises SelectorError and SearchError."""
-    attempt = _Attempt(demand, offers, in_use, balance.copy() if demand.draws else balance, tries)
+    attempt = _Attempt(demand, offers, in_use, balance, tries)
     return attempt.taken if attempt.run(0) else None
 
 
@@ -181,11 +181,11 @@ class _Attempt:
     """
 
     def __init__(self, demand: Demand, offers: Rows, in_use: Mask, balance: Balance, tries: StepBudget) -> None:
-        """`balance` must be the attempt's own copy if the demand draws on counters."""
         self._demand = demand
         self._offers = offers
         self._in_use = in_use
-        self._balance = balance
+        self._before = balance
+        self._balance = balance.copy() if demand.draws else balance
         self._tries = tries
         self._kinds: dict[int, tuple[int, ...]] = {}
         #: the claim of each device that was picked whole, or with admin access
@@ -206,17 +206,25 @@ class _Attempt:
     def _choose(self, at: int, choice: Choice) -> bool:
         codes = self._demand.codes(choice)[self._offers]
         suitable = self._offers[codes != NO]
+        if choice.count is None:
+            for device in suitable.tolist() if self._demand.doubtful else ():
+                self._check(choice, device)
+            if self._demand.draws:
+                suitable = np.array([row for row in suitable.tolist() if self._is_left(choice, row)], np.intp)
         free = suitable if choice.admin else suitable[~self._in_use[suitable]]
         if choice.count is not None:
             return self._pick(at, choice, free.tolist(), choice.count)
-        for device in suitable.tolist() if self._demand.doubtful else ():
-            self._check(choice, device)
         whole = 0 < len(free) <= MOST_DEVICES and len(free) == len(suitable)
         return (
             whole
             and not self._demand.are_blocked(choice, suitable)
             and self._pick(at, choice, free.tolist(), len(free))
         )
+
+    def _is_left(self, choice: Choice, device: int) -> bool:
+        """Whether earlier claims leave a device the capacity for another share; others are not among all devices."""
+        consumed = self._demand.consumed(choice, device)
+        return consumed is None or self._before.has(self._demand.devices.stock.share(device, consumed))
 
     def _pick(self, at: int, choice: Choice, candidates: list[int], count: int) -> bool:
         if count == 0:
