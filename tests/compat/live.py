@@ -19,7 +19,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from tests.compat.devices import DeviceScenes
+from tests.compat.requests import RequestScenes
 from tests.compat.scenes import FAR, NEAR, Object, Scenes
+from tests.compat.storage import StorageScenes
 from tests.compat.tables import SCHEDULER, passing, state_of
 from tests.controlplane.build import control_plane
 from tests.controlplane.cluster import Cluster, eventually
@@ -30,6 +33,22 @@ _ASKING = 8
 #: how long the schedulers' informers may take to hear of what was created, in seconds
 _HEARD = 0.4
 _QUIET = {"gracePeriodSeconds": "0"}
+_MERGE = {"Content-Type": "application/merge-patch+json"}
+_STORAGE, _DEVICES = "/apis/storage.k8s.io/v1", "/apis/resource.k8s.io/v1"
+#: what a scene may have, and what of it is in namespaces
+_OF_ALL = (
+    f"{CORE}/nodes",
+    f"{CORE}/persistentvolumes",
+    *(f"{_STORAGE}/{each}" for each in ("storageclasses", "csinodes", "csidrivers", "volumeattachments")),
+    *(f"{_DEVICES}/{each}" for each in ("deviceclasses", "resourceslices")),
+)
+_OF_NAMESPACES = {
+    CORE: ("pods", "persistentvolumeclaims"),
+    _STORAGE: ("csistoragecapacities",),
+    _DEVICES: ("resourceclaims",),
+}
+#: what scenes are about
+SCENES = {"nodes": Scenes, "storage": StorageScenes, "requests": RequestScenes, "devices": DeviceScenes}
 
 
 class _Asked(BaseHTTPRequestHandler):
@@ -60,34 +79,37 @@ class Comparison:
         self._asked = asked
         #: of the pods that were asked about, how many pass on no, some and all nodes
         self.counts: Counter[str] = Counter()
+        #: what the API server said of objects that it did not take
+        self.refused: Counter[str] = Counter()
 
-    def differences(self, seed: int) -> list[str]:
+    def differences(self, seed: int, about: str = "nodes") -> list[str]:
         """A line for each pod of a scene that passes on other nodes here."""
-        scenes = Scenes(seed)
-        spaces = {NEAR: f"near-{seed}", FAR: f"far-{seed}"}
+        scenes = SCENES[about](seed)
+        spaces = {NEAR: f"near-{about}-{seed}", FAR: f"far-{about}-{seed}"}
         for name, team in zip(spaces.values(), ("x", scenes.any("x", "y")), strict=True):
-            self._create("namespaces", {"metadata": {"name": name, "labels": {"team": team}}})
+            labels = {"team": team, "resource.kubernetes.io/admin-access": "true"}
+            self._create(f"{CORE}/namespaces", {"metadata": {"name": name, "labels": labels}})
         try:
             return self._compared(scenes, spaces, str(seed))
         finally:
             self._clear(spaces.values())
 
     def _compared(self, scenes: Scenes, spaces: dict[str, str], scene: str) -> list[str]:
-        for number in range(scenes.count):
-            self._create("nodes", scenes.node(number))
+        for path, manifest in scenes.objects():
+            self._made(path, manifest, spaces)
         for number in range(scenes.any(*range(2 * scenes.count))):
             node = f"n{scenes.any(*range(scenes.count))}"
             self._pod(scenes.placed(f"placed-{number}", node), scenes.any(*spaces), spaces)
         time.sleep(_HEARD)
         pods = [self._pod(scenes.pending(f"asks-{i}"), scenes.any(*spaces), spaces) for i in range(_ASKING)]
-        there = [item for kind in ("nodes", "namespaces", "pods") for item in self._items(kind)]
+        there = list(self._items())
         found = []
         for pod in filter(None, pods):
             metadata = pod["metadata"]
             theirs = self._theirs(pod)
             ours = passing_here(pod, there)
             if ours != theirs:
-                self._delete(f"namespaces/{metadata['namespace']}/pods/{metadata['name']}")
+                self._delete(_path(pod))
                 time.sleep(_HEARD)
                 theirs = self._theirs(self._again(pod))
             some = "none" if not theirs else "all" if len(theirs) == scenes.count else "some"
@@ -99,6 +121,10 @@ class Comparison:
     def _theirs(self, pod: Object) -> set[str]:
         """The nodes that pass kube-scheduler's filters."""
         uid, path = pod["metadata"]["uid"], _path(pod)
+        named = (each["resourceClaimName"] for each in pod["spec"].get("resourceClaims", ()))
+        claims = f"{_DEVICES}/namespaces/{pod['metadata']['namespace']}/resourceclaims"
+        if not all(self._api.get(f"{claims}/{name}").is_success for name in named):
+            return set()  # kube-scheduler does not try such a pod, nor does it say so
 
         def judged() -> bool:
             conditions = self._api.get(path).raise_for_status().json()["status"].get("conditions", ())
@@ -111,39 +137,58 @@ class Comparison:
 
     def _pod(self, manifest: Object, where: str, spaces: dict[str, str]) -> Object | None:
         """Create a pod in one of the namespaces; None if the API server refuses it."""
-        text = json.dumps(manifest)
+        return self._made(f"{CORE}/namespaces/{where}/pods", manifest, spaces)
+
+    def _made(self, path: str, manifest: Object, spaces: dict[str, str]) -> Object | None:
+        """Create an object with its status, in the namespaces of the scene; None if the API server refuses it."""
+        text = json.dumps([path, manifest])
         for name, space in spaces.items():
-            text = text.replace(f'"{name}"', f'"{space}"')
-        answer = self._api.post(f"{CORE}/namespaces/{spaces[where]}/pods", json=json.loads(text))
-        made: Object | None = answer.json() if answer.is_success else None
+            text = text.replace(f'{name}"', f'{space}"').replace(f"/{name}/", f"/{space}/")
+        path, manifest = json.loads(text)
+        answer = self._api.post(path, json=manifest)
+        if not answer.is_success:
+            self.refused[answer.json()["message"]] += 1
+            return None
+        made: Object = answer.json()
+        if "status" in manifest and not path.endswith("/nodes"):
+            where = f"{path}/{made['metadata']['name']}/status"
+            answer = self._api.patch(where, json={"status": manifest["status"]}, headers=_MERGE)
+            if not answer.is_success:
+                self.refused[answer.json()["message"]] += 1
         return made
 
     def _again(self, pod: Object) -> Object:
         """Create a pod anew that was deleted."""
         metadata = {key: pod["metadata"][key] for key in ("name", "labels") if key in pod["metadata"]}
-        return self._create(
-            f"namespaces/{pod['metadata']['namespace']}/pods", {"metadata": metadata, "spec": pod["spec"]}
-        )
+        path = f"{CORE}/namespaces/{pod['metadata']['namespace']}/pods"
+        return self._create(path, {"metadata": metadata, "spec": pod["spec"]})
 
-    def _create(self, where: str, manifest: Object) -> Object:
-        made: Object = self._api.post(f"{CORE}/{where}", json=manifest).raise_for_status().json()
+    def _create(self, path: str, manifest: Object) -> Object:
+        made: Object = self._api.post(path, json=manifest).raise_for_status().json()
         return made
 
-    def _items(self, kind: str) -> Iterator[Object]:
-        found = self._api.get(f"{CORE}/{kind}").raise_for_status().json()
-        for item in found["items"]:
-            if kind != "pods" or item["spec"].get("nodeName"):
-                yield {"apiVersion": "v1", "kind": found["kind"].removesuffix("List"), **item}
+    def _items(self) -> Iterator[Object]:
+        """All that the cluster has, but for pods without a node."""
+        everywhere = [f"{group}/{each}" for group, kinds in _OF_NAMESPACES.items() for each in kinds]
+        for path in (f"{CORE}/namespaces", *_OF_ALL, *everywhere):
+            found = self._api.get(path).raise_for_status().json()
+            for item in found["items"]:
+                if found["kind"] != "PodList" or item["spec"].get("nodeName"):
+                    yield {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List"), **item}
 
-    def _delete(self, where: str) -> None:
-        self._api.delete(f"{CORE}/{where}", params=_QUIET).raise_for_status()
+    def _delete(self, path: str) -> None:
+        self._api.delete(path, params=_QUIET).raise_for_status()
 
     def _clear(self, namespaces: Iterable[str]) -> None:
         for name in namespaces:
-            self._delete(f"namespaces/{name}/pods")
-            self._delete(f"namespaces/{name}")
-        self._delete("nodes")
-        eventually(lambda: not any(self._api.get(f"{CORE}/{kind}").json()["items"] for kind in ("nodes", "pods")))
+            for group, kinds in _OF_NAMESPACES.items():
+                for kind in kinds:
+                    self._delete(f"{group}/namespaces/{name}/{kind}")
+            self._delete(f"{CORE}/namespaces/{name}")
+        for path in _OF_ALL:
+            self._delete(path)
+        gone = (f"{CORE}/nodes", f"{CORE}/pods")
+        eventually(lambda: not any(self._api.get(path).json()["items"] for path in gone))
         time.sleep(_HEARD)
 
 
@@ -193,14 +238,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0, help="of the first scene")
     parser.add_argument("--scenes", type=int, default=20)
+    parser.add_argument("--about", choices=SCENES, default="nodes", help="what pods ask for")
+    parser.add_argument("--refused", action="store_true", help="say what the API server did not take")
     options = parser.parse_args()
     found = []
     with comparison() as both:
         for seed in range(options.seed, options.seed + options.scenes):
-            found += both.differences(seed)
+            found += both.differences(seed, options.about)
         for line in found:
             print(line)
         print(f"{sum(both.counts.values())} pods asked, {len(found)} differ; nodes that pass: {dict(both.counts)}")
+        for message, count in both.refused.most_common(5) if options.refused else ():
+            print(f"refused {count} times: {message}")
     return int(bool(found))
 
 

@@ -5,6 +5,7 @@ The API server may refuse a pod. `NEAR` and `FAR` stand for the names of the two
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -41,6 +42,11 @@ class Scenes:
 
     def some(self, choices: list[str], most: int = 2) -> list[str]:
         return self._random.sample(choices, self._random.randint(1, min(most, len(choices))))
+
+    def objects(self) -> Iterator[tuple[str, Object]]:
+        """What there is before any pod, each with the collection that it belongs to."""
+        for number in range(self.count):
+            yield "/api/v1/nodes", self.node(number)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.compat.live import Comparison, comparison
+from tests.compat.live import SCENES, Comparison, comparison
 from tests.controlplane.build import Binaries
 
 pytestmark = pytest.mark.e2e
@@ -18,6 +18,7 @@ def both(binaries: Binaries) -> Iterator[Comparison]:
         yield found
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_pods_pass_on_the_nodes_that_pass_kube_schedulers_filters(both: Comparison, seed: int) -> None:
-    assert both.differences(seed) == []
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("about", SCENES)
+def test_pods_pass_on_the_nodes_that_pass_kube_schedulers_filters(both: Comparison, about: str, seed: int) -> None:
+    assert both.differences(seed, about) == []
