@@ -19,11 +19,6 @@ def holdings(world: World) -> Holdings:
     return {name: world.held(name) for name in world.queues}
 
 
-def amounts_of(written: Mapping[str, str] | None) -> dict[str, int]:
-    """Amounts from how they are written."""
-    return {name: int(value.removesuffix("Gi")) for name, value in (written or {}).items()}
-
-
 def check_nodes(world: World) -> None:
     """No node holds more than it can allocate, with the pods that terminate there."""
     for job in world.jobs:
@@ -62,9 +57,9 @@ def check_victims(world: World, disruptions: Mapping[str, int], result: SessionR
 
 def check_capabilities(world: World, before: Holdings) -> None:
     """No queue, and none above one, came to hold more than it may."""
-    for name, spec in world.queues.items():
+    for name in world.queues:
         held = world.held(name)
-        for resource, most in amounts_of(spec.get("capability")).items():
+        for resource, most in world.limits(name).items():
             assert held[resource] <= max(most, before[name][resource]), f"{name} holds too much {resource}"
 
 
@@ -76,12 +71,12 @@ def holdings_now(world: World) -> Holdings:
 def check_starts(world: World, before: Holdings, result: SessionResult) -> None:
     """With the pods that terminated when it was decided, no queue came to hold more than it may."""
     jobs = {job.name: job for job in world.jobs}
-    for name, spec in world.queues.items():
+    for name in world.queues:
         started: Counter[str] = Counter()
         for each in result.decisions:
             if isinstance(each, Bind) and (job := jobs[each.name.rpartition("-")[0]]).queue in world.below(name):
                 started.update(job.asked(each.name))
-        for resource, most in amounts_of(spec.get("capability")).items():
+        for resource, most in world.limits(name).items():
             if started[resource]:
                 assert before[name][resource] + started[resource] <= most, f"{name} started too much {resource}"
 
@@ -157,10 +152,10 @@ def _held_or_kept(world: World, name: str, resource: str, held: Holdings) -> int
 
 def _guaranteed(world: World, name: str, resource: str) -> int:
     """What is guaranteed to a queue, or to those below it."""
-    amount = amounts_of(world.queues[name].get("guarantee", {}).get("resource")).get(resource, 0)
+    amount = world.guaranteed(name).get(resource, 0)
     below = sum(_guaranteed(world, child, resource) for child in _children(world, name))
     return max(amount, below)
 
 
 def _limit(world: World, name: str, resource: str) -> int:
-    return amounts_of(world.queues[name].get("capability")).get(resource, 10**6)
+    return world.limits(name).get(resource, 10**6)

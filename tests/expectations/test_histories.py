@@ -43,6 +43,8 @@ HISTORIES = int(os.environ.get("STROMBOLI_HISTORIES", "6"))
 PHASES = [Phase.generate, *([Phase.shrink] if os.environ.get("STROMBOLI_SHRINK") else [])]
 #: sessions after which a small cluster has come to rest
 ENOUGH = 40
+#: what time alone changes within so many seconds is waited for
+SOON = 10
 SHARES = ("proportion", "capacity", "capacity tree", "fairshare", "fairshare tree")
 #: actions that run beside enqueue, which is the first, allocate and backfill
 ACTIONS = (
@@ -124,6 +126,7 @@ class Histories(RuleBasedStateMachine):
     """A cluster that changes."""
 
     make_world = World
+    make_engine = staticmethod(engine)
 
     @initialize(
         order=orders,
@@ -153,7 +156,7 @@ class Histories(RuleBasedStateMachine):
         queues = {name: {} if name == "root" else _spec(next(drawn), parent) for name, parent in parents.items()}
         sized = {f"n{i}": size for i, size in enumerate(nodes)}
         self.world = self.make_world(
-            engine(tuple(order), shares), sized, queues, patience=patience, absence=absence, racks=RACKS
+            self.make_engine(tuple(order), shares), sized, queues, patience=patience, absence=absence, racks=RACKS
         )
         for each in first:
             self._add(each)
@@ -234,7 +237,7 @@ class Histories(RuleBasedStateMachine):
             # The same history gives the same decisions.
             assert session or result.decisions == first
             # Who has left during a session gave room that the next one sees, and what was written is read by it.
-            if result.conclusive and not leaving:
+            if result.conclusive and not leaving and result.again_at > world.now + SOON:
                 break
         assert not changes, f"after {ENOUGH} sessions pods still come and go: {world.evicted_for}"
         assert not [pair for pair in world.evicted_for if pair[::-1] in world.evicted_for]
@@ -287,6 +290,7 @@ def _spec(drawn: dict[str, Any], parent: str) -> dict[str, Any]:
     plain |= {name: quantities(drawn[name]) for name in ("deserved", "capability") if drawn[name] is not None}
     if drawn["guarantee"] is not None:
         plain["guarantee"] = {"resource": quantities(drawn["guarantee"])}
+    plain |= drawn.get("more", {})
     return plain | ({"parent": parent} if parent else {})
 
 

@@ -61,6 +61,8 @@ class Job:
     port: bool = False
     #: whether no two of its pods may share a node
     apart: bool = False
+    #: the node pools that it may use, separated by commas; empty for all nodes
+    pools: str = ""
     #: how many of its pods a disruption budget lets be away; None without one
     budget: int | None = None
     #: the node of each pod by its name, empty while it waits
@@ -258,6 +260,14 @@ class World:
         children = [name for name, spec in self.queues.items() if spec.get("parent") == queue and name != queue]
         return {queue}.union(*(self.below(child) for child in children))
 
+    def limits(self, queue: str) -> dict[str, int]:
+        """The most that a queue may hold, by resource, where it is limited."""
+        return amounts_of(self.queues[queue].get("capability"))
+
+    def guaranteed(self, queue: str) -> dict[str, int]:
+        """What is kept for a queue itself, by resource."""
+        return amounts_of(self.queues[queue].get("guarantee", {}).get("resource"))
+
     def held(self, queue: str) -> Mapping[str, int]:
         """What a queue and those below it hold, by resource."""
         below = self.below(queue)
@@ -299,6 +309,11 @@ def asked(job: Job) -> dict[str, int]:
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     """Amounts as they are written, memory in Gi."""
     return {name: f"{value}Gi" if name == "memory" else str(value) for name, value in amounts.items()}
+
+
+def amounts_of(written: Mapping[str, str] | None) -> dict[str, int]:
+    """Amounts from how they are written."""
+    return {name: int(value.removesuffix("Gi")) for name, value in (written or {}).items()}
 
 
 def _request(job: Job, pod: str) -> tuple[int, int, int, bool, bool]:

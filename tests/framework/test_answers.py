@@ -102,6 +102,7 @@ WRONG = {
     "bind_claims": [None, 7, ["claim"]],
     "bind_volumes": [None, 7, ["claim"]],
     "refusal": [True, "no"],
+    "starts_later": [True, "no"],
 }  # fmt: skip
 
 

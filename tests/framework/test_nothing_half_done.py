@@ -54,6 +54,7 @@ NEUTRAL: dict[str, Callable[..., Any]] = {
     "one_by_one": lambda pod: False,
     "by_amounts": lambda pod: True,
     "refusal": lambda pod, node: None,
+    "starts_later": lambda pod, node: None,
     "bind_annotations": lambda pod, node: {},
     "bind_claims": lambda pod, node: [],
     "bind_volumes": lambda pod, node: [],

@@ -373,3 +373,19 @@ def test_pods_that_terminate_hold_their_part_of_a_pool(deleted: str, cpu: str, s
     result = Engine(policy()).decide(live.snapshot(), now=0.0)
     assert result.session.bound == ({"default/next-0": "a"} if starts else {})
     assert starts or "until pods of it have terminated" in str(why(result, "next"))
+
+
+@pytest.mark.parametrize("allowed", ["a,b", ""])
+def test_a_pod_is_promised_its_place_in_a_pool_where_others_terminate(allowed: str) -> None:
+    """Its queue may hold more in the pool of its best place only later, and in another one at once."""
+    live = state(
+        CLASSES, in_pool("a", "8"), in_pool("b", "1"), shares("team", a={"capability": "2"}),
+        *running("ends", owner="team"), pod("ends-0", "ends", cpu="2", node="a", deleted=True),
+        *running("other", "b", owner="team"), *job("next", 1, allowed),
+    )  # fmt: skip
+    engine = Engine(policy())
+    result = engine.decide(live.snapshot(), now=0.0)
+    assert result.session.bound == {}
+    assert "until pods of it have terminated" in str(why(result, "next"))
+    live.delete("Pod", "default/ends-0")
+    assert engine.decide(live.snapshot(), now=1.0).session.bound == {"default/next-0": "a"}

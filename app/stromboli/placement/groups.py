@@ -17,7 +17,7 @@ from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains, in_vain
 from stromboli.placement.pending import PendingGroup
-from stromboli.placement.starting import may_start, startable
+from stromboli.placement.starting import may_start, startable, starts_later
 from stromboli.state.pods import PodRecord
 
 
@@ -54,7 +54,7 @@ def place_as_nominated(session: Session, pending: PendingGroup) -> Statement | N
             statement.give_up_nomination(sub_job)
             return None
         node, now = place
-        if now and may_start(session, sub_job.job, pod):
+        if now and may_start(session, sub_job.job, pod, node):
             statement.allocate(sub_job, (pod,), (node,))
         else:
             statement.pipeline(sub_job, pod, node)
@@ -180,11 +180,13 @@ class _GroupPlacement:
 
     def _allocate(self, nodes: Sequence[int]) -> None:
         """Give the next pods these nodes, up to one that a plugin refuses."""
-        pending = self._pending
-        if self._session.outcome.vacated and self._session.is_vacated(pending.pods[pending.at], nodes[0]):
+        session, pending = self._session, self._pending
+        pod = pending.pods[pending.at]
+        vacated = session.outcome.vacated and session.is_vacated(pod, nodes[0])
+        if vacated or starts_later(session, pod, nodes[0]):
             self._pipeline(nodes[0])
             return
-        if self._session.ask.may_refuse:
+        if session.ask.may_refuse:
             if self._refuses(nodes[0]):
                 return
             nodes = nodes[:1]

@@ -138,7 +138,7 @@ def _found_within(session: Session, job: Job, pods: Sequence[PodRecord], within:
         place = session.kernel.best(pod, within) if session.ask.allocatable(job.queue, pod)[0] > 0 else None
         if place is None or session.ask.refusal(pod, place[0]) is not None:
             break
-        found.append((pod, place[0], place[1] and may_start(session, job, pod)))
+        found.append((pod, place[0], place[1] and may_start(session, job, pod, place[0])))
         statement.pipeline(session.view.sub_job_of(job, pod), pod, place[0])
     enough = len(found) == len(pods) and session.ask.job_pipelined(job)
     statement.discard()
@@ -161,7 +161,7 @@ def _promise(session: Session, statement: Statement, job: Job, pod: PodRecord, p
     if (found is None and not _later(session, pod, node)) or session.ask.refusal(pod, node) is not None:
         return False
     sub_job = session.view.sub_job_of(job, pod)
-    if found is not None and found[1] and may_start(session, job, pod):
+    if found is not None and found[1] and may_start(session, job, pod, node):
         statement.allocate(sub_job, (pod,), (node,))
     else:
         statement.pipeline(sub_job, pod, node)

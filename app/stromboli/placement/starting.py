@@ -9,8 +9,7 @@ from stromboli.state.pods import PodRecord
 
 def startable(session: Session, job: Job, pod: PodRecord, count: int) -> int:
     """How many of `count` pods like one of a job may be bound now; if it is none, the reason is kept for the pod."""
-    if not session.ledger.evicts and session.view.terminating is None:
-        # No pod holds capacity that a queue gets back later.
+    if not _some_end(session):
         return count
     number, why = session.ask.startable(job.queue, pod, count)
     if not number and why is not None:
@@ -18,6 +17,19 @@ def startable(session: Session, job: Job, pod: PodRecord, count: int) -> int:
     return number
 
 
-def may_start(session: Session, job: Job, pod: PodRecord) -> bool:
-    """Whether a pod of a job may be bound now; else it is promised its place at most."""
-    return startable(session, job, pod, 1) > 0
+def may_start(session: Session, job: Job, pod: PodRecord, node: int) -> bool:
+    """Whether a pod of a job may be bound to a node now; else it is promised its place at most."""
+    return startable(session, job, pod, 1) > 0 and not starts_later(session, pod, node)
+
+
+def starts_later(session: Session, pod: PodRecord, node: int) -> bool:
+    """Whether a pod that may start now has to wait on a node; the reason is kept for the pod."""
+    why = session.ask.starts_later(pod, node) if _some_end(session) else None
+    if why is not None:
+        session.view.trace.promised[pod.row] = why
+    return why is not None
+
+
+def _some_end(session: Session) -> bool:
+    """Whether pods hold capacity that a queue gets back later."""
+    return session.ledger.evicts or session.view.terminating is not None

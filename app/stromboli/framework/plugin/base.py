@@ -331,6 +331,14 @@ class Plugin(Hints):
         """Why a pod does not get the node that was chosen for it; it is then passed over."""
         raise NotImplementedError
 
+    @combines(Combination.FirstReason, switch="allocatable")
+    def starts_later(self, pod: PodRecord, node: int) -> Reason | None:
+        """Why a pod that `startable` lets start may not start yet on the node that was chosen for it.
+
+        Asked as that is; the pod is nominated for the node.
+        """
+        raise NotImplementedError
+
     @combines(Combination.LastByKey)
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
         """Annotations that go on a pod with its binding to a node."""

@@ -297,6 +297,10 @@ class Questions:
         """Why a pod does not get the node that was chosen for it."""
         return self._points.reason("refusal", pod, node)
 
+    def starts_later(self, pod: PodRecord, node: int) -> Reason | None:
+        """Why a pod may not be bound yet to the node that was chosen for it."""
+        return self._points.reason("starts_later", pod, node)
+
     @property
     def may_annotate(self) -> bool:
         """Whether any plugin has annotations for pods that are bound."""

@@ -234,7 +234,11 @@ class _Attempt:
         session, job, statement = self._session, self._job, self._session.statement()
         for pod, row in reading.granted(problem, places, self._has_share):
             place = session.kernel.best_on(pod, row)
-            if place != (row, True) or not may_start(session, job, pod) or session.ask.refusal(pod, row) is not None:
+            if (
+                place != (row, True)
+                or not may_start(session, job, pod, row)
+                or session.ask.refusal(pod, row) is not None
+            ):
                 break
             statement.allocate(session.view.sub_job_of(job, pod), (pod,), (row,))
         if len(statement.operations) < len(places) or session.ask.job_missing(job) > 0:

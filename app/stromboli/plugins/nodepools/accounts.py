@@ -100,8 +100,11 @@ class Accounts:
         """The pool of a node, -1 for none."""
         return self._of_node[node] if node >= 0 else -1
 
-    def change(self, account: Account, nodes: Sequence[int], amount: Vector) -> bool:
-        """Add an amount on each of some nodes, where they are in pools; whether any is."""
+    def change(self, account: Account, nodes: Sequence[int], amount: Vector, *, starts: bool) -> bool:
+        """Add an amount on each of some nodes, where they are in pools; whether any is.
+
+        Unless it `starts`, the queue holds as much as before for now.
+        """
         pools = [self._of_node[node] for node in nodes]
         touched = {pool for pool in pools if pool >= 0}
         if not touched:
@@ -111,6 +114,9 @@ class Accounts:
             change[pool] = amount * pools.count(pool)
         for each in account.path:
             each.held += change
+            if not starts:
+                each.terminating -= change
+        self.ends |= not starts
         if account.kept is not None:
             account.kept.change(change)
         return True

@@ -16,6 +16,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 from pydantic import BaseModel
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.api.validation import nearest
@@ -26,7 +27,7 @@ from stromboli.framework.cluster.nodes import NodeView, read_only
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Plugin, Verdict, Vote
 from stromboli.framework.plugin.causes import Filters, Passing
-from stromboli.framework.plugin.operation import Operation
+from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.framework.plugin.report import PoolGauges, Report
 from stromboli.plugins.nodepools.accounts import Account, Accounts, Shortage
 from stromboli.plugins.nodepools.admission import Claims
@@ -120,7 +121,9 @@ class NodePools(Plugin):
         if owner is None or not self._accounts.used:
             return False
         copies, size = self._copies(owner.account, pod), owner.job.size
-        return min([copies[pool] for pool in owner.choice.usable], default=size) < size
+        if min([copies[pool] for pool in owner.choice.usable], default=size) < size:
+            return True
+        return self._accounts.ends and min(self._copies_now(owner, pod).values(), default=size) < size
 
     def by_class(self, pod: PodRecord) -> bool:
         return True
@@ -198,16 +201,32 @@ class NodePools(Plugin):
         return int(fitting), self._words.reached(queue, request, found, Stage.QueueShare, owner.job)
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
-        owner, account, request = self._owner(pod), self._account(queue), self._view.request(pod)
+        owner = self._owner(pod)
         if owner is None or not self._accounts.ends or self._may_leave(owner.choice):
             return count, None
-        copies = {pool: self._accounts.copies_now(account, pool, request) for pool in owner.choice.usable}
+        copies = self._copies_now(owner, pod)
         fitting = sum(max(0.0, each) for each in copies.values())
         if fitting >= count:
             return count, None
-        full = self._words.told([pool for pool, each in copies.items() if each < 1])
-        message = f"queue {queue.name} may not hold more in {full} until pods of it have terminated there"
-        return int(fitting), Reason(Stage.QueueShare, "NodePoolLimitReached", message, Actionable.Wait)
+        return int(fitting), self._waits([pool for pool, each in copies.items() if each < 1], queue)
+
+    def starts_later(self, pod: PodRecord, node: int) -> Reason | None:
+        owner, pool = self._owner(pod), self._accounts.pool(node)
+        if owner is None or pool < 0 or not self._accounts.ends:
+            return None
+        copies = self._accounts.copies_now(owner.account, pool, self._view.request(pod))
+        return self._waits([pool], owner.job.queue) if copies < 1 else None
+
+    def _copies_now(self, owner: _Owner, pod: PodRecord) -> dict[int, float]:
+        """How many pods like one may start now in each pool that it may use."""
+        request = self._view.request(pod)
+        return {pool: self._accounts.copies_now(owner.account, pool, request) for pool in owner.choice.usable}
+
+    def _waits(self, pools: Sequence[int], queue: Queue) -> Reason:
+        """A queue may hold more in some pools later."""
+        message = f"queue {queue.name} may not hold more in {self._words.told(pools)}"
+        message += " until pods of it have terminated there"
+        return Reason(Stage.QueueShare, "NodePoolLimitReached", message, Actionable.Wait)
 
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """A queue takes back what it deserves in the pools that its pods may use, where it is said what that is."""
@@ -295,9 +314,13 @@ class NodePools(Plugin):
         self._change(operation, -operation.request)
 
     def _change(self, operation: Operation, amount: Vector) -> None:
-        if operation.job is None or not self._accounts.used:
+        # What terminates already counts no more as held.
+        ended = operation.kind is Kind.Evict and operation.before == PodState.Releasing
+        if operation.job is None or not self._accounts.used or ended:
             return
-        if self._accounts.change(self._account(operation.job.queue), operation.nodes, amount):
+        # An evicted pod holds its part of a pool until it is gone, a pod that is promised it does not yet.
+        starts = operation.kind is Kind.Allocate or not self._view.rules.terminating
+        if self._accounts.change(self._account(operation.job.queue), operation.nodes, amount, starts=starts):
             self._copies_of.clear()
             self._identities.clear()
 
