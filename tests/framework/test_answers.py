@@ -102,7 +102,6 @@ WRONG = {
     "bind_claims": [None, 7, ["claim"]],
     "bind_volumes": [None, 7, ["claim"]],
     "refusal": [True, "no"],
-    "starts_later": [True, "no"],
 }  # fmt: skip
 
 
