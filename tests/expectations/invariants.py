@@ -30,6 +30,7 @@ def check_nodes(world: World) -> None:
         on += [job.asked(pod) for pod, (job, node, _) in world.leaving.items() if node == name]
         has = Size(*size)
         for resource, most in (("cpu", has.cpu), ("memory", has.memory), (GPU, has.gpu)):
+            most = max(most, world.overcommitted.get((name, resource), 0))
             assert sum(asks.get(resource, 0) for asks in on) <= most, f"{name} holds too much {resource}"
         assert len(on) <= has.pods
         ports = sum(job.port for job in world.jobs for node in job.pods.values() if node == name)

@@ -71,6 +71,8 @@ class Job:
     made: int = 0
     #: which of its pods each one is, from 0; another one comes instead of the same one
     ordinals: dict[str, int] = field(default_factory=dict)
+    #: the CPUs that count of pods that were resized in place, by name
+    resized: dict[str, int] = field(default_factory=dict)
     #: whether it lost pods that it cannot do without, with a node
     short: bool = False
     #: for how many sessions its controller has not made new pods yet
@@ -100,7 +102,9 @@ class Job:
 
     def asked(self, pod: str) -> dict[str, int]:
         """What one of its pods requests, by resource."""
-        return {} if self.ordinals[pod] >= self.count - self.best_effort else asked(self)
+        if self.ordinals[pod] >= self.count - self.best_effort:
+            return {}
+        return asked(self) | ({"cpu": self.resized[pod]} if pod in self.resized else {})
 
     @property
     def least_amounts(self) -> dict[str, int]:
@@ -129,6 +133,8 @@ class World:
     nominated: dict[str, str] = field(default_factory=dict)
     #: the nodes of each rack, by its name
     racks: dict[str, list[str]] = field(default_factory=dict)
+    #: what pods that were resized in place have of a node, by its name and the resource
+    overcommitted: dict[tuple[str, str], int] = field(default_factory=dict)
     #: what waiting pods say, and queues
     said: dict[str, Said] = field(default_factory=dict)
     statuses: dict[str, crds.QueueStatus] = field(default_factory=dict)
