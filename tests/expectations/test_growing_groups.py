@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -137,3 +137,37 @@ def test_a_job_in_a_rack_grows_by_any_pod_that_fits(action: str) -> None:
     decisions = _BY[action].decide(state(objs).snapshot(), now=NOON).decisions
     assert [each.name for each in decisions if isinstance(each, Evict)] == ["j-0"]
     assert _placed(decisions) == {"g-2"}
+
+
+def _any_make_it_whole(cpus: list[int], parts: list[list[int]], *, tight: bool) -> bool:
+    return any(_fits(cpus, [*two], tight=tight) for part in parts for two in combinations(part, 2))
+
+
+@pytest.mark.parametrize("action", BOTH)
+@tried(15)
+@given(
+    cpus=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    parts=st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=3), min_size=1, max_size=2),
+    tight=st.booleans(),
+)
+@example(cpus=[4, 1], parts=[[4, 3, 1], [4, 4]], tight=True)
+@example(cpus=[4, 1, 1, 3], parts=[[4, 4, 1]], tight=False)
+@example(cpus=[1, 2, 4], parts=[[3, 4, 1], [3, 4]], tight=False)
+@example(cpus=[4], parts=[[4, 4], [1, 4, 1]], tight=False)
+def test_a_job_grows_by_any_pods_that_make_a_group_whole(
+    action: str, cpus: list[int], parts: list[list[int]], tight: bool
+) -> None:
+    """Groups are whole with two pods, have up to three, and the first of them may be too large."""
+    near = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}} if tight else {}
+    policy = {"name": "part", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["part"], **near}
+    objs: list[Any] = [*CLASSES, *_QUEUES, *_racks(), node("own", cpu="2")]
+    for number, cpu in enumerate(cpus):
+        objs += [node(f"n{number}", cpu=str(cpu)), pod_group(f"j{number}", 1, "theirs", "Running")]
+        objs += gang(f"j{number}", cpu, node=f"n{number}")
+    objs.append(pod_group("g", 2, "mine", "Running", created=9, subGroupPolicy=[policy]))
+    objs += [pod(f"g-own-{i}", "g", node="own", labels={"part": "own"}) for i in range(2)]
+    for part, wants in enumerate(parts):
+        objs += [pod(f"g-{part}-{i}", "g", cpu=str(cpu), labels={"part": str(part)}) for i, cpu in enumerate(wants)]
+    decisions = _BY[action].decide(state(objs).snapshot(), now=NOON).decisions
+    assert bool(_placed(decisions)) == _any_make_it_whole(cpus, parts, tight=tight)
+    assert bool(_placed(decisions)) == any(isinstance(each, Evict) for each in decisions)

@@ -5,8 +5,9 @@ For a job that asks for it all places are in one HyperNode; of several the one w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 
 from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
@@ -30,6 +31,9 @@ from stromboli.placement.pending import (
     needed_first,
 )
 from stromboli.state.pods import PodRecord
+
+#: how many kinds of pods of a group are left out, each in turn, where not all of its pods are needed
+_MOST_KINDS = 8
 
 
 def evict_for_gang(context: PreemptionContext, job: Job) -> None:
@@ -81,10 +85,27 @@ class GangSearch:
         pods = in_turn(session, job)
         turns: Iterable[list[PodRecord]] = [pods]
         if self._ready and (job.divided or not self._context.grows_by_share):
-            turns = by_group(session, job, pods)
+            turns = chain.from_iterable(map(self._choices, by_group(session, job, pods)))
         elif self._ready and not self._least:
             turns = kinds_of(session, job, pods)
         return next(filter(None, map(self._place, turns)), None)
+
+    def _choices(self, group: list[PodRecord]) -> Iterator[list[PodRecord]]:
+        """The pods of a group in order, and the smallest that make it whole, with and without those of one kind."""
+        yield group
+        session, job = self._session, self._job
+        least = least_together(session, job, group)
+        if not self._context.grows_by_share or len(group) <= least:
+            return
+        kinds = kinds_of(session, job, group)
+        tried = [{pod.row for pod in needed_first(session, job, group)[:least]}]
+        for without in [[], *kinds[:_MOST_KINDS]] if len(kinds) > 1 else []:
+            out = {pod.row for pod in without}
+            chosen = largest_first(session, [pod for pod in group if pod.row not in out])[-least:]
+            rows = {pod.row for pod in chosen}
+            if len(chosen) == least and rows not in tried:
+                tried.append(rows)
+                yield chosen
 
     def _place(self, pods: list[PodRecord]) -> Plan | None:
         """The evictions and places for some of the job's pods, in effect; None, and nothing done, without enough."""
