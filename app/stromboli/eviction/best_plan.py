@@ -63,10 +63,17 @@ def best_plan(
 
 
 def _may_take_what_lacks(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
-    """Whether a queue may take as many places back as its job lacks to start, for the smallest pods at least."""
+    """Whether a queue may take as many places back as its job lacks to start, for the smallest pods at least.
+
+    Pods that request little of one resource may request much of another: those with the least of any are asked about.
+    """
     session = context.session
-    smallest = largest_first(session, list(pods))[-max(1, session.ask.job_missing(job)) :]
-    return context.may_take(job, smallest)
+    lacking = max(1, session.ask.job_missing(job))
+    if context.may_take(job, largest_first(session, list(pods))[-lacking:]):
+        return True
+    requests = np.array([session.view.request(pod) for pod in pods])
+    orders = (np.argsort(requests[:, column], kind="stable") for column in np.flatnonzero(requests.any(axis=0)))
+    return any(context.may_take(job, [pods[at] for at in order[:lacking].tolist()]) for order in orders)
 
 
 def _plan_in_any_order(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> Plan | None:
