@@ -75,11 +75,11 @@ def test_roles_are_dropped_with_the_number_that_they_add_up_to() -> None:
 
 def test_a_cluster_whose_pods_terminate_is_full_and_no_quota_is_in_the_way() -> None:
     old = [pod_group("old", phase="Running"), pod("old-0", "old", cpu="8", node="n", deleted=True)]
-    cluster = state(queue("default"), node("n", cpu="8"), *old, pod_group("next"), pod("next-0", "next", cpu="8"))
-    answer = why(cluster, "job default/next")
-    assert answer.reason == "ClusterFull"
-    assert "terminating pods 8 more" in answer.detail
-    assert [each.name for each in answer.holders] == ["old"]
+    waiting = [each for name in ("first", "next") for each in (pod_group(name), pod(f"{name}-0", name, cpu="8"))]
+    cluster = state(queue("default"), node("n", cpu="8"), *old, *waiting)
+    first, after = why(cluster, "job default/first"), why(cluster, "job default/next")
+    assert (first.reason, [each.name for each in first.holders]) == ("WaitingForRelease", ["old"])
+    assert (after.reason, {each.name for each in after.holders}) == ("ClusterFull", {"old", "first"})
 
 
 def test_a_job_to_which_a_node_is_promised_holds_it() -> None:

@@ -369,7 +369,7 @@ CASES = {
     ),
     "a limit by user, of a gang": Case(
         lambda: state(node("n"), queue("default"), pod_group("train", 3), gang("train", 3, cpu="2")),
-        "UserLimitReached",
+        "NeverFits",
         "user",
         ("raise maxPods to 3 and resources to 6 cpu in limits[0] of plugin userlimits in the policy",),
         policy=_limited("userlimits", limits=[{"maxPods": 2, "resources": {"cpu": 3}}]),

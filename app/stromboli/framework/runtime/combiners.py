@@ -47,7 +47,8 @@ def vote(taking_part: Participants, point: str, *subject: Any) -> tuple[bool, Re
     Of the reasons of a tier one that more nodes do not help against goes before the first.
     """
     for tier in taking_part.tiers(point):
-        permitted, rejections = False, list[Reason | None]()
+        permitted = False
+        rejections: list[Reason | None] = []
         for method in tier:
             try:
                 verdict = checks.verdict(method, method(*subject))
@@ -103,10 +104,10 @@ def smallest(
             allowed, reason = checks.allowed(method, method(*subject, asked), asked)
         except BaseException as error:
             return 0, taking_part.refusal(point, method, error, subject)
-        fewer = allowed < least and not _outlasts(why, reason)
-        if fewer or (allowed < asked and _outlasts(reason, why)):
-            why = reason
-        least = min(least, allowed)
+        if allowed < asked:
+            if (allowed < least and not _outlasts(why, reason)) or _outlasts(reason, why):
+                why = reason
+            least = min(least, allowed)
     return least, why
 
 
