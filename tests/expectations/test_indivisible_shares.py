@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -101,6 +102,28 @@ def test_nobody_is_evicted_for_it_and_nothing_changes_afterwards(shares: str) ->
 def test_who_stays_within_his_share_still_takes_it_back() -> None:
     result = run(gpu_node(), queue("a"), queue("b"), *job("a", 8, on="n"), *job("b", 4))
     assert evicted(result) == {"a": 1}
+
+
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+@pytest.mark.parametrize(
+    ("sizes", "deserved", "goes"),
+    [((3, 2, 2), 3, [2, 2]), ((2, 5), 5, [2]), ((1, 3, 3, 5), 11, [1]), ((6, 3, 6, 6), 18, [3])],
+)
+def test_what_a_queue_may_give_is_found_whatever_the_order_of_its_jobs(
+    sizes: tuple[int, ...], deserved: int, goes: list[int], action: str
+) -> None:
+    """A larger pod would leave the queue less than it deserves, and after a middling one too little could go."""
+    total = sum(sizes)
+    dues = {"a": deserved, "b": total - deserved}
+    queues = [queue(name, deserved={"cpu": str(due), "memory": "1Ti"}) for name, due in dues.items()]
+    text = policy("priority gang", "predicates capacity", actions=f"enqueue, allocate, {action}")
+    for order in set(permutations(sizes)):
+        names = [f"r{at}" for at in range(len(order))]
+        running = [pod_group(name, queue="a", phase="Running") for name in names]
+        running += [pod(f"{name}-0", name, cpu=str(size), node="n") for name, size in zip(names, order, strict=True)]
+        wants = [pod_group("w", queue="b"), pod("w-0", "w", cpu=str(total - deserved))]
+        result = decide(state(node("n", cpu=str(total)), *queues, running, wants), text)
+        assert [order[names.index(name)] for name in evicted(result)] == goes
 
 
 @pytest.mark.parametrize(

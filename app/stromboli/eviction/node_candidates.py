@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter, sub, truediv
@@ -22,6 +22,10 @@ from stromboli.state.pods import PodRecord
 
 #: of units of one level all are considered, or none
 _LEVEL = attrgetter("unit.rank", "unit.whole")
+
+
+#: sizes of pods that plugins are asked about first, where those asked about before let too few go
+_MOST_SIZES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +99,21 @@ class NodeCandidates:
         if max(short) < 0:
             return Candidate(node, (), Cost.of(())), ()
         willing, pods = self._asked_on(node)
-        found, rest = self.sparable(pods)
-        victims = self._victims(node, found, rest, short, left, elsewhere)
-        more = self._permitted_by_size(willing, pods) if self._first_matters else ()
-        if more:
-            others = self._victims(node, *self.sparable(more), short, left, elsewhere)
-            sets = [_candidate(node, each, left) for each in (victims, others)]
-            cheapest = min(filter(None, sets), key=lambda each: each.cost, default=None)
-            return cheapest, {pod.job for pod in (*pods, *more)}
-        return _candidate(node, victims, left), {pod.job for pod in pods}
+        jobs, found = {pod.job for pod in pods}, self._candidate(node, pods, short, left, elsewhere)
+        for others in self._permitted_by_size(willing, pods) if self._first_matters else ():
+            jobs |= {pod.job for pod in others}
+            sets = (found, self._candidate(node, others, short, left, elsewhere))
+            found = min(filter(None, sets), key=lambda each: each.cost, default=None)
+            if found is not None:
+                break
+        return found, jobs
+
+    def _candidate(
+        self, node: int, pods: Sequence[PodRecord], short: Sequence[float], left: int, elsewhere: Mask
+    ) -> Candidate | None:
+        """The candidate if some pods may be evicted; None when all together do not suffice."""
+        victims = self._victims(node, *self.sparable(pods), short, left, elsewhere)
+        return _candidate(node, victims, left)
 
     def _victims(
         self,
@@ -217,17 +227,29 @@ class NodeCandidates:
             self._permitted[node] = found
         return willing, found
 
-    def _permitted_by_size(self, willing: Sequence[PodRecord], permitted: Sequence[PodRecord]) -> list[PodRecord]:
-        """The potential victims of a node if the largest are asked about first; none if that makes no difference.
+    def _permitted_by_size(
+        self, willing: Sequence[PodRecord], permitted: Sequence[PodRecord]
+    ) -> Iterator[list[PodRecord]]:
+        """The potential victims of a node if plugins are asked about the largest first, or about those of a next size;
+        none where that makes no difference.
 
         Victims that come first use up what their queue may give: one large pod may be cheaper than several small ones,
-        and of equal pods one that its gang can spare.
+        several small ones may be needed where one large leaves too little, and of equal pods one may be cheaper that
+        its gang can spare.
         """
         alike = {(pod.pod_class.id, pod.job) for pod in willing}
-        if not permitted or len(willing) == len(permitted) or len(alike) == 1:
-            return []
-        found = self._ask(sorted(willing, key=self._held, reverse=True))
-        return [] if {pod.row for pod in found} == {pod.row for pod in permitted} else self._in_order(found)
+        if len(willing) == len(permitted) or len(alike) == 1:
+            return
+        known = [{pod.row for pod in permitted}]
+        by_size = sorted(willing, key=self._held, reverse=True)
+        sizes = [self._held(pod) for pod in by_size]
+        begins = [at for at, size in enumerate(sizes) if not at or size != sizes[at - 1]]
+        for at in begins[:_MOST_SIZES]:
+            found = self._ask(by_size[at:] + by_size[:at])
+            rows = {pod.row for pod in found}
+            if rows not in known:
+                known.append(rows)
+                yield self._in_order(found)
 
     def permitted(self, rows: Rows) -> list[PodRecord]:
         """The potential victims among some pods, in victim order, as far as plugins allow them."""
