@@ -17,6 +17,15 @@ def on_nodes(spec: objects.PodSpec) -> int:
     return sum(_requirements(term) for term in _node_terms(spec)) + len(spec.node_selector or ())
 
 
+def pod_terms(spec: objects.PodSpec) -> Iterator[objects.PodAffinityTerm]:
+    """The terms of a pod's affinity and anti-affinity to other pods, required and preferred."""
+    affinity = spec.affinity
+    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+        if part is not None:
+            yield from part.required or ()
+            yield from (weighted.pod_affinity_term for weighted in part.preferred or ())
+
+
 def _conditions(selector: objects.LabelSelector | None) -> int:
     """The conditions of a selector; an empty one counts as one."""
     if selector is None:
@@ -41,11 +50,7 @@ def _pod_selectors(spec: objects.PodSpec) -> Iterator[objects.LabelSelector | No
     """The selectors of a pod that apply to other pods."""
     for spread in spec.topology_spread_constraints or ():
         yield spread.label_selector
-    affinity = spec.affinity
-    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
-        if part is not None:
-            preferred = (weighted.pod_affinity_term for weighted in part.preferred or ())
-            for term in (*(part.required or ()), *preferred):
-                yield term.label_selector
-                if term.namespace_selector is not None:
-                    yield term.namespace_selector
+    for term in pod_terms(spec):
+        yield term.label_selector
+        if term.namespace_selector is not None:
+            yield term.namespace_selector

@@ -111,9 +111,12 @@ class NodeCandidates:
     def _candidate(
         self, node: int, pods: Sequence[PodRecord], short: Sequence[float], left: int, elsewhere: Mask
     ) -> Candidate | None:
-        """The candidate if some pods may be evicted; None when all together do not suffice."""
+        """The candidate if some pods may be evicted, with what each place costs; None when they do not suffice."""
         victims = self._victims(node, *self.sparable(pods), short, left, elsewhere)
-        return _candidate(node, victims, left)
+        if victims is None:
+            return None
+        units, places = victims
+        return Candidate(node, units, Cost.of(units, 1 if left == 1 else max(1, int(min(places, left)))))
 
     def _victims(
         self,
@@ -305,14 +308,6 @@ class NodeCandidates:
         if held is None:
             held = self._amounts[pod.pod_class.id] = self._session.view.request(pod)[self._columns].tolist()
         return held
-
-
-def _candidate(node: int, victims: _VictimSet | None, left: int) -> Candidate | None:
-    """What each of the places on a node costs that `left` pods would take; None without victims."""
-    if victims is None:
-        return None
-    units, places = victims
-    return Candidate(node, units, Cost.of(units, 1 if left == 1 else max(1, int(min(places, left)))))
 
 
 def _sufficient(

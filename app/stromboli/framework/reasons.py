@@ -53,6 +53,7 @@ def gated(pod: PodRecord) -> Reason:
     names = [gate.name for gate in pod.pod_class.spec.scheduling_gates or ()]
     listed = ", ".join(names)
     words = f"scheduling gates hold the pod back: {listed}"
+    # One look at the text, as a pod may have hundreds of gates.
     kueue = f", {_OF_KUEUE}" in f", {listed}"
     detail = (
         f"Kueue lifts its gates when it admits the workload: kubectl get workloads -n {pod.namespace}" if kueue else ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from stromboli.api import objects, quantity
+from stromboli.api import quantity
+from stromboli.api.conditions import pod_terms
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.resources import ResourceAmounts, exact
 from stromboli.state.pods import PodRecord
@@ -84,9 +85,7 @@ class Counted:
         """A pod that exists."""
         request, limit = pod.pod_class.request, pod.pod_class.limit
         best_effort = not any(request.get(name) or limit.get(name) for name in _OF_QUALITY)
-        across = any(
-            term.namespaces or term.namespace_selector is not None for term in _pod_terms(pod.pod_class.spec.affinity)
-        )
+        across = any(term.namespaces or term.namespace_selector is not None for term in pod_terms(pod.pod_class.spec))
         return cls(best_effort, pod.terminating, pod.priority_class_name, across)
 
     @classmethod
@@ -94,13 +93,6 @@ class Counted:
         """Pods that do not exist yet, by what their job requests in canonical names."""
         named = {name.removeprefix("limits.") for name, amount in asked.items() if amount}
         return cls(named.isdisjoint(_OF_QUALITY), False, priority_class, False)
-
-
-def _pod_terms(affinity: objects.Affinity | None) -> Iterator[objects.PodAffinityTerm]:
-    for rules in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
-        if rules is not None:
-            yield from rules.required or ()
-            yield from (each.pod_affinity_term for each in rules.preferred or ())
 
 
 def counts(manifest: Mapping[str, Any], what: Counted) -> bool:

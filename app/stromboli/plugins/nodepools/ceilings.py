@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
 from stromboli.api.words import by_number
-from stromboli.framework.cluster.job import Queue, lineage
+from stromboli.framework.cluster.job import lineage
 from stromboli.framework.cluster.view import View
 from stromboli.plugins.nodepools.accounts import capabilities, pools_of_nodes
 from stromboli.plugins.nodepools.arguments import NodePool, listed, named_by
@@ -34,8 +34,8 @@ def ceilings(view: View, pools: Sequence[NodePool], *, hierarchy: bool) -> Mappi
         if (may_leave and not usable) or not set(usable) <= set(names):
             continue
         usable = usable or names
-        line: Iterable[Queue] = lineage(queue, view.queues) if hierarchy else (queue,)
-        columns, line = [names.index(name) for name in usable], list(line)
+        line = [*lineage(queue, view.queues)] if hierarchy else [queue]
+        columns = [names.index(name) for name in usable]
         together = reduce(np.minimum, [most_of[each.name] for each in line])[columns].sum(axis=0)
         of_pair = waiting[pair_of.reshape(-1) == at]
         beyond = of_pair[(asked[of_pair] > together).any(axis=1)]
