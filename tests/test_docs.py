@@ -168,7 +168,7 @@ def test_the_reference_names_every_action_plugin_switch_and_rule() -> None:
     page, registry = read("docs/policy.md"), discover()
     linked = re.findall(r"\[`([\w-]+)`\]\((?:plugins|fair-shares)\.md", page)
     assert sorted(set(linked)) == sorted((*registry.actions, *registry.plugins))
-    switches = set(re.findall(r"`(enabled?[A-Z]\w+)`", "\n".join(table("docs/policy.md", "Switches"))))
+    switches = set(re.findall(r"`([eE]nabled?[A-Z]\w+)`", "\n".join(table("docs/policy.md", "Switches"))))
     assert {SWITCH_OF_KEY[name] for name in switches} == set(SWITCH_OF_KEY.values())
     assert set(re.findall(r"\(`(\w+)`\)", read("docs/migration.md"))) <= set(RULES)
 

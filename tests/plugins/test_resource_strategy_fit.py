@@ -34,6 +34,17 @@ def test_pods_are_spread_by_default_and_packed_when_asked() -> None:
     assert place(*half_full(), arguments=packed) == "half"
 
 
+def test_keys_may_be_in_upper_case_and_weights_whole_floats_as_volcano_reads_them() -> None:
+    packed = {name: {"Type": "MostAllocated", "WEIGHT": weight} for name, weight in (("cpu", 2.0), ("memory", "1"))}
+    assert place(*half_full(), arguments={"resources": packed}) == "half"
+    assert place(*half_full(), arguments={"sra": {"Enable": "true", "Resources": GPU, "resourceweight": {}}}) == "empty"
+
+
+def test_a_key_that_is_written_twice_is_an_error() -> None:
+    with pytest.raises(PolicyError, match="ENABLE: unknown key"):
+        place(*half_full(), arguments={"sra": {"enable": True, "ENABLE": False}})
+
+
 def test_weights_decide_between_resources() -> None:
     nodes = [
         node("a"),

@@ -157,6 +157,10 @@ class TestMeaning:
             load(one_plugin("{name: gang, arguments: , enableJobReady: }")).tiers
             == load(one_plugin("{name: gang}")).tiers
         )
+        assert (
+            load(one_plugin("{name: binpack, arguments: {binpack.weight: , binpack.cpu: 2}}")).tiers
+            == load(one_plugin("{name: binpack, arguments: {binpack.cpu: 2}}")).tiers
+        )
 
     def test_metrics_are_text(self) -> None:
         metrics = "{type: prometheus, interval: 30, tls.insecureSkipVerify: true, address: }"
@@ -190,7 +194,11 @@ class TestSwitches:
             assert plugin.disabled == (set() if on or switch in WITHOUT_EFFECT else {switch})
 
     def test_spellings(self) -> None:
-        assert len(SWITCH_OF_KEY) == 2 * (len(SWITCHES) + len(WITHOUT_EFFECT) + 1)
+        switches = [*SWITCHES, *WITHOUT_EFFECT, "hierarchy"]
+        assert {(switch, key.lower()) for key, switch in SWITCH_OF_KEY.items()} >= {
+            (switch, f"{prefix}{switch.replace('_', '')}") for switch in switches for prefix in ("enable", "enabled")
+        }
+        assert SWITCH_OF_KEY["EnabledClusterOrder"] == "cluster_order", "as Volcano reads it"
         assert SWITCH_OF_KEY["enableJobOrder"] == SWITCH_OF_KEY["enabledJobOrder"] == "job_order"
         assert SWITCH_OF_KEY["enabledVictim"] == SWITCH_OF_KEY["enableVictim"] == "victim"
 

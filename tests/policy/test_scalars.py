@@ -1,4 +1,4 @@
-"""Arguments as strings: each means what it would mean without its quotes, in every plugin and action."""
+"""Arguments as strings and floats: each means what it would mean as its scalar, in every plugin and action."""
 
 from __future__ import annotations
 
@@ -75,6 +75,32 @@ def test_a_string_means_what_its_scalar_means(name: str) -> None:
     assert taken or not any(places(model)), "no field of it takes any of the scalars"
 
 
+def test_a_whole_number_is_an_integer_however_it_is_written() -> None:
+    taken = 0
+    for model in MODELS.values():
+        for path in places(model):
+            if (expected := accepted(model, put(path, 10))) is None or accepted(model, put(path, 10.0)) is not None:
+                continue
+            taken += 1
+            for given in (10.0, "10.0", "1e1", "1e+01"):
+                assert validated(model, put(path, given)) == expected, (path, given)
+            assert_refused(model, put(path, 10.5))
+            assert_refused(model, put(path, "10.5"))
+    assert taken > 30
+
+
+def accepted(model: type[BaseModel], given: Any) -> BaseModel | None:
+    try:
+        return model.model_validate(given)
+    except ValidationError:
+        return None
+
+
+def assert_refused(model: type[BaseModel], given: Any) -> None:
+    with pytest.raises(ValidationError):
+        validated(model, given)
+
+
 class Theirs(BaseModel):
     """Of a plugin that knows nothing of this."""
 
@@ -101,7 +127,7 @@ def load(arguments: str, switches: str = "") -> Any:
     return policy.tiers[0].plugins[0]
 
 
-@pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True", "yes", "on"])
+@pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True", "y", "yes", "on"])
 def test_booleans_are_those_of_yaml_and_of_go(text: str) -> None:
     option = load(f"{{on: '{text}'}}", f"enabledVictim: '{text}',")
     assert option.arguments == Theirs(on=True)
@@ -122,6 +148,8 @@ def test_text_stays_text_and_everything_within_is_read() -> None:
         "{parts: [{share: '-0.5'}]}": "parts[0].share: input should be greater than or equal to 0, not -0.5",
         "{parts: [{share: half}]}": "parts[0].share: input should be a valid number, not 'half'",
         "{most: {a: '1.5'}}": "most.a: input should be a valid integer, not '1.5'",
+        "{most: {a: 1.5}}": "most.a: input should be a valid integer, not 1.5",
+        "{most: {a: true}}": "most.a: input should be a valid integer, not True",
         "{most: {a: ''}}": "most.a: input should be a valid integer, not ''",
     }.items(),
 )

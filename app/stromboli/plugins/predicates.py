@@ -34,13 +34,14 @@ from stromboli.kube.volume_index import volume_index
 from stromboli.kube.volume_limits import VolumeLimits
 from stromboli.kube.volume_restrictions import VolumeRestrictions
 from stromboli.kube.volumes import VolumeBinding, zone_filters
+from stromboli.policy.arguments import AnyCase
 from stromboli.state.classes import PodClass
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
 
-class UtilizationScore(Arguments):
+class UtilizationScore(AnyCase, Arguments):
     """A point of `volumebinding.shape`."""
 
     utilization: int

@@ -19,6 +19,7 @@ from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin
 from stromboli.framework.plugin.causes import Filters
+from stromboli.policy.arguments import AnyCase
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
@@ -32,7 +33,7 @@ _DEFAULT_WEIGHT = 10
 _GB_PER_UNIT = 1e6
 
 
-class ResourceStrategy(Arguments):
+class ResourceStrategy(AnyCase, Arguments):
     """The strategy of one resource."""
 
     type: Strategy = "LeastAllocated"
@@ -40,7 +41,7 @@ class ResourceStrategy(Arguments):
     """Its weight in the score; 0 and less count as 1."""
 
 
-class Sra(Arguments):
+class Sra(AnyCase, Arguments):
     """Keeps pods off nodes with resources that they do not request."""
 
     enable: bool = False
@@ -51,7 +52,7 @@ class Sra(Arguments):
     """Weight of each resource, 1 if absent or negative."""
 
 
-class Proportional(Arguments):
+class Proportional(AnyCase, Arguments):
     """Reserves cpu and memory for idle units of resources."""
 
     enable: bool = False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from stromboli.api.validation import nearest
@@ -19,14 +20,30 @@ ArgumentModels = Mapping[str, type[BaseModel] | None]
 _SAME = 0.85
 
 
+class AnyCase(BaseModel):
+    """The keys of a nested argument may differ in upper and lower case, where Volcano reads them so."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_named(cls, given: object) -> object:
+        if not isinstance(given, Mapping):
+            return given
+        names = {name.casefold(): name for name in names_of(cls)}
+        meant = {key: names.get(str(key).casefold(), key) for key in given}
+        times = Counter(meant.values())
+        return {meant[key] if times[meant[key]] == 1 else key: value for key, value in given.items()}
+
+
 def checked(model: type[Model], arguments: Mapping[str, Any]) -> tuple[Model | None, list[ErrorDetails]]:
-    """The model of arguments, and all that is wrong with them; no model if anything is.
+    """The model of arguments, and all that is wrong with them; no model if anything is. A null is an absent argument.
 
     Validators of a whole model run, and name a first mistake, only if every field is valid. So the arguments that were
     rejected are left out, and the others validated again.
     """
     found: list[ErrorDetails] = []
     left_out: set[str] = set()
+    known = names_of(model)
+    arguments = {key: value for key, value in arguments.items() if value is not None or key not in known}
     while True:
         try:
             made = validated(model, {key: value for key, value in arguments.items() if key not in left_out})

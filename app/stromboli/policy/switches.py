@@ -36,7 +36,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "best_node": "enableBestNode",
     "target_job": "enableTargetJob",
     "reserved_nodes": "enableReservedNodes",
-    "cluster_order": "enabledClusterOrder",
+    "cluster_order": "EnabledClusterOrder",
 }
 #: not an extension point: whether the plugin considers the hierarchy of queues
 HIERARCHY = "hierarchy"
@@ -44,9 +44,9 @@ HIERARCHY = "hierarchy"
 OFF_BY_DEFAULT = frozenset({HIERARCHY})
 
 
-def _other_spelling(key: str) -> str:
-    stem = key.removeprefix("enable").removeprefix("d")
-    return f"enable{stem}" if key.startswith("enabled") else f"enabled{stem}"
+def _other_spellings(key: str) -> set[str]:
+    stem = key[len("enable") :].removeprefix("d")
+    return {f"enable{stem}", f"enabled{stem}"} - {key}
 
 
 _SWITCH_OF_VOLCANO_KEY = {
@@ -54,6 +54,8 @@ _SWITCH_OF_VOLCANO_KEY = {
     **{key: switch for switches in (SWITCHES, WITHOUT_EFFECT) for switch, key in switches.items()},
 }
 #: spellings that Volcano does not read -> switch
-OTHER_SPELLINGS: Mapping[str, str] = {_other_spelling(key): switch for key, switch in _SWITCH_OF_VOLCANO_KEY.items()}
+OTHER_SPELLINGS: Mapping[str, str] = {
+    spelling: switch for key, switch in _SWITCH_OF_VOLCANO_KEY.items() for spelling in _other_spellings(key)
+}
 #: keys of the policy file in either spelling -> switch
 SWITCH_OF_KEY: Mapping[str, str] = {**_SWITCH_OF_VOLCANO_KEY, **OTHER_SPELLINGS}
