@@ -1,5 +1,7 @@
 """Random small clusters whose pods want devices: claims of all forms, shared cards, and resources that are devices.
 
+A claim that is made of a template is like the one of the template's name.
+
 Left out is what kube-scheduler 1.36.1 gets wrong: what it has tried of a pool with counters goes on counting where a
 taint or a constraint then speaks against a device, or it is given in parts; it fails for all devices of such a pool;
 devices that are only looked at draw on counters and capacities; and of devices of one request it tells only two apart.
@@ -232,7 +234,10 @@ class DeviceScenes(Scenes):
             for card in [*_CARDS, "deviceclass.resource.kubernetes.io/b"]
             if self.often(0.2)
         }
-        claims = [{"name": each, "resourceClaimName": each} for each in names]
+        claims = [
+            {"name": each, "resourceClaimTemplateName" if self.often(0.3) else "resourceClaimName": each}
+            for each in names
+        ]
         containers = [self._main(cards), *([self._main(cards, "more")] if self.often(0.2) else [])]
         return {"metadata": {"name": name}, "spec": {"containers": containers, "resourceClaims": claims}}
 

@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.compat.devices import DeviceScenes
+from tests.compat.made_claims import claims_of, named_claims, of_templates, statuses_of
 from tests.compat.requests import RequestScenes
 from tests.compat.scenes import FAR, NEAR, Object, Scenes
 from tests.compat.storage import StorageScenes
@@ -99,9 +100,9 @@ class Comparison:
             self._made(path, manifest, spaces)
         for number in range(scenes.any(*range(2 * scenes.count))):
             node = f"n{scenes.any(*range(scenes.count))}"
-            self._pod(scenes.placed(f"placed-{number}", node), scenes.any(*spaces), spaces)
+            self._asks(scenes.placed(f"placed-{number}", node), scenes.any(*spaces), spaces)
         time.sleep(_HEARD)
-        pods = [self._pod(scenes.pending(f"asks-{i}"), scenes.any(*spaces), spaces) for i in range(_ASKING)]
+        pods = [self._asks(scenes.pending(f"asks-{i}"), scenes.any(*spaces), spaces) for i in range(_ASKING)]
         there = list(self._items())
         found = []
         for pod in filter(None, pods):
@@ -121,14 +122,14 @@ class Comparison:
     def _theirs(self, pod: Object) -> set[str]:
         """The nodes that pass kube-scheduler's filters."""
         uid, path = pod["metadata"]["uid"], _path(pod)
-        named = (each["resourceClaimName"] for each in pod["spec"].get("resourceClaims", ()))
         claims = f"{_DEVICES}/namespaces/{pod['metadata']['namespace']}/resourceclaims"
-        if not all(self._api.get(f"{claims}/{name}").is_success for name in named):
+        if not all(name and self._api.get(f"{claims}/{name}").is_success for name in named_claims(pod)):
             return set()  # kube-scheduler does not try such a pod, nor does it say so
 
         def judged() -> bool:
             conditions = self._api.get(path).raise_for_status().json()["status"].get("conditions", ())
-            return uid in self._asked or any(each["type"] == "PodScheduled" for each in conditions)
+            of_scheduler = [each for each in conditions if each["type"] == "PodScheduled"]
+            return uid in self._asked or any(each["reason"] != "SchedulingGated" for each in of_scheduler)
 
         eventually(judged, 60)
         return self._asked.get(uid, set())
@@ -138,6 +139,26 @@ class Comparison:
     def _pod(self, manifest: Object, where: str, spaces: dict[str, str]) -> Object | None:
         """Create a pod in one of the namespaces; None if the API server refuses it."""
         return self._made(f"{CORE}/namespaces/{where}/pods", manifest, spaces)
+
+    def _asks(self, manifest: Object, where: str, spaces: dict[str, str]) -> Object | None:
+        """Create a pod, and the claims that controllers make for it, until which a pod that asks is gated."""
+        if not of_templates(manifest):
+            return self._pod(manifest, where, spaces)
+        gates = [] if "nodeName" in manifest["spec"] else [{"name": "example.com/claims"}]
+        gated = {**manifest, "spec": {**manifest["spec"], "schedulingGates": gates}}
+        pod = self._pod(gated, where, spaces)
+        if pod is None:
+            return None
+        claims = f"{_DEVICES}/namespaces/{pod['metadata']['namespace']}/resourceclaims"
+        specs = {each["metadata"]["name"]: each["spec"] for each in self._api.get(claims).json()["items"]}
+        for path, claim in claims_of(pod, specs):
+            self._api.delete(f"{path}/{claim['metadata']['name']}", params=_QUIET)
+            self._made(path, claim, spaces)
+        status = {"status": {"resourceClaimStatuses": statuses_of(pod, specs)}}
+        self._api.patch(f"{_path(pod)}/status", json=status, headers=_MERGE).raise_for_status()
+        open_ = {"spec": {"schedulingGates": []}}
+        made: Object = self._api.patch(_path(pod), json=open_, headers=_MERGE).raise_for_status().json()
+        return made
 
     def _made(self, path: str, manifest: Object, spaces: dict[str, str]) -> Object | None:
         """Create an object with its status, in the namespaces of the scene; None if the API server refuses it."""
@@ -160,8 +181,9 @@ class Comparison:
     def _again(self, pod: Object) -> Object:
         """Create a pod anew that was deleted."""
         metadata = {key: pod["metadata"][key] for key in ("name", "labels") if key in pod["metadata"]}
-        path = f"{CORE}/namespaces/{pod['metadata']['namespace']}/pods"
-        return self._create(path, {"metadata": metadata, "spec": pod["spec"]})
+        made = self._asks({"metadata": metadata, "spec": pod["spec"]}, pod["metadata"]["namespace"], {})
+        assert made is not None
+        return made
 
     def _create(self, path: str, manifest: Object) -> Object:
         made: Object = self._api.post(path, json=manifest).raise_for_status().json()
@@ -194,7 +216,8 @@ class Comparison:
 
 def passing_here(pod: Object, there: Sequence[Object]) -> set[str]:
     """The nodes that `/filter` passes for a pod, beside what there is."""
-    asking = {"apiVersion": "v1", "kind": "Pod", "metadata": pod["metadata"]}
+    made = {"resourceClaimStatuses": pod["status"].get("resourceClaimStatuses", [])}
+    asking = {"apiVersion": "v1", "kind": "Pod", "metadata": pod["metadata"], "status": made}
     asking["spec"] = {**pod["spec"], "schedulerName": SCHEDULER}
     items = [*there, asking]
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:

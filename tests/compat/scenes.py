@@ -12,6 +12,8 @@ from typing import Any
 Object = dict[str, Any]
 
 NEAR, FAR = "NEAR", "FAR"
+#: label of a claim's template whose claim is not the pod's
+OWNER = "example.com/owner"
 HOST = "kubernetes.io/hostname"
 _APPS = ["a", "b", "c"]
 _TOPOLOGY = ["zone", "rack", HOST]

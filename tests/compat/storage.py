@@ -1,10 +1,10 @@
-"""Random small clusters whose pods mount volumes: static ones, made ones, disks of their own, limits, attachments."""
+"""Random small clusters whose pods mount volumes: static, made and ephemeral ones, disks, limits, attachments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.compat.scenes import FAR, HOST, NEAR, Object, Scenes
+from tests.compat.scenes import FAR, HOST, NEAR, OWNER, Object, Scenes
 
 _CSI = ["a.example.com", "b.example.com", "ebs.csi.aws.com"]
 _MODES = [["ReadWriteOnce"], ["ReadWriteOnce", "ReadOnlyMany"], ["ReadWriteMany"], ["ReadWriteOncePod"]]
@@ -151,6 +151,11 @@ class StorageScenes(Scenes):
             for each in self.some([f"c{number}" for number in range(_CLAIMS + self.often(0.05))], self.any(1, 1, 2, 3))
             if self.often(0.85)
         ]
+        if self.often(0.25):
+            claim = self._claim("own")
+            labels = {"labels": {OWNER: "another"}} if self.often(0.1) else {}
+            template = {"metadata": labels, "spec": claim["spec"]}
+            volumes.append({"name": "own", "ephemeral": {"volumeClaimTemplate": template}})
         if self.often(0.25):
             disk = self.any(
                 {"awsElasticBlockStore": {"volumeID": self.any("vol-0", "vol-1"), "readOnly": self.often(0.5)}},
