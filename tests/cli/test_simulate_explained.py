@@ -55,7 +55,9 @@ def test_a_claim_that_a_controller_has_to_make_is_not_laid_at_the_job(tmp_path: 
     template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
     scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}
     using = pod("a")
-    text = asked(tmp_path, {**NODE, "spec": {}}, {**using, "spec": {**using["spec"], "volumes": [scratch]}})
+    known = {**using["metadata"], "uid": "as-a-cluster-knows-it"}
+    using = {**using, "metadata": known, "spec": {**using["spec"], "volumes": [scratch]}}
+    text = asked(tmp_path, {**NODE, "spec": {}}, using)
     assert "waiting for ephemeral volume controller" in text
     assert "must be changed" not in text
 

@@ -20,7 +20,7 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean, nearest, readable
 from stromboli.api.words import counted
 from stromboli.policy.queue_rules import QueueRule
-from stromboli.simulation.claims import with_claims
+from stromboli.simulation.claims import VolumeClaims, with_claims
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable, with_defaults
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
@@ -61,7 +61,7 @@ def admit(
     namespaces = {obj["metadata"]["name"]: obj for kind, obj in loaded.objects if kind == "Namespace"}
     written = {obj.key: obj for kind, obj in loaded.objects if kind == "PodGroup"}
     groups, natives = _Groups(loaded, namespaces, rules, written), _NativeGroups(namespaces, rules)
-    run_times = _RunTimes(groups.declared)
+    run_times, volumes = _RunTimes(groups.declared), VolumeClaims(loaded.objects)
     for kind, obj in loaded.objects:
         if kind == "Pod":
             pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))
@@ -71,8 +71,9 @@ def admit(
                 pod = in_native_group(pod, lambda key: written.get(key) or group_of(key))
                 natives.see(pod)
                 run_times.see(pod)
-            obj, claims = with_claims(pod, loaded.templates)
-            admitted += [("ResourceClaim", claim) for claim in claims]
+            obj, of_volumes = volumes.made_for(pod)
+            obj, claims = with_claims(obj, loaded.templates)
+            admitted += [(claim["kind"], claim) for claim in (*of_volumes, *claims)]
         elif kind == "Queue":
             obj = _open(obj)
         elif kind == "Node":

@@ -1,0 +1,81 @@
+"""Claims are made of pods' ephemeral volumes for pods that are new, as a cluster's controller does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.conftest import stromboli
+
+CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "local"},
+    "provisioner": "kubernetes.io/no-provisioner",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+DEFAULT = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+
+
+def node(name: str) -> dict[str, Any]:
+    status = {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}}
+    return {"kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}, "status": status}
+
+
+def volume(name: str, node: str) -> dict[str, Any]:
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "10Gi"},
+        "storageClassName": "local",
+        "local": {"path": "/mnt"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+    }
+    status = {"phase": "Available"}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec, "status": status}
+
+
+def job(pods: int, storage_class: str | None = "local") -> dict[str, Any]:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    if storage_class is not None:
+        claim["storageClassName"] = storage_class
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"schedulerName": "stromboli", "restartPolicy": "Never", "containers": [container], "volumes": [scratch]}
+    each = {"parallelism": pods, "completions": pods, "template": {"spec": spec}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": each}
+
+
+def why(folder: Path, *manifests: dict[str, Any]) -> str:
+    file = folder / "cluster.yaml"
+    volumes = [volume(f"v{number}", "n") for number in range(2)]
+    file.write_text(yaml.safe_dump_all([node("m"), node("n"), *volumes, *manifests]))
+    return " ".join(stromboli("why", "job", "train", "-f", file).output.split())
+
+
+def test_pods_go_where_the_volumes_of_their_claims_are(tmp_path: Path) -> None:
+    assert "2 of 2 pods have a place" in why(tmp_path, CLASS, job(2))
+
+
+def test_a_gang_gets_no_more_volumes_than_there_are(tmp_path: Path) -> None:
+    assert "0 of 3 pods placed" in why(tmp_path, CLASS, job(3))
+
+
+def test_a_claim_that_names_no_class_is_of_the_default_one(tmp_path: Path) -> None:
+    default = {**CLASS, "metadata": {**CLASS["metadata"], **DEFAULT}}
+    assert "2 of 2 pods have a place" in why(tmp_path, default, job(2, None))
+    assert "0 of 2 pods placed" in why(tmp_path, CLASS, job(2, None))
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_claim_that_is_there_is_left_as_it_is(tmp_path: Path, known: bool) -> None:
+    spec = job(1)["spec"]["template"]["spec"]
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a-scratch"}}
+    claim["spec"] = spec["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["spec"]
+    pod = {"kind": "Pod", "metadata": {"name": "a", **({"uid": "1"} if known else {})}, "spec": spec}
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([node("n"), volume("v", "n"), CLASS, pod, claim]))
+    assert "pod is not owner" in " ".join(stromboli("simulate", file, "--explain").output.split())
