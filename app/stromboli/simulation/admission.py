@@ -61,7 +61,7 @@ def admit(
     namespaces = {obj["metadata"]["name"]: obj for kind, obj in loaded.objects if kind == "Namespace"}
     written = {obj.key: obj for kind, obj in loaded.objects if kind == "PodGroup"}
     groups, natives = _Groups(loaded, namespaces, rules, written), _NativeGroups(namespaces, rules)
-    run_times, volumes = _RunTimes(groups.declared), VolumeClaims(loaded.objects)
+    run_times, volumes = _RunTimes(groups.declared), VolumeClaims(loaded.objects, loaded.owners)
     for kind, obj in loaded.objects:
         if kind == "Pod":
             pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))

@@ -1,4 +1,4 @@
-"""The claims that a cluster makes of templates for pods that are new: for devices, and for ephemeral volumes."""
+"""The claims that a cluster makes of templates for pods that are new: for devices and for volumes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from stromboli.api import objects
+from stromboli.workloads.groups import controller
 from stromboli.workloads.makers import RUNTIMES
+from stromboli.workloads.paths import at, items, notes, text
 
 _CLAIM_TEMPLATE = "ResourceClaimTemplate"
 #: kinds of which other objects are made
 TEMPLATES = (*RUNTIMES, _CLAIM_TEMPLATE)
 _VOLUME_CLAIM = "PersistentVolumeClaim"
+#: where workloads have templates of claims, of which each pod gets its own
+_CLAIM_TEMPLATES = ("spec.volumeClaimTemplates", "spec.leaderWorkerTemplate.volumeClaimTemplates")
 #: annotation of the StorageClass of claims that name none
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -40,38 +44,71 @@ def with_claims(
 
 
 class VolumeClaims:
-    """Makes the claims of pods' ephemeral volumes, but for those that there are."""
+    """Makes the claims of pods that no cluster knows: of their ephemeral volumes, and of what makes them.
 
-    def __init__(self, loaded: Iterable[tuple[str, Any]]) -> None:
+    Claims that there are stay. Those of a workload are made where their StorageClass is known: files without any say
+    nothing of storage, and its pods mount nothing then.
+    """
+
+    def __init__(self, loaded: Iterable[tuple[str, Any]], owners: Mapping[str, Mapping[str, Any]]) -> None:
+        self._owners = owners
         self._there: set[tuple[str, str]] = set()
+        self._classes: set[str] = set()
         self._default_class = ""
         for kind, obj in loaded:
             if kind == _VOLUME_CLAIM:
                 self._there.add((obj["metadata"].get("namespace") or "default", obj["metadata"]["name"]))
-            elif kind == "StorageClass" and (obj["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true":
-                self._default_class = obj["metadata"]["name"]
+            elif kind == "StorageClass":
+                self._classes.add(obj["metadata"]["name"])
+                if notes(obj).get(_DEFAULT_CLASS) == "true":
+                    self._default_class = obj["metadata"]["name"]
 
     def made_for(self, pod: objects.Pod) -> tuple[objects.Pod, list[dict[str, Any]]]:
-        """A pod, which has a uid then, and the claims that are made for it; none for one that a cluster knows."""
-        meta = pod.metadata
-        if meta.uid or pod.spec.node_name:
+        """A pod with the volumes and the uid that it has then, and the claims that are made for it."""
+        if pod.metadata.uid or pod.spec.node_name:
             return pod, []
-        wanted = [
+        pod, of_workload = self._of_workload(pod)
+        templates = [
             (each.name, template)
             for each in pod.spec.volumes or ()
             if (template := (each.ephemeral or {}).get("volumeClaimTemplate"))
-            and (meta.namespace or "default", f"{meta.name}-{each.name}") not in self._there
+            and not self._is_there(pod, f"{pod.metadata.name}-{each.name}")
         ]
-        if not wanted:
-            return pod, []
-        pod = _with_uid(pod)
-        return pod, [self._claim(pod, name, template) for name, template in wanted]
+        if templates:
+            pod = _with_uid(pod)
+        own = [self._claim(_metadata(pod, name, template), template) for name, template in templates]
+        return pod, [*of_workload, *own]
 
-    def _claim(self, pod: objects.Pod, name: str, template: Mapping[str, Any]) -> dict[str, Any]:
-        spec = template.get("spec") or {}
+    def _of_workload(self, pod: objects.Pod) -> tuple[objects.Pod, list[dict[str, Any]]]:
+        """A pod that mounts what its StatefulSet or LeaderWorkerSet has templates of, and the claims that are new."""
+        manager = controller(pod)
+        owner = self._owners.get(manager.uid) if manager is not None else None
+        volumes, made = {each.name: each for each in pod.spec.volumes or ()}, []
+        for _, template in (found for path in _CLAIM_TEMPLATES for found in items(owner, path)):
+            volume = text(template, "metadata.name")
+            claim = f"{volume}-{pod.metadata.name}"
+            if not self._is_there(pod, claim):
+                if self._class_of(template) not in self._classes:
+                    continue
+                metadata = {"name": claim, "namespace": pod.metadata.namespace or "default"}
+                made.append(self._claim(metadata, template))
+            volumes[volume] = objects.Volume(volume, persistent_volume_claim=objects.ClaimVolume(claim))
+        if not volumes:
+            return pod, made
+        return replace(pod, spec=replace(pod.spec, volumes=list(volumes.values()))), made
+
+    def _is_there(self, pod: objects.Pod, claim: str) -> bool:
+        return (pod.metadata.namespace or "default", claim) in self._there
+
+    def _class_of(self, template: Mapping[str, Any]) -> str:
+        named = at(template, "spec.storageClassName")
+        return self._default_class if named is None else str(named)
+
+    def _claim(self, metadata: dict[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+        spec = dict(template.get("spec") or {})
         if spec.get("storageClassName") is None and self._default_class:
-            spec = {**spec, "storageClassName": self._default_class}
-        head = {"apiVersion": "v1", "kind": _VOLUME_CLAIM, "metadata": _metadata(pod, name, template)}
+            spec["storageClassName"] = self._default_class
+        head = {"apiVersion": "v1", "kind": _VOLUME_CLAIM, "metadata": metadata}
         return {**head, "spec": spec, "status": {"phase": "Pending"}}
 
 

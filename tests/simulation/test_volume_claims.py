@@ -1,7 +1,8 @@
-"""Claims are made of pods' ephemeral volumes for pods that are new, as a cluster's controller does."""
+"""Claims are made for pods that are new, as controllers do: of ephemeral volumes, and of templates of workloads."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,64 @@ def test_a_claim_that_is_there_is_left_as_it_is(tmp_path: Path, known: bool) -> 
     file = tmp_path / "cluster.yaml"
     file.write_text(yaml.safe_dump_all([node("n"), volume("v", "n"), CLASS, pod, claim]))
     assert "pod is not owner" in " ".join(stromboli("simulate", file, "--explain").output.split())
+
+
+# -- templates of workloads --------------------------------------------------------------------------------------------
+
+
+def stateful_set(replicas: int, storage_class: str | None = "local") -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    if storage_class is not None:
+        spec["storageClassName"] = storage_class
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}, "volumeMounts": mounts}
+    template = {
+        "metadata": {"labels": {"app": "db"}},
+        "spec": {"schedulerName": "stromboli", "containers": [container]},
+    }
+    said = {
+        "replicas": replicas,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": "db"}},
+        "template": template,
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": spec}],
+    }
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": said}
+
+
+def leader_worker_set() -> dict[str, Any]:
+    of = stateful_set(1)["spec"]
+    workers = {"size": 2, "workerTemplate": of["template"], "volumeClaimTemplates": of["volumeClaimTemplates"]}
+    spec = {"replicas": 1, "leaderWorkerTemplate": workers}
+    kind = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+    return {**kind, "metadata": {"name": "db"}, "spec": spec}
+
+
+def placed(folder: Path, *manifests: dict[str, Any]) -> list[str]:
+    """The nodes of the pods that get one, in order."""
+    file = folder / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([node("m"), *manifests]))
+    outcome = json.loads(stromboli("simulate", file, "--format", "outcome").output)["outcome"]
+    return sorted(outcome["bindings"].values())
+
+
+@pytest.mark.parametrize("workload", [stateful_set(2), leader_worker_set()], ids=["StatefulSet", "LeaderWorkerSet"])
+def test_each_pod_of_a_workload_goes_where_a_volume_for_it_is(tmp_path: Path, workload: dict[str, Any]) -> None:
+    volumes = [volume("v1", "n"), volume("v2", "n")]
+    assert placed(tmp_path, node("n"), CLASS, *volumes, workload) == ["n", "n"]
+    assert len(placed(tmp_path, node("n"), CLASS, volume("v1", "n"), workload)) < 2
+
+
+def test_a_pod_goes_where_the_claim_that_was_kept_for_it_is_bound(tmp_path: Path) -> None:
+    kept = {**volume("v1", "n"), "status": {"phase": "Bound"}}
+    spec = {**stateful_set(1)["spec"]["volumeClaimTemplates"][0]["spec"], "volumeName": "v1"}
+    bound = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    head = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data-db-0", **bound}}
+    claim = {**head, "spec": spec, "status": {"phase": "Bound"}}
+    assert placed(tmp_path, node("n"), CLASS, kept, claim, stateful_set(1)) == ["n"]
+    assert placed(tmp_path, CLASS, kept, claim, stateful_set(1)) == []
+
+
+@pytest.mark.parametrize("storage_class", ["elsewhere", None])
+def test_where_the_class_is_not_known_nothing_is_mounted(tmp_path: Path, storage_class: str | None) -> None:
+    assert placed(tmp_path, stateful_set(2, storage_class)) == ["m", "m"]
