@@ -202,3 +202,14 @@ def test_packing_scores_nodes() -> None:
 def test_two_ways_at_once_are_an_error() -> None:
     with pytest.raises(PolicyError, match="only one of GPUSharingEnable"):
         vgpu(GPUNumberEnable=True)
+
+
+@pytest.mark.parametrize("way", ["AscendMindClusterVNPUEnable", "AscendHAMiVNPUEnable"])
+def test_virtual_npus_are_refused_by_their_name(way: str) -> None:
+    def load(on: bool) -> Engine:
+        plugin = f"{{name: deviceshare, arguments: {{deviceshare.{way}: {str(on).lower()}}}}}"
+        return Engine(f"actions: allocate\ntiers: [{{plugins: [{plugin}]}}]")
+
+    load(False)
+    with pytest.raises(PolicyError, match="virtual NPUs are not shared here"):
+        load(True)

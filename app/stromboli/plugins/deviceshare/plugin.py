@@ -53,9 +53,15 @@ class DeviceShareArguments(Arguments):
     """Accepted for compatibility: cards that are split in hardware are not handled."""
     geometries_namespace: str = Field(default="", alias="deviceshare.KnownGeometriesCMNamespace")
     """Accepted for compatibility."""
+    mind_cluster: bool = Field(default=False, alias="deviceshare.AscendMindClusterVNPUEnable")
+    """`false` only: Ascend's virtual NPUs are not shared here."""
+    hami: bool = Field(default=False, alias="deviceshare.AscendHAMiVNPUEnable")
+    """`false` only: Ascend's virtual NPUs are not shared here."""
 
     @model_validator(mode="after")
     def _one_way(self) -> DeviceShareArguments:
+        if self.mind_cluster or self.hami:
+            raise ValueError("Ascend's virtual NPUs are not shared here: their VNPUEnable can only be false")
         if self.gpu_sharing + self.gpu_number + self.vgpu > 1:
             raise ValueError("only one of GPUSharingEnable, GPUNumberEnable and VGPUEnable can be true")
         return self
