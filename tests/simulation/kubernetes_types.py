@@ -22,7 +22,9 @@ MODELS = {
         kind: f"V1{kind}"
         for kind in (
             *("CSIDriver", "CSINode", "CSIStorageCapacity", "DaemonSet", "Deployment", "DeviceClass"),
-            *("DeviceTaintRule", "Job", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod"),
+            *("DeviceTaintRule", "Job", "LimitRange", "Namespace", "Node", "PersistentVolume"),
+            "PersistentVolumeClaim",
+            "Pod",
             *("PodDisruptionBudget", "PriorityClass", "ReplicaSet", "ReplicationController", "ResourceQuota"),
             *("ResourceSlice", "RuntimeClass", "StatefulSet", "StorageClass", "VolumeAttachment"),
         )
@@ -42,6 +44,7 @@ EARLIER = {
 QUANTITIES = frozenset(
     (
         *("allocatable", "allocatedResources", "capacity", "capacityMultiplier", "consumedCapacity", "default"),
+        *("defaultRequest", "maxLimitRequestRatio"),
         *("deviceMultiplier", "divisor", "hard", "limits", "max", "maximumVolumeSize", "min", "overhead"),
         *("perContainer", "perPod", "podFixed", "quantity", "requests", "sizeLimit", "step", "used", "validValues[]"),
         *("V1Counter.value", "V1DeviceCapacity.value", "V1beta1DeviceCapacity.value", "V1beta1Counter.value"),

@@ -280,7 +280,9 @@ class Here:
         if found is None:
             raise NotFoundError(self._missing(question, key))
         if kind == "job":
-            found = with_absent(found, elsewhere(self._foreign_of(key), self.known.state.scheduler_names))
+            not_made = self.known.loaded.empty.get(f"{question.namespace}/{found.workload.rpartition('/')[2]}", "")
+            absent = (not_made, elsewhere(self._foreign_of(key), self.known.state.scheduler_names))
+            found = with_absent(found, "; ".join(filter(None, absent)))
         if question.tries:
             found = with_start(found, self._rehearsal, self.known.past())
         if question.nodes is not None:
@@ -289,6 +291,8 @@ class Here:
 
     def _missing(self, question: Question, key: str) -> str:
         """Why there is no answer, with what may have been meant."""
+        if question.kind == "pod" and (forbidden := self.known.loaded.forbidden.get(key)):
+            return f"pod {key} is not made: {forbidden}"
         if question.kind == "pod" and (scheduler := self._foreign(key)) is not None:
             served = self.known.state.scheduler_names
             near = did_you_mean(scheduler, served)

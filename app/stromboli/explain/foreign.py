@@ -28,8 +28,8 @@ def elsewhere(schedulers: Iterable[str], served: Collection[str]) -> str:
 
 def with_absent(said: Answer, absent: str) -> Answer:
     """An answer about a gang that lacks pods, or a pod without a PodGroup, with why these are not there."""
-    if said.reason not in ("NotEnoughPods", "NoPodGroup") or not absent:
+    if said.reason not in ("NotEnoughPods", "NotEnoughPodsOfTask", "NoPodGroup") or not absent:
         return said
-    said = replace(said, detail="; ".join(filter(None, (said.detail, absent))))
+    said = replace(said, detail="; ".join(filter(None, (absent, said.detail))))
     # The service makes the PodGroup, once it can.
     return replace(said, remedies=[], tried=False) if said.reason == "NoPodGroup" else said

@@ -21,7 +21,8 @@ from stromboli.api.validation import did_you_mean, nearest, readable
 from stromboli.api.words import counted
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.claims import VolumeClaims, with_claims
-from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable, with_defaults
+from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable
+from stromboli.simulation.limit_ranges import Permitted
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
 from stromboli.state.pods import group_of as job_of
@@ -62,9 +63,9 @@ def admit(
     written = {obj.key: obj for kind, obj in loaded.objects if kind == "PodGroup"}
     groups, natives = _Groups(loaded, namespaces, rules, written), _NativeGroups(namespaces, rules)
     run_times, volumes = _RunTimes(groups.declared), VolumeClaims(loaded.objects, loaded.owners)
-    for kind, obj in loaded.objects:
+    for kind, obj in Permitted(loaded).objects():
         if kind == "Pod":
-            pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))
+            pod = priorities.applied(of_runtime_class(obj, runtimes.get(obj.spec.runtime_class_name)))
             if pod.spec.scheduler_name in scheduler_names and is_bare(pod):
                 pod = groups.joined(pod)
             else:

@@ -7,7 +7,7 @@ as they are. A document with `actions` or `tiers` is a policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -247,11 +247,7 @@ def _decode(
         out.removed = []
         return
     given = {(kind, object_key(obj)) for kind, obj in loaded.objects}
-    classes = (("PriorityClass", known) for known in state.priority_classes.values())
-    namespaces = (("Namespace", known) for known in state.objects["Namespace"].values())
-    queues = (("Queue", known) for known in state.queues.values() if loaded.commands)
-    known = [*classes, *namespaces, *queues]
-    loaded.objects += [each for each in known if (each[0], object_key(each[1])) not in given]
+    loaded.objects += [each for each in _heeded(state, loaded) if (each[0], object_key(each[1])) not in given]
     before = ((each.before or {}).get("spec") or {} for each in proposals)
     missed = {spec.get("priorityClassName", "") for spec in before}
     by = rules(out.policy)
@@ -278,6 +274,13 @@ def _decode(
     for obj in foreign:
         served = f"{obj.spec.scheduler_name} is not served here, but {names}"
         out.problems.append(f"{source}: Pod {obj.metadata.key}: spec.schedulerName: {served}")
+
+
+def _heeded(state: ClusterState, loaded: Loaded) -> Iterator[tuple[str, Any]]:
+    """What is there that bears on what becomes of new objects."""
+    yield from (("PriorityClass", known) for known in state.priority_classes.values())
+    yield from ((kind, known) for kind in ("Namespace", "LimitRange") for known in state.objects[kind].values())
+    yield from (("Queue", known) for known in state.queues.values() if loaded.commands)
 
 
 def _named_by_labels(loaded: Loaded, state: ClusterState) -> dict[str, PodGroup | None]:

@@ -44,19 +44,9 @@ _TYPED: Mapping[str, type[msgspec.Struct]] = {
 #: kinds that do not belong to a namespace
 CLUSTER_KINDS = frozenset(
     (
-        *(
-            "CSIDriver",
-            "CSINode",
-            "ClusterTrainingRuntime",
-            "DeviceClass",
-            "DeviceTaintRule",
-            "HyperNode",
-            "Namespace",
-            "Node",
-            "NodeShard",
-        ),
-        *("Numatopology", "PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "RuntimeClass"),
-        *("StorageClass", "VolumeAttachment"),
+        *("CSIDriver", "CSINode", "ClusterTrainingRuntime", "DeviceClass", "DeviceTaintRule", "HyperNode", "Namespace"),
+        *("Node", "NodeShard", "Numatopology", "PersistentVolume", "PriorityClass", "Queue", "ResourceSlice"),
+        *("RuntimeClass", "StorageClass", "VolumeAttachment"),
     )
 )
 #: steps that reading a byte of an object takes
@@ -91,6 +81,8 @@ class Loaded:
     later: set[str] = field(default_factory=set)
     #: why nothing became of workloads, by key
     empty: dict[str, str] = field(default_factory=dict)
+    #: why pods are not made, by key
+    forbidden: dict[str, str] = field(default_factory=dict)
     #: by kind, namespace or none, and name
     templates: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
     #: Volcano's Commands, in order
