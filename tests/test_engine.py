@@ -78,7 +78,7 @@ def test_pods_are_told_whether_more_nodes_would_help() -> None:
     assert told["lacks-0"] == (
         "NotEnoughPods",
         "NotEnoughPods: PodGroup default/lacks lacks pods: minMember is 2 (it has 1). "
-        "The pods that are missing must be created, or minMember lowered.",
+        "The pods that are missing must be created, or the minimum lowered.",
     )
 
 

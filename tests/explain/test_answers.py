@@ -481,7 +481,7 @@ def test_what_is_not_enough_is_told_with_what_it_waits_for_then(objects: list[ob
     [
         ((pod("job-0", "job"),), "The PodGroup must be created, or the pod has to name another.", "the user"),
         (one(schedulingGates=[{"name": "quota"}])[1:], "What set the gates lifts them.", "what set the gates"),
-        ((pod_group("job", 2), pod("job-0", "job")), "be created, or minMember lowered.", "the user"),
+        ((pod_group("job", 2), pod("job-0", "job")), "be created, or the minimum lowered.", "the user"),
         ((pod_group("job"), pod("job-0", "job", cpu="9")), "The job must be changed.", "the user"),
     ],
 )

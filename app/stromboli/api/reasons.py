@@ -47,7 +47,7 @@ _NEXT_STEPS = {
     "PodGroupNotFound": "The PodGroup must be created, or the pod has to name another.",
     "NoPodGroup": "The service makes one, if it may.",
     "SchedulingGated": "What set the gates lifts them.",
-    "NotEnoughPods": "The pods that are missing must be created, or minMember lowered.",
+    "NotEnoughPods": "The pods that are missing must be created, or the minimum lowered.",
     "NotEnoughPodsOfTask": "The pods that are missing must be created, or the minimum lowered.",
 }
 

@@ -305,7 +305,7 @@ class Here:
         keys += [f"{question.namespace}/{name}" for name in names_in(self.session, question.kind, question.namespace)]
         if question.kind == "job":
             groups = (group for group in self.session.view.snapshot.pod_groups if group is not None)
-            keys += [f"{group.metadata.namespace}/{name}" for group in groups for _, name in group.owners]
+            keys += [f"{group.metadata.namespace}/{name}" for group in groups for name in group.names]
         return f"there is no {question.kind} {key}{near_key(question.namespace, question.name, keys)}"
 
     def _without_pods(self, key: str) -> str:

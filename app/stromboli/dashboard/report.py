@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -14,9 +14,9 @@ from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector, is_device
 from stromboli.dashboard.cards import cards
 from stromboli.dashboard.filters import JobFilter
+from stromboli.dashboard.job_rows import as_it_runs, job_row, lost_row
 from stromboli.dashboard.nodes import columns, in_units, with_cause
-from stromboli.dashboard.waiting import SORTED, SORTED_PODS, in_line, lost_row, waiting_since
-from stromboli.explain.jobs import outline
+from stromboli.dashboard.waiting import SORTED, SORTED_PODS, in_line
 from stromboli.explain.named import job_called
 from stromboli.explain.overview import (
     Amounts,
@@ -219,7 +219,7 @@ class SessionReport:
         return JobPage(
             total=len(first) + len(then),
             offset=offset,
-            items=[*first[offset : offset + limit], *(self._job(job) for job in rest)],
+            items=[*first[offset : offset + limit], *(as_it_runs(self.session, self._job(job), job) for job in rest)],
             reasons=_counted(row.reason for row in waiting),
             cards=[name for _, name in self._cards],
         )
@@ -234,7 +234,7 @@ class SessionReport:
         job = self._view.jobs.get(key)
         if job is not None:
             waits = (row for row, _ in self._waiting_jobs if (row.namespace, row.name) == (job.namespace, job.name))
-            return next(waits, None) or self._job(job)
+            return next(waits, None) or as_it_runs(self.session, self._job(job), job)
         return next((row for row, _ in self._lost if f"{row.namespace}/{row.name}" == key), None)
 
     @cached_property
@@ -276,27 +276,7 @@ class SessionReport:
         return Counter(pod.job for pod in self._unplaced(np.isin(self._view.pods.job, rows)))
 
     def _job(self, job: Job) -> JobRow:
-        said = outline(self.session, job.key)
-        assert said is not None
-        return JobRow(
-            namespace=job.namespace,
-            name=job.name,
-            queue=job.queue.name,
-            phase=job.phase or "Pending",
-            priority=job.priority,
-            created=job.created,
-            pods=said.pods,
-            placed=said.placed,
-            min_member=said.min_member,
-            workload=workload_of(job.pod_group),
-            called=job.pod_group.workload,
-            stage=said.stage,
-            reason=said.reason,
-            message=f"{said.message} ({said.detail})" if said.detail else said.message,
-            who=said.who,
-            since=waiting_since(job) if said.reason else 0.0,
-            cards=cards(self._view, self._asked[job.index], partial(self._view.members, job)),
-        )
+        return job_row(self.session, job, self._asked[job.index])
 
     def _cards_of(self, pod: PodRecord) -> Amounts:
         return cards(self._view, self._view.request(pod), lambda: [pod])

@@ -9,16 +9,12 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable
 from stromboli.explain.overview import Amounts, JobRow
 from stromboli.framework.cluster.job import Job
-from stromboli.framework.cluster.view import View
-from stromboli.framework.diagnosis.explain import no_such_queue
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.workloads.names import workload_of
 
 #: what lists of jobs can be sorted by, and by what they are if nothing is said
 SORTED: dict[str, Callable[[JobRow], tuple[float, str, str]]] = {
@@ -66,26 +62,3 @@ def waiting_since(job: Job) -> float:
     if said is None or said.last_transition_time is None or not (status.running or job.ready_count):
         return job.created
     return said.last_transition_time.timestamp()
-
-
-def lost_row(view: View, group: PodGroup, pods: int) -> JobRow:
-    """A PodGroup whose queue does not exist, and the number of its waiting pods."""
-    reason = no_such_queue(view, group.spec.queue)
-    return JobRow(
-        namespace=group.metadata.namespace,
-        name=group.metadata.name,
-        queue=group.spec.queue,
-        phase=group.status.phase or "Pending",
-        priority=0,
-        created=group.metadata.created,
-        pods=pods,
-        placed=0,
-        min_member=group.spec.min_member,
-        workload=workload_of(group),
-        called=group.workload,
-        stage=reason.stage.name,
-        reason=reason.reason,
-        message=reason.numbered,
-        who=str(reason.actionable),
-        since=group.metadata.created,
-    )

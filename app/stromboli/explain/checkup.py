@@ -10,12 +10,12 @@ import numpy as np
 from msgspec import Struct
 
 from stromboli.api.keys import NATIVE_GROUP, outer_name
-from stromboli.api.objects import PodSpec
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import NATIVE, TOLERANCE, ResourceAmounts, amount, amounts, is_scheduled, told
+from stromboli.api.resources import NATIVE, TOLERANCE, ResourceAmounts, amounts, is_scheduled, told
 from stromboli.api.validation import did_you_mean
 from stromboli.api.words import counted, first_few, measured
 from stromboli.engine import Engine
+from stromboli.explain.doubts import GIVE_UNIT, doubtful, largest_cpu, too_few_bytes
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.explain.guaranteed import beyond_parents
 from stromboli.framework.cluster.job import Queue
@@ -160,8 +160,8 @@ def amount_findings(session: Session) -> Iterator[Finding]:
     for queue in view.queues.values():
         named = {name for of in _AMOUNTS.values() for name in amounts(of(queue))}
         for field, amounts_of in _AMOUNTS.items():
-            for few in _too_few_bytes(amounts_of(queue)):
-                yield Finding("queues", f"queue {queue.name}: spec.{field} has {few}", _GIVE_UNIT)
+            for few in too_few_bytes(amounts_of(queue)):
+                yield Finding("queues", f"queue {queue.name}: spec.{field} has {few}", GIVE_UNIT)
         for name in sorted({name for of in _AMOUNTS.values() for name in of(queue) or () if not is_scheduled(name)}):
             problem = f"queue {queue.name} names {name}, which is no resource of nodes{did_you_mean(name, NATIVE)}"
             yield Finding("queues", problem, "correct the name: as it is, it limits nothing")
@@ -187,17 +187,6 @@ _AMOUNTS: dict[str, Callable[[Queue], ResourceAmounts | None]] = {
     **_PROMISES,
     "capability": lambda queue: queue.spec.capability,
 }
-#: cpu, in thousandths, from which on a number without m is hardly meant as it is
-_THOUSANDTHS = 50_000
-_BYTES = ("memory", "ephemeral-storage")
-_GIVE_UNIT = "give it a unit, such as Mi or Gi"
-
-
-def _too_few_bytes(listed: ResourceAmounts | None) -> Iterator[str]:
-    """Amounts that are so small that a unit was forgotten, or m was written for M, in words."""
-    for name, value in amounts(listed).items():
-        if name in _BYTES and 0 < value < amount(name, 2**20):
-            yield f"{told(name, value)} bytes of {name}"
 
 
 def topology_findings(session: Session) -> Iterator[Finding]:
@@ -300,13 +289,13 @@ def pod_findings(session: Session) -> Iterator[Finding]:
 def request_findings(session: Session) -> Iterator[Finding]:
     """Amounts of pods and PodGroups that hardly mean what they say, or that no API server takes."""
     view = session.view
-    largest = max((amounts(record.allocatable).get("cpu", 0) for record in view.nodes.facts.records), default=0)
+    largest = largest_cpu(session)
     asking: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     known: dict[int, list[tuple[str, str]]] = {}
     for pod in view.records(np.flatnonzero(~np.isin(view.pods.state, (PodState.Succeeded, PodState.Failed)))):
         each = pod.pod_class
         if each.id not in known:
-            known[each.id] = list(dict.fromkeys(_doubtful(each.spec, largest)))
+            known[each.id] = list(dict.fromkeys(doubtful(each.spec, largest)))
         for doubt in known[each.id]:
             asking[doubt].append(pod.key)
     for (problem, advice), pods in asking.items():
@@ -315,29 +304,8 @@ def request_findings(session: Session) -> Iterator[Finding]:
         # What a controller adds up is wrong in its pods.
         if group is None or group.metadata.owner_references:
             continue
-        for few in _too_few_bytes(group.spec.min_resources):
-            yield Finding("pods", f"PodGroup {group.key}: spec.minResources has {few}", _GIVE_UNIT)
-
-
-def _doubtful(spec: PodSpec, largest: int) -> Iterator[tuple[str, str]]:
-    """What of the requests and limits of a pod is not likely to be meant, with what to do; `largest` is the cpu of the
-    largest node."""
-    for container in (*(spec.init_containers or ()), *(spec.containers or ())):
-        asked = container.resources
-        if asked is None:
-            continue
-        for given in (asked.requests, asked.limits):
-            yield from ((f"container {container.name} is given {few}", _GIVE_UNIT) for few in _too_few_bytes(given))
-        requests, limits = amounts(asked.requests), amounts(asked.limits)
-        cpu = requests.get("cpu", 0)
-        if cpu > largest >= cpu / 1000 and cpu >= _THOUSANDTHS:
-            problem = f"container {container.name} requests {told('cpu', cpu)} cpu, the largest node has"
-            yield f"{problem} {told('cpu', largest)}", f"write {cpu // 1000}m if thousandths are meant"
-        for name, value in requests.items():
-            if ("/" in name or name.startswith("hugepages-")) and limits.get(name) != value:
-                has = "another limit" if name in limits else "no limit"
-                problem = f"container {container.name} requests {name} and has {has} of it"
-                yield problem, "set the limit to what is requested: the API server refuses other pods"
+        for few in too_few_bytes(group.spec.min_resources):
+            yield Finding("pods", f"PodGroup {group.key}: spec.minResources has {few}", GIVE_UNIT)
 
 
 def scheduler_findings(pods: Collection[tuple[str, str, bool]], served: Collection[str]) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -17,25 +17,23 @@ from stromboli.api.words import by_number, counted
 from stromboli.explain.absent import why_no_more
 from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
+from stromboli.explain.doubts import too_small
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, why_no_evictions
 from stromboli.explain.places import Places, amounts, places, would_fit
+from stromboli.explain.running import binding, finished, have_places, held_up_together, placed
 from stromboli.explain.shares import claims, queue_share, shares_of_others
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job, title_of
 from stromboli.framework.diagnosis.explain import why, why_job, why_moved, without_place
 from stromboli.framework.diagnosis.ignored import ignored_of_job
 from stromboli.framework.session.session import Session
-from stromboli.kube.pod_claims import claims_of
-from stromboli.kube.storage import storage_of
-from stromboli.state.pods import PodRecord, timestamp
+from stromboli.state.pods import PodRecord
 from stromboli.workloads.in_order import Ordered, ordered
 from stromboli.workloads.names import is_by_hand, workload_of
 from stromboli.workloads.node_requests import nodes_asked_for
 
 #: jobs ahead that are named
 _MOST_AHEAD = 5
-#: states of a pod between a decision and a running container
-_BINDING = (PodState.Allocated, PodState.Binding, PodState.Bound)
 #: reasons of gangs whose pods have to be close
 _OF_HYPER_NODES = ("NoHyperNode", "NoHyperNodeFits")
 
@@ -58,7 +56,8 @@ def explain_pod(session: Session, pod: PodRecord) -> Answer:
     if state is PodState.Pipelined and job is not None:
         return _answer(session, said, job, [pod], why(session, pod, job))
     if state is not PodState.Pending:
-        return replace(said, phase=state.name, message=_placed(session, pod, state))
+        told = (placed(session, pod, state), too_small([pod]))
+        return replace(said, phase=state.name, message="; ".join(filter(None, told)))
     if job is None:
         return _unseen(session, said, pod.job, [pod])
     # It goes with its gang: what the others lack keeps it waiting, too.
@@ -79,8 +78,10 @@ def explain_job(session: Session, key: str) -> Answer | None:
     if job is not None:
         waiting = without_place(session, job)
         found = _answer(session, said, job, waiting, why_job(session, job))
-        held = "" if found.reason else held_up_together(session, job)
-        return replace(found, message=f"{found.message}; {held}") if held else found
+        if found.reason:
+            return found
+        told = (found.message, held_up_together(session, job), too_small(view.members(job)))
+        return replace(found, message="; ".join(filter(None, told)))
     pods = _pods_of(session, key)
     waiting = [pod for pod in pods if view.pods.state[pod.row] == PodState.Pending]
     return _unseen(session, said, key, waiting) if pods or _lost(session, key) is not None else None
@@ -98,7 +99,7 @@ def outline(session: Session, key: str) -> Answer | None:
 def _outlined(session: Session, said: Answer, job: Job, reason: Reason | None) -> Answer:
     """An answer with what a job says of itself, and why it waits."""
     return replace(
-        _told(said, reason, _finished(job) or _have_places(job.ready_count, job.size)),
+        _told(said, reason, finished(job) or have_places(job.ready_count, job.size)),
         queue=job.queue.name,
         phase=job.phase,
         pods=job.size,
@@ -116,76 +117,6 @@ def _evicted(session: Session, pod: PodRecord) -> str:
     return next(
         (each.told(pod.namespace, title_of(session.view.jobs, each.beneficiary)) for each in decided), "Pod is evicted"
     )
-
-
-def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
-    node = session.bound.get(pod.key) or pod.node_name
-    if not node and (row := int(session.view.pods.node[pod.row])) >= 0:
-        node = session.view.nodes.name(row)
-    if state in _BINDING:
-        if pod.node_name:
-            why = _held_up(session, pod)
-            return f"it is bound to {node} and does not run: {why}" if why else f"it is bound to {node} and starts"
-        lacking = _volumes_that_lack(session, pod)
-        return f"it is bound to {node} once it has {lacking}" if lacking else f"it is being bound to {node}"
-    if state is PodState.Releasing:
-        return f"it is terminating{f' on {node}' if node else ''}"
-    where = f"{state.name} on {node}" if node else state.name
-    if state is PodState.Failed:
-        return f"{where}: {pod.held_up}" if pod.held_up else where
-    why = _held_up(session, pod) if state is PodState.Running else ""
-    return f"{where}, but {why}" if why else where
-
-
-def _held_up(session: Session, pod: PodRecord) -> str:
-    """What keeps a pod with a node from running well; empty for nothing that is known."""
-    said, row = [pod.held_up] if pod.held_up else [], int(session.view.pods.node[pod.row])
-    if row >= 0 and not (node := session.view.nodes.facts.records[row]).is_ready:
-        said.append(f"node {node.name} is not ready (Ready is {node.ready})")
-    elif row < 0 and pod.node_name:
-        said.append(f"node {pod.node_name} is not there")
-    resize = next((each for each in pod.conditions if each.type == "PodResizePending" and each.status == "True"), None)
-    if resize is not None:
-        instead = " (lower it, or recreate the pod for a larger node)" if resize.reason == "Infeasible" else ""
-        said.append(f"its resize is {(resize.reason or 'pending').lower()}: {resize.message}{instead}")
-    return "; ".join(said)
-
-
-def held_up_together(session: Session, job: Job) -> str:
-    """How many pods of a job do not run on the nodes that they have, how many failed, and why the first of each."""
-    pods = session.view.records(session.view.membership.rows(job.index))
-    states = session.view.pods.state
-    held = [
-        (pod, why)
-        for pod in pods
-        if pod.node_name and states[pod.row] in (PodState.Bound, PodState.Running) and (why := _held_up(session, pod))
-    ]
-    failed = [(pod, pod.held_up) for pod in pods if states[pod.row] == PodState.Failed and pod.held_up]
-    verb, they = ("does", "it") if len(held) == 1 else ("do", "they")
-    told = ((held, f"{verb} not run as {they} should"), (failed, "failed"))
-    return "; ".join(f"{len(some)} of them {what}: {_first_of(some)}" for some, what in told if some)
-
-
-def _first_of(some: Sequence[tuple[PodRecord, str]]) -> str:
-    """The first of some pods, its node, and what is said of it."""
-    pod, why = some[0]
-    return f"{pod.name}{f' on {pod.node_name}' if pod.node_name else ''}: {why}"
-
-
-def _volumes_that_lack(session: Session, pod: PodRecord) -> str:
-    """The volumes that a pod waits for, each with its provisioner and since when; empty without any."""
-    return " and ".join(_waited_for(session, pod))
-
-
-def _waited_for(session: Session, pod: PodRecord) -> Iterator[str]:
-    storage = storage_of(session.view.snapshot)
-    for claim in claims_of(pod, storage):
-        if claim.bound or claim.waiting_since is None:
-            continue
-        storage_class = storage.storage_class(claim.storage_class)
-        made = claim.selected_node is not None and storage_class is not None
-        by = f", which {storage_class.provisioner} is to make" if made and storage_class else ""
-        yield f"the volume of claim {claim.metadata.name}{by} (waited for since {timestamp(claim.waiting_since)})"
 
 
 def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecord], reason: Reason | None) -> Answer:
@@ -216,7 +147,7 @@ def _lacking_pods(session: Session, job: Job, waiting: Sequence[PodRecord], said
     """An answer about a gang, with the nodes that it asked for, or what keeps pods that it lacks from being made."""
     if said.reason not in ("NotEnoughPods", "NotEnoughPodsOfTask"):
         asked_for = nodes_asked_for(session.view.snapshot, job.key) if said.reason else ""
-        return replace(said, detail="; ".join(filter(None, (said.detail, asked_for))))
+        return replace(said, detail="; ".join(filter(None, (said.detail, asked_for, too_small(waiting)))))
     first = in_order(job.pod_group, waiting)
     held = held_up_together(session, job)
     told = (said.detail, why_no_more(session, job), first.why if first else "", held)
@@ -276,7 +207,7 @@ def _unseen(session: Session, said: Answer, key: str, waiting: Sequence[PodRecor
     lacking = reasons.queue_not_found(group.spec.queue, session.view.queues) if group else reasons.no_pod_group(pods[0])
     to_come = group is not None and not pods and group.status.phase != "Completed"
     placed = sum(int(session.view.pods.state[pod.row]) in READY_STATES for pod in pods)
-    instead = f"{_have_places(placed, len(pods))}, and {lacking.message}"
+    instead = f"{have_places(placed, len(pods))}, and {lacking.message}"
     return replace(
         _told(said, lacking if waiting or to_come else None, instead),
         queue=group.spec.queue if group else "",
@@ -287,20 +218,6 @@ def _unseen(session: Session, said: Answer, key: str, waiting: Sequence[PodRecor
         min_member=group.spec.min_member if group else 0,
         request=_request(session, next(iter(waiting), None)),
     )
-
-
-def _finished(job: Job) -> str:
-    """How a job ended whose pods are all done; empty for others."""
-    succeeded, failed = job.counts[PodState.Succeeded], job.counts[PodState.Failed]
-    if not succeeded + failed or succeeded + failed < job.size:
-        return ""
-    return (
-        f"it has finished: {succeeded} of {counted(job.size, 'pod')} succeeded{f', {failed} failed' if failed else ''}"
-    )
-
-
-def _have_places(placed: int, pods: int) -> str:
-    return f"{placed} of {counted(pods, 'pod')} {by_number(pods, 'has', 'have')} a place"
 
 
 def sample_of(session: Session, waiting: Sequence[PodRecord], reason: Reason | None) -> PodRecord | None:
@@ -354,7 +271,7 @@ def _steps(
         Stage.Gang: _gang(job, waiting, fitting) + _apart(reason),
         Stage.Placement: "; ".join(f"{counted(cause.nodes, 'node')}: {cause.all_of_it}" for cause in found.causes),
         Stage.Preemption: "; ".join(f"{each.action}: {each.reason}" for each in evictions),
-        Stage.Binding: _binding(session, job),
+        Stage.Binding: binding(session, job),
     }
     verdicts = {stage: "passed" if reason is None or stage < reason.stage else "open" for stage in Stage}
     if reason is not None:
@@ -385,16 +302,3 @@ def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
 def _apart(reason: Reason | None) -> str:
     """What is left out where it is counted how many pods of a gang would fit."""
     return ", wherever HyperNodes are" if reason is not None and reason.reason in _OF_HYPER_NODES else ""
-
-
-def _binding(session: Session, job: Job) -> str:
-    held = held_up_together(session, job)
-    under_way = sum(job.counts[state] for state in _BINDING)
-    if not under_way:
-        return held
-    rows = session.view.membership.rows(job.index)
-    binding = session.view.records(rows[session.view.pods.state[rows] == PodState.Binding])
-    lacking = list(filter(None, (_volumes_that_lack(session, pod) for pod in binding)))
-    waits = f"; {counted(len(lacking), 'pod')} of them lack volumes, the first {lacking[0]}" if lacking else ""
-    verb = by_number(under_way, "is", "are")
-    return f"{counted(under_way, 'pod')} {verb} decided and not running yet{waits}{f'; {held}' if held else ''}"

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
 from stromboli.framework.cluster.view import View
 from stromboli.framework.session.session import Session
 from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import PodRecord
+
+#: what follows in the names of pods on the name of what makes them: a number, letters that are drawn, or both
+_NUMBER = r"(-[0-9]{1,6})?(-[bcdfghjklmnpqrstvwxz2456789]{5})?"
 
 
 def job_called(view: View, key: str) -> str:
     """The key of the job that people call so, in the namespace of the key; the key itself where there is none.
 
-    A PodGroup of that name comes first. Of several jobs of one workload it is one that waits, by key.
+    A PodGroup of that name comes first. Of several jobs of one workload it is one that waits, by key. Where there is
+    none of the name it is the job of the pods that are called so, but for the number that each has.
     """
     if key in view.jobs:
         return key
     namespace, _, name = key.partition("/")
-    mine = [group.key for group in _groups_in(view, namespace) if name in (each for _, each in group.owners)]
+    mine = [group.key for group in _groups_in(view, namespace) if name in group.names]
     waiting = [each for each in mine if each in view.jobs and view.jobs[each].counts[PodState.Pending]]
-    return min(waiting or mine, default=key)
+    return min(waiting or mine, default="") or _of_pods_called(view.pods.records, key) or key
+
+
+def _of_pods_called(records: Iterable[PodRecord | None], key: str) -> str:
+    """The key of the one job that has all pods of a name, as what makes them has it; empty for none, or several."""
+    numbered = re.compile(re.escape(key) + _NUMBER)
+    found = {pod.job for pod in records if pod is not None and pod.key.startswith(key) and numbered.fullmatch(pod.key)}
+    return found.pop() if len(found) == 1 else ""
 
 
 def jobs_meant(state: ClusterState, kind: str, key: str) -> set[str]:
@@ -29,7 +44,8 @@ def jobs_meant(state: ClusterState, kind: str, key: str) -> set[str]:
         return {record.job if record is not None else ""}
     namespace, _, name = key.partition("/")
     groups = (group for group in state.jobs.pod_groups if group is not None and group.metadata.namespace == namespace)
-    return {key} | {group.key for group in groups if name in (each for _, each in group.owners)}
+    found = {group.key for group in groups if name in group.names}
+    return {key} | (found or {_of_pods_called(state.pods.records, key)})
 
 
 def names_in(session: Session, kind: str, namespace: str) -> set[str]:
@@ -38,7 +54,7 @@ def names_in(session: Session, kind: str, namespace: str) -> set[str]:
     if kind == "pod":
         return {pod.name for pod in view.pods.records if pod is not None and pod.namespace == namespace}
     groups = _groups_in(view, namespace)
-    return {group.metadata.name for group in groups} | {name for group in groups for _, name in group.owners}
+    return {name for group in groups for name in group.names}
 
 
 def _groups_in(view: View, namespace: str) -> list[PodGroup]:

@@ -63,7 +63,7 @@ class Gang(Plugin):
             return Reason(
                 Stage.Gang,
                 "NotEnoughPods",
-                f"{job.title} lacks pods: minMember is {job.min_available}",
+                f"{job.title} lacks pods: {job.pod_group.least}",
                 Actionable.User,
                 f"it has {job.valid_count}",
             )

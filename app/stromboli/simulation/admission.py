@@ -63,7 +63,7 @@ def admit(
     written = {obj.key: obj for kind, obj in loaded.objects if kind == "PodGroup"}
     groups, natives = _Groups(loaded, namespaces, rules, written), _NativeGroups(namespaces, rules)
     run_times, volumes = _RunTimes(groups.declared), VolumeClaims(loaded.objects, loaded.owners)
-    for kind, obj in Permitted(loaded).objects():
+    for kind, obj in Permitted(loaded).made():
         if kind == "Pod":
             pod = priorities.applied(of_runtime_class(obj, runtimes.get(obj.spec.runtime_class_name)))
             if pod.spec.scheduler_name in scheduler_names and is_bare(pod):

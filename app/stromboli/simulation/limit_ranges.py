@@ -173,7 +173,7 @@ class Permitted:
         #: why, and the number of pods, of workloads that made pods in vain, by their kind and key
         self._forbidden: dict[tuple[str, str], tuple[str, int]] = {}
 
-    def objects(self) -> Iterator[tuple[str, Any]]:
+    def made(self) -> Iterator[tuple[str, Any]]:
         """What is made, with its kind; pods have all the requests that the API server gives them.
 
         After the last one it is told of what is not made.

@@ -16,13 +16,14 @@ from rich.table import Table
 from stromboli.api.reasons import Actionable, Reason
 from stromboli.api.resources import CPU, PODS, Vector, told
 from stromboli.explain.answers import Answer
+from stromboli.explain.doubts import too_small
 from stromboli.explain.evictions import why_no_evictions
-from stromboli.explain.jobs import held_up_together
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.remedies.case import MOST_STEPS, taken
+from stromboli.explain.running import held_up_together
 from stromboli.explain.warnings import warnings
-from stromboli.framework.cluster.job import title_of
+from stromboli.framework.cluster.job import Job, title_of
 from stromboli.framework.diagnosis.explain import all_reasons, why_job
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.session import Session
@@ -120,7 +121,7 @@ def explanations(session: Session, rehearsal: Rehearsal | None = None) -> Iterat
     for key, pods in sorted((dict.fromkeys(unmade, ()) | _members(session)).items()):
         waits = [reasons[pod] for pod in pods if pod in reasons]
         job = session.view.jobs.get(key)
-        held = "" if job is None else held_up_together(session, job)
+        held = "" if job is None else _doubtful(session, job)
         if not waits and not held and key not in unmade:
             continue
         found: Answer | None = None
@@ -138,6 +139,12 @@ def explanations(session: Session, rehearsal: Rehearsal | None = None) -> Iterat
         yield "\n".join([f"{key or '(none)'}:", *said, *_helps(found)])
     if untried:
         yield f"What would help {untried} more was not tried: stromboli why job NAME -f FILE says it of one."
+
+
+def _doubtful(session: Session, job: Job) -> str:
+    """Why pods of a job that have nodes do not run, or will not."""
+    told = held_up_together(session, job), too_small(session.view.members(job))
+    return "; ".join(filter(None, told))
 
 
 def _as_tried(reason: Reason, found: Answer | None) -> Reason:

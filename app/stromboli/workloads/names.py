@@ -10,6 +10,9 @@ from stromboli.workloads.labelled import KIND
 from stromboli.workloads.said import MIN_MEMBER, QUEUE, TIER_NAMES, TOPOLOGY_MODE, TOPOLOGY_TIER
 from stromboli.workloads.table import Kind, known_kinds
 
+#: where the size of a gang stands that is of no use without all its pods
+_SIZES = {"LeaderWorkerSet": "spec.leaderWorkerTemplate.size"}
+
 
 def workload_of(group: PodGroup) -> str:
     """The workload of a PodGroup as people call it, `RayJob/train`; empty where it has none but a pod."""
@@ -57,6 +60,8 @@ def smaller_gang(group: PodGroup, number: int) -> str:
     if owner.field("min_member"):
         least = _to_match(group, owner.field("min_resources"))
         return f"set {owner.field('min_member')}: {number} in {owner.name}{least}"
+    if owner.field("kind") in _SIZES:
+        return f"set {_SIZES[owner.field('kind')]}: {number} in {owner.name}, if so many suffice"
     if _is_made_for(group):
         return f"set the annotation {MIN_MEMBER[0]}: {number} on {owner.name}"
     return f"lower the replicas of {owner.name} so that {number} of its pods start together"

@@ -181,10 +181,28 @@ class PodGroup(KubeObject):
         return found + [(kind, name) for kind, slash, name in (each.partition("/") for each in listed) if slash]
 
     @property
+    def names(self) -> set[str]:
+        """The names by which people know it: its own, those of what owns it, and of which part of that it is."""
+        own, found = self.metadata.name, {name for _, name in self.owners}
+        part = self._part if self.owners else None
+        return {own, outer_name(own) or own} | found | ({f"{name}-{part}" for name in found} if part else set())
+
+    @property
     def workload(self) -> str:
-        """The name of its workload, or of its pod, if its own name follows from that; else empty."""
-        follows = group_uid(self.metadata.name) or self._part is not None
-        return self.owners[-1][1] if self.owners and follows else ""
+        """The name of its workload, or of its pod, if its own name follows from that, with its part; else empty."""
+        part = self._part
+        follows = group_uid(self.metadata.name) or part is not None
+        return f"{self.owners[-1][1]}{f'-{part}' if part else ''}" if self.owners and follows else ""
+
+    @property
+    def least(self) -> str:
+        """In the words of who wrote it, how many pods start together."""
+        number = self.spec.min_member
+        if outer_name(self.metadata.name) is not None:
+            return f"minCount is {number}"
+        if self.title.startswith("PodGroup "):
+            return f"minMember is {number}"
+        return f"it starts with {number} together"
 
     @property
     def title(self) -> str:

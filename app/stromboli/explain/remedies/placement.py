@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from stromboli.api import objects
 from stromboli.api.requests import pod_level
-from stromboli.api.resources import PODS, UNKNOWN, amounts, exact, is_device, listed
+from stromboli.api.resources import PODS, UNKNOWN, amounts, exact, is_device, listed, told
 from stromboli.api.validation import nearest
 from stromboli.api.words import counted
 from stromboli.explain.answers import Amounts
@@ -42,6 +42,8 @@ _HELPED_BY_NODES = frozenset(
         ),
     )
 )
+#: by resource, how many times more a unit is than the one it is confused with, of what people write a multiple, a hint
+_CONFUSED = {"cpu": (1000, 50, ", if thousandths are meant"), "memory": (1024, 2**24, "")}
 
 
 def predicates(case: Case) -> Iterator[Candidate]:
@@ -141,6 +143,7 @@ def requests(case: Case) -> Iterator[Candidate]:
     request, room = view.request(pod), view.nodes.allocatable
     if case.reason == "NeverFits":
         yield from _misspelt(case)
+        yield from _of_another_unit(case)
     else:
         room = room_beside_daemons(view)
     if _has_cards_elsewhere(case):
@@ -190,6 +193,26 @@ def _misspelt(case: Case) -> Iterator[Candidate]:
             words, changed = f"ask for {near} instead of {name}", _renamed(pod, name, near)
             yield Candidate(words, "user", respec(case, **changed))
             yield from _tolerations(case, {*pod.pod_class.request, near} - {name}, f"{words}, and ", changed)
+
+
+def _mistaken(case: Case) -> Iterator[Candidate]:
+    """What hardly means what it says."""
+    yield from _misspelt(case)
+    if case.reason == "NeverFits":
+        yield from _of_another_unit(case)
+
+
+def _of_another_unit(case: Case) -> Iterator[Candidate]:
+    """Amounts that no node has and that a unit which is easily confused makes ones that nodes have."""
+    pod, records = case.pods[0], case.session.view.nodes.facts.records
+    request = pod.pod_class.request
+    for name, (factor, multiple, hint) in _CONFUSED.items():
+        most = max((amounts(record.allocatable).get(name, 0) for record in records), default=0)
+        asked = request.get(name, 0)
+        if asked > most >= asked // factor and not asked // factor % multiple:
+            instead = f"{asked // factor}m" if name == "cpu" else told(name, asked // factor)
+            words = f"ask for {instead} {name} instead of {told(name, asked)}{hint}"
+            yield Candidate(words, "user", respec(case, **_resized(pod, {name: exact(name, asked // factor)})))
 
 
 def _renamed(pod: PodRecord, name: str, instead: str) -> dict[str, object]:
@@ -256,7 +279,7 @@ def _asking(resources: objects.ResourceRequirements | None, requests: dict[str, 
 def nodes(case: Case) -> Iterator[Candidate]:
     """The fewest nodes that would have to be added, like one that is there, alone or with larger limits."""
     # What is misspelt is no reason to buy nodes.
-    if "admin" in case.found or case.reason not in _HELPED_BY_NODES or (case.pods and any(_misspelt(case))):
+    if "admin" in case.found or case.reason not in _HELPED_BY_NODES or (case.pods and any(_mistaken(case))):
         return
     if case.reason == "NeverFits" and "user" in case.found and case.pods and _has_cards_elsewhere(case):
         # There are such nodes.
