@@ -214,6 +214,42 @@ def test_no_nodes_come_for_what_other_limits_do_not_allow(by: str, limited: str,
     assert (cluster.asked, cluster.marks[-1]) == (0, set())
 
 
+@pytest.mark.parametrize("by", POLICIES)
+@pytest.mark.parametrize("limited", OTHER_LIMITS)
+@pytest.mark.parametrize("sizes", [(1, 4, 4), (2, 3, 5), (6, 1, 1), (5, 3), (5, 1)], ids=str)
+@pytest.mark.parametrize("held", [0, 1, 4])
+@pytest.mark.one_in(7)
+def test_nodes_come_for_unlike_pods_as_far_as_limits_leave_room_for_all(
+    by: str, limited: str, sizes: tuple[int, ...], held: int
+) -> None:
+    """Also where one of them is larger than any node."""
+    plugin, arguments = OTHER_LIMITS[limited]
+    amount = sum(sizes)
+    group = pod_group("train", len(sizes), phase="Pending", minResources={"cpu": str(amount)}, queue="small")
+    members = [pod(f"train-{at}", "train", cpu=str(cpu), memory="") for at, cpu in enumerate(sizes)]
+    running = pod_group("own", queue="small", phase="Running")
+    for each in (group, running):
+        each.metadata.annotations[NODE_POOLS] = "a"
+    own = [running, pod("own-0", "own", cpu=str(held), memory="", node="n0")] if held else []
+    first = node("n0", cpu=str(CPUS), labels={"pool": "a"})
+    cluster = Cluster(_with(plugin, by, **arguments), first, _SMALL, group, *members, *own).run(1)
+    room = {
+        "pods of a user": len(sizes) + bool(held) <= 2,
+        "amounts of a user": amount + held <= 8,
+        "a node pool": amount + held <= 5,
+    }[limited]
+    assert bool(cluster.marks[0]) == room
+
+
+def test_what_the_smallest_pods_of_a_gang_ask_for_counts_where_it_needs_no_others() -> None:
+    for sizes, marked in (((5, 3, 6), True), ((5, 4, 6), False)):
+        group = pod_group("train", 2, phase="Pending", queue="small")
+        members = [pod(f"train-{at}", "train", cpu=str(cpu), memory="") for at, cpu in enumerate(sizes)]
+        limits = [{"resources": {"cpu": "8"}}]
+        cluster = Cluster(_with("userlimits", POLICIES[2], limits=limits), node("n", cpu="2"), _SMALL, group, *members)
+        assert bool(cluster.run(1).marks[0]) == marked
+
+
 def test_no_nodes_come_for_a_gang_whose_pods_are_not_all_there() -> None:
     group, *members = wanted("train", 4, CPUS)
     cluster = Cluster(policy("proportion"), node("n", cpu="4"), group, *members[:3]).run(10)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Protocol
@@ -12,13 +12,19 @@ from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.reasons import Reason
+from stromboli.api.resources import Rows
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.view import View
+from stromboli.framework.node_selection.kernel import Kernel
 from stromboli.framework.runtime.questions import Questions
+from stromboli.framework.session.statement import Statement
+from stromboli.state.pods import PodRecord
 
 #: gangs of which no more are asked about in a session, as there may be thousands
 _MOST = 256
+#: pods of gangs of unlike pods, of which no more are tried in a session
+_MOST_UNLIKE = 1_024
 
 
 class _Attempt(Protocol):
@@ -27,30 +33,78 @@ class _Attempt(Protocol):
     def __call__(self, job: Job, turn: Callable[[], Reason | None], otherwise: None) -> Reason | None: ...
 
 
-def heed_limits(view: View, ask: Questions, attempt: _Attempt) -> None:
-    """Say of gangs that more nodes would help that they do not, where something else keeps them from starting."""
+def heed_limits(
+    view: View, ask: Questions, kernel: Kernel, attempt: _Attempt, statement: Callable[[], Statement]
+) -> None:
+    """Say of gangs that more nodes would help that they do not, where something else keeps them from starting.
+
+    `kernel` finds nodes that may take a pod, and `statement` makes one, for what is tried and taken back.
+    """
+    besides = _Besides(view, ask, kernel, statement)
     jobs, found = view.jobs, dict(view.never_fits)
     together = (jobs.min_available > 1) | jobs.holds("needs roles or sub groups", _in_parts)
     gangs = np.flatnonzero(jobs.aside & together).tolist()
     large = (at for at in gangs if found[jobs.key(at)].scalable)
     for job in map(jobs.at, islice(large, _MOST)):
-        why = attempt(job, partial(_besides, view, ask, job), None)
+        why = attempt(job, partial(besides.why, job), None)
         if why is not None and not why.scalable:
             found[job.key] = reasons.with_words(replace(found[job.key], scalable=False), f"besides, {why.message}")
     view.never_fits = found
     view.trace.jobs.update(found)
 
 
-def _besides(view: View, ask: Questions, job: Job) -> Reason | None:
+class _Besides:
     """What else keeps a gang from starting: pods that it lacks, or a limit of what they may hold now."""
-    lacking, need = ask.job_valid(job), job.min_available
-    rows = view.membership.pending(job.index)
-    if lacking is not None or len(rows) < need:
-        return lacking
-    classes = view.pods.pod_class[rows]
-    if (classes != classes[0]).any():
-        return None
-    return ask.allocatable(job.queue, view.record(int(rows[0])), need)[1]
+
+    def __init__(self, view: View, ask: Questions, kernel: Kernel, statement: Callable[[], Statement]) -> None:
+        self._view = view
+        self._ask = ask
+        self._kernel = kernel
+        self._statement = statement
+        #: how many more pods of unlike ones are tried in a session
+        self._left = _MOST_UNLIKE
+
+    def why(self, job: Job) -> Reason | None:
+        """What keeps a gang; None for nothing that is known."""
+        lacking, need = self._ask.job_valid(job), job.min_available
+        rows = self._view.membership.pending(job.index)
+        if lacking is not None or len(rows) < need:
+            return lacking
+        _, firsts = np.unique(self._view.pods.pod_class[rows], return_index=True)
+        kinds = self._view.records(rows[firsts])
+        answers = [self._ask.allocatable(job.queue, pod, need) for pod in kinds]
+        if len(kinds) == 1:
+            return answers[0][1]
+        # Limits are sums: where they leave so many pods of each kind, they leave as many of all kinds.
+        if all(count == need for count, _ in answers):
+            return None
+        chosen = self._smallest(rows, need)
+        self._left -= len(chosen)
+        return self._together(job, chosen) if self._left >= 0 else None
+
+    def _smallest(self, rows: Rows, need: int) -> list[PodRecord]:
+        """As many of some pods as are needed, the largest first; none where it is not certain which ones ask least."""
+        requests = self._view.snapshot.requests[self._view.pods.pod_class[rows]]
+        order = np.argsort(requests.sum(axis=1), kind="stable")
+        if need < len(rows) and (np.diff(requests[order], axis=0) < 0).any():
+            return []
+        return self._view.records(rows[order[:need][::-1]])
+
+    def _together(self, job: Job, pods: Sequence[PodRecord]) -> Reason | None:
+        """Why some pods may not hold what they ask for all together: each is tried on a node, be that full.
+
+        A limit that grows with the cluster is passed over.
+        """
+        tried, refused = self._statement(), None
+        for pod in pods:
+            _, why = self._ask.allocatable(job.queue, pod, 1)
+            nodes = self._kernel.possible(pod)
+            refused = why if why is not None and not why.scalable else None
+            if refused is not None or not len(nodes):
+                break
+            tried.pipeline(self._view.sub_job_of(job, pod), pod, int(nodes[0]))
+        tried.discard()
+        return refused
 
 
 def _in_parts(group: PodGroup) -> bool:

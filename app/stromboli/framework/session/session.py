@@ -126,7 +126,7 @@ class Session:
         self._each_plugin("open", self.view, clock)
         self.points.forget()
         if self.view.never_fits:
-            heed_limits(self.view, self.ask, self.attempt)
+            heed_limits(self.view, self.ask, self.kernel, self.attempt, self.statement)
         for name in (*((PLACE_RESERVED,) if self.keeper.reservations else ()), *self.policy.actions):
             started = clock()
             self._run_action(name, actions[name])
