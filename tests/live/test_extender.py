@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -229,6 +230,58 @@ async def test_room_that_was_just_made_is_known(cluster: Cluster, asker: Asker) 
     cluster.delete("/api/v1/namespaces/default/pods/old-n0")
     # kube-scheduler has seen that sooner than the service.
     assert await asker.filter(pod, ["n0"]) == ["n0"]
+
+
+def waited_for(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How many seconds each refusal from now on may wait."""
+    found: list[float] = []
+    patience = LiveSessions.patience
+
+    def told(self: LiveSessions, *args: Any) -> Callable[[], float]:
+        asked = patience(self, *args)
+        found.append(0.0)
+
+        def tell() -> float:
+            found[-1] = max(found[-1], seconds := asked())
+            return seconds
+
+        return tell
+
+    monkeypatch.setattr(LiveSessions, "patience", told)
+    return found
+
+
+async def test_kube_scheduler_is_not_held_up_for_pods_that_no_end_of_another_makes_room_for(
+    cluster: Cluster, asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.group("train", 1)
+    cluster.pod("train-0", "train", nodeName="n0", schedulerName=SCHEDULER)
+    large = cluster.pod("train-1", "train", cpu="9", schedulerName=SCHEDULER)
+    await asker.filter(large, NODES)
+    waited = waited_for(monkeypatch)
+    assert await asker.filter(large, NODES) == []
+    assert waited == [0]
+
+
+async def test_kube_scheduler_is_held_up_once_for_a_resource_that_it_does_not_count(
+    cluster: Cluster, asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `ignoredByScheduler` it offers nodes whose devices are all in use, for each pod."""
+    card = "example.com/card"
+    for name in NODES:
+        amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", card: "1"}
+        cluster.patch(f"/api/v1/nodes/{name}/status", {"status": {"capacity": amounts, "allocatable": amounts}})
+    wants = {"resources": {"requests": {"cpu": "1", card: "1"}, "limits": {card: "1"}}}
+    form = {"containers": [{"name": "main", "image": "busybox", **wants}], "schedulerName": SCHEDULER}
+    cluster.group("train", 1)
+    for number, name in enumerate(NODES):
+        cluster.pod(f"train-{number}", "train", nodeName=name, **form)
+    await until(lambda: len(asker.published.running()) == 2 if asker.published else False)
+    more = [cluster.pod(f"train-{number}", "train", **form) for number in range(2, 5)]
+    waited = waited_for(monkeypatch)
+    assert [await asker.filter(pod, NODES) for pod in (*more, *more)] == [[]] * 6
+    assert waited[0] > 0
+    assert waited[3:] == [0, 0, 0]
 
 
 @pytest.mark.usefixtures("patient")

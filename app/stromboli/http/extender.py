@@ -13,7 +13,7 @@ import numpy as np
 
 from stromboli.api.decisions import Bind
 from stromboli.api.objects import Pod
-from stromboli.api.resources import Vector, fits
+from stromboli.api.resources import NATIVE, Rows, Vector, fits
 from stromboli.extender import NO_SESSION, NoAnswerError, Published
 from stromboli.live.logs import Logger
 from stromboli.live.service import Service
@@ -34,6 +34,8 @@ _LONG = 3.0
 _NEW = 5.0
 #: seconds for what a session is asked
 _WORKED = 3.0
+#: seconds for which kube-scheduler is taken not to count a resource that it offers full nodes for
+_UNCOUNTED = 60.0
 
 
 class Lane:
@@ -85,6 +87,8 @@ class LiveSessions:
         self._state = service.state
         self.published = published
         self._lane = Lane()
+        #: resources that were waited for in vain, and until when they are not waited for again, in monotonic seconds
+        self._uncounted: dict[str, float] = {}
 
     def trouble(self) -> str:
         """Why this replica cannot answer about our pods; empty if it can."""
@@ -113,7 +117,7 @@ class LiveSessions:
         waited for as long as those that are known now, or it would never end in a busy cluster.
         """
         key, state, service = object_key(pod), self._state, self._service
-        awaited = service.changes
+        awaited, asked = service.changes, time.monotonic()
 
         def patience() -> float:
             nonlocal awaited
@@ -131,7 +135,10 @@ class LiveSessions:
                 return 0.0
             if not service.knows(awaited):
                 return 0.0 if service.overdue(_LONG) else _DUE
-            return _HOPED if not service.knows(service.changes) or self._seem_full(record, names) else 0.0
+            full = self._seem_full(record, names)
+            if full and time.monotonic() - asked >= _HOPED:
+                self._hoped_in_vain(record, names)
+            return _HOPED if full or not service.knows(service.changes) else 0.0
 
         return patience
 
@@ -158,13 +165,40 @@ class LiveSessions:
         await self._service.news()
 
     def _seem_full(self, pod: PodRecord, names: Sequence[str]) -> bool:
-        """Whether a pod fits on no node, though one of them only has pods that kube-scheduler knows of."""
-        nodes, request = self._state.nodes, self._state.classes.request(pod.pod_class)
-        rows = np.array([row for name in names if (row := nodes.by_name.get(name)) is not None], np.intp)
+        """Whether a pod fits on no node until others end, though one of them only has pods that kube-scheduler knows
+        of. Resources that kube-scheduler does not count are left out."""
+        nodes, request, rows = self._state.nodes, self._counted(pod), self._rows(names)
         if not len(rows) or fits(request, nodes.allocatable[:, rows] - nodes.used[:, rows]).any():
+            return False
+        if not fits(request, nodes.allocatable[:, rows]).any():
             return False
         expected = set(self._state.assumed.values())
         return any(name not in expected for name in names)
+
+    def _counted(self, pod: PodRecord) -> Vector:
+        """What a pod requests of the resources that kube-scheduler counts, as far as is known."""
+        request, now = self._state.classes.request(pod.pod_class), time.monotonic()
+        if any(until > now for until in self._uncounted.values()):
+            dimensions = self._state.dimensions.names
+            counted = [self._uncounted.get(name, 0.0) <= now for name in dimensions]
+            request = np.where(counted, request, 0.0)
+        return request
+
+    def _hoped_in_vain(self, pod: PodRecord, names: Sequence[str]) -> None:
+        """The nodes that kube-scheduler offers stay full: it may not count a resource (`ignoredByScheduler`).
+
+        Then it offers full nodes for each pod, and would be held up for each.
+        """
+        nodes, request, rows = self._state.nodes, self._counted(pod), self._rows(names)
+        short = request[:, None] > nodes.allocatable[:, rows] - nodes.used[:, rows]
+        lacking = [self._state.dimensions.names[column] for column in np.flatnonzero(short.any(axis=1)).tolist()]
+        until = time.monotonic() + _UNCOUNTED
+        self._uncounted.update((name, until) for name in lacking if name not in NATIVE)
+
+    def _rows(self, names: Sequence[str]) -> Rows:
+        """The rows of the nodes that are known."""
+        known = self._state.nodes.by_name
+        return np.array([row for name in names if (row := known.get(name)) is not None], np.intp)
 
     def _idle(self, row: int) -> Vector:
         nodes = self._state.nodes
