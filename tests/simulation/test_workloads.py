@@ -162,6 +162,36 @@ def test_what_an_api_server_has_seen_has_its_pods_beside_it() -> None:
     assert len(simulated(made).session.view.pods.records) == 0
 
 
+COMPLETED = {"type": "Completed", "status": "True"}
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
+SUCCEEDED = {"conditions": [{"type": "Created", "status": "True"}, {"type": "Succeeded", "status": "True"}]}
+JOBS = [{"name": "a", "replicas": 2, "template": {"spec": {"template": TEMPLATE}}}]
+JOB = workload("batch/v1", "Job", parallelism=2, template=TEMPLATE)
+RAY = workload("ray.io/v1", "RayJob", rayClusterSpec={"headGroupSpec": {"template": TEMPLATE}})
+WRAPPER = workload("workload.codeflare.dev/v1beta2", "AppWrapper", components=[{"template": JOB}])
+SPARK = workload("sparkoperator.k8s.io/v1beta2", "SparkApplication", driver={}, executor={})
+
+
+@pytest.mark.parametrize(
+    ("made", "status"),
+    [
+        (workload("batch/v1", "Job", completions=4, parallelism=4, template=TEMPLATE), {"succeeded": 1, **COMPLETE}),
+        (workload("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=JOBS), {"conditions": [COMPLETED]}),
+        (workload("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=PYTORCH_ROLES), SUCCEEDED),
+        (workload("batch.volcano.sh/v1alpha1", "Job", tasks=VOLCANO_TASKS), {"state": {"phase": "Completed"}}),
+        (RAY, {"jobDeploymentStatus": "Complete"}),
+        (WRAPPER, {"phase": "Succeeded"}),
+        (SPARK, {"applicationState": {"state": "FAILED"}}),
+    ],
+)
+def test_a_workload_that_has_ended_has_no_pods(made: dict[str, Any], status: dict[str, Any]) -> None:
+    """What it shows is what is said of it, such as by a success policy before all of its pods have succeeded."""
+    document = yaml.safe_dump(made | {"status": status})
+    loaded = load(["-"], io.BytesIO((CLUSTER + document).encode()))
+    assert (loaded.problems, [kind for kind, _ in loaded.objects if kind in ("Pod", "PodGroup")]) == ([], [])
+    assert loaded.without_pods() == {"default/w": f"{made['kind']} default/w has ended, so it has no pods"}
+
+
 def test_a_lone_pod_gets_its_pod_group_and_meets_others_in_the_default_namespace() -> None:
     pods = [{"kind": "Pod", "metadata": {"name": name}, **TEMPLATE} for name in ("lone", "member")]
     pods[1]["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "gang"}

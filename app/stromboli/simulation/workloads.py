@@ -22,7 +22,7 @@ from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import Gang, Kind, Kinds, Role, Workload, family_of
 from stromboli.workloads.amounts import of_roles
-from stromboli.workloads.gangs import EACH, by_paths, is_suspended
+from stromboli.workloads.gangs import EACH, by_paths, has_ended, is_suspended
 from stromboli.workloads.groups import ROLE_ANNOTATION, manager_of
 from stromboli.workloads.in_order import labelled
 from stromboli.workloads.labelled import KIND as GROUP
@@ -110,6 +110,9 @@ class Expansion:
         self.owners[owner["uid"]] = manifest
         found, before = self.kinds.read(manifest), self.pods
         row = kind.row
+        if has_ended(manifest):
+            self.empty[_key(manifest)] = f"{row.kind} {_key(manifest)} has ended, so it has no pods"
+            return
         if not (row.roles or row.makes or row.maker or row.reader or is_suspended(manifest, row)):
             raise InvalidObjectError(where, "", NOT_MADE)
         for part in self._parts(kind, manifest, owner, where, whole=not any(gang.roles for gang in found.gangs)):

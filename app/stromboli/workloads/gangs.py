@@ -22,6 +22,14 @@ _ELSEWHERE = "kueue.x-k8s.io/multikueue"
 
 #: the conditions of workloads that have ended
 _ENDS = ("Complete", "Completed", "Failed", "Succeeded")
+#: where workloads without such conditions say that they have ended, by kind; a Job is Volcano's here
+_END_STATES = {
+    "AppWrapper": "status.phase",
+    "Job": "status.state.phase",
+    "Pod": "status.phase",
+    "RayJob": "status.jobDeploymentStatus",
+    "SparkApplication": "status.applicationState.state",
+}
 #: fields of a Job's status that are set once it has, or had, pods
 _OF_PODS = ("active", "succeeded", "failed", "terminating", "completionTime", "conditions")
 
@@ -165,7 +173,10 @@ def is_suspended(owner: Object, kind: WorkloadKind) -> bool:
 def has_ended(owner: Object) -> bool:
     """Whether a workload has completed or failed for good, so that none of its pods come any longer."""
     conditions = (each for _, each in items(owner, "status.conditions"))
-    return any(each.get("type") in _ENDS and each.get("status") == "True" for each in conditions)
+    if any(each.get("type") in _ENDS and each.get("status") == "True" for each in conditions):
+        return True
+    path = _END_STATES.get(text(owner, "kind"))
+    return path is not None and text(owner, path).capitalize() in _ENDS
 
 
 def makes_in_order(owner: Object) -> bool:
