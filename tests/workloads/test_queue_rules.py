@@ -21,6 +21,7 @@ from stromboli.simulation.run import feed
 from stromboli.state.cluster import ClusterState
 from stromboli.workloads import family_of
 from tests.builders import NOON, READS
+from tests.explain.asking import why
 
 POLICY = """
 actions: "enqueue, allocate"
@@ -150,6 +151,27 @@ def test_a_queue_that_is_missing_is_said_and_made_only_where_the_rule_says_so() 
     # One that is there stays as it is.
     state = fed(by, NODE, named_queue("team-a"), job())
     assert state.queues["team-a"].spec.parent == ""
+
+
+@pytest.mark.parametrize(
+    ("rule", "advice"),
+    [
+        ("rest", "admin: have queueRules in the policy name queue default for Job team-a/job"),
+        (
+            "{provided}",
+            "user: set the annotation scheduling.volcano.sh/queue-name: default on Job team-a/job, and make it anew",
+        ),
+    ],
+)
+def test_whoever_says_the_queue_is_told_to_say_another(rule: str, advice: str) -> None:
+    """What a workload names has no effect where rules do not let it name anything."""
+    named = job(labels={"kueue.x-k8s.io/queue-name": "rest"})
+    by = engine({"queue": rule})
+    state = fed(by, NODE, named_queue("default"), named)
+    (lost,) = by.decide(state.snapshot(), now=NOON).session.view.lost
+    answer = why(state, f"job {lost.key}", f"{POLICY} {json.dumps([{'queue': rule}])}")
+    first = answer.remedies[0]
+    assert f"{first.who}: {first.change}" == advice
 
 
 def test_a_native_group_gets_its_queue_by_the_rules() -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import TypeVar
 
 import numpy as np
@@ -197,8 +198,8 @@ class LiveSessions:
 
     def _rows(self, names: Sequence[str]) -> Rows:
         """The rows of the nodes that are known."""
-        known = self._state.nodes.by_name
-        return np.array([row for name in names if (row := known.get(name)) is not None], np.intp)
+        rows = np.fromiter(map(self._state.nodes.by_name.get, names, repeat(-1)), np.intp, len(names))
+        return rows[rows >= 0]
 
     def _idle(self, row: int) -> Vector:
         nodes = self._state.nodes

@@ -44,6 +44,11 @@ def in_queue(group: PodGroup, queue: str) -> str:
     return f"set queue: {queue} in PodGroup {group.key}"
 
 
+def follows_rules(group: PodGroup) -> bool:
+    """Whether a PodGroup is in the queue that rules of the policy say where there are any."""
+    return outer_name(group.metadata.name) is not None or _is_made_for(group)
+
+
 def said_by(group: PodGroup) -> str:
     """Where people change what a PodGroup says: in what owns it, which would undo a change of it."""
     owner = _owner(group)

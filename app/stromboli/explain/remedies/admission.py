@@ -18,7 +18,7 @@ from stromboli.framework.cluster.job import Job, Queue, lineage
 from stromboli.framework.cluster.tenants import NAMESPACES
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
-from stromboli.workloads.names import in_queue
+from stromboli.workloads.names import follows_rules, in_queue, said_by
 
 
 def groups(case: Case) -> Iterator[Candidate]:
@@ -97,7 +97,7 @@ def queues(case: Case) -> Iterator[Candidate]:
         # Where nothing looks like what is named, the queue of those who name none comes before any team's.
         leaves.sort(key=lambda name: name != crds.PodGroupSpec.model_fields["queue"].default)
         for name in [near] if near else leaves[:1]:
-            yield Candidate(in_queue(group_of(state, key), name), "user", set_group(key, queue=name))
+            yield _move(case, key, name)
         made = {"metadata": {"name": wanted}, "spec": {"weight": 1}, "status": {"state": "Open"}}
         queue = crds.Queue.parse(made)
         yield Candidate(f"create queue {wanted}", "admin", lambda forked: forked.upsert("Queue", queue))
@@ -110,7 +110,7 @@ def queues(case: Case) -> Iterator[Candidate]:
         yield from _for_namespace(case, case.job)
     if reason == "QueueNotALeaf":
         for child in [queue.name for queue in view.queues.values() if queue.parent == name and queue.open][:MOST_ALIKE]:
-            yield Candidate(in_queue(group_of(state, key), child), "user", set_group(key, queue=child))
+            yield _move(case, key, child)
     if reason == "QueueMisconfigured":
         others = [queue.name for queue in view.queues.values() if queue.name != name]
         near = nearest(case.job.queue.parent, others)
@@ -118,14 +118,25 @@ def queues(case: Case) -> Iterator[Candidate]:
             yield Candidate(f"set parent: {parent} in queue {name}", "admin", set_queue(name, parent=parent))
 
 
+def _move(case: Case, key: str, queue: str) -> Candidate:
+    """Another queue for a PodGroup, by whoever says which one it is in."""
+    group, change = group_of(case.rehearsal.state, key), set_group(key, queue=queue)
+    rules = case.session.policy.queue_rules if follows_rules(group) else ()
+    if not rules:
+        return Candidate(in_queue(group, queue), "user", change)
+    if any("{provided}" in rule.queue for rule in rules):
+        # Rules are asked once, when the PodGroup is made.
+        return Candidate(f"{in_queue(group, queue)}, and make it anew", "user", change)
+    return Candidate(f"have queueRules in the policy name queue {queue} for {said_by(group)}", "admin", change)
+
+
 def _for_namespace(case: Case, job: Job) -> Iterator[Candidate]:
     """The queues that a job's namespace may use, and its namespace among those that may use its queue."""
-    queues, state, tenants = case.session.view.queues, case.rehearsal.state, job.queue.tenants
+    queues, tenants = case.session.view.queues, job.queue.tenants
     parents = {queue.parent for queue in queues.values()} | {"root"}
     for queue in [queue for queue in queues.values() if queue.open and queue.name not in parents]:
         if queue.tenants is None or queue.tenants.include(job.namespace):
-            words = in_queue(group_of(state, job.key), queue.name)
-            yield Candidate(words, "user", set_group(job.key, queue=queue.name))
+            yield _move(case, job.key, queue.name)
             break
     if tenants is not None:
         yield Candidate(
