@@ -243,7 +243,13 @@ class Histories(RuleBasedStateMachine):
         assert not [pair for pair in world.evicted_for if pair[::-1] in world.evicted_for]
         last = world.decide()
         assert last.decisions == []
-        assert not np.count_nonzero(last.session.view.pods.state == PodState.Pipelined), "a free place is not taken"
+        promised = np.flatnonzero(last.session.view.pods.state == PodState.Pipelined)
+        kept = {pod.name for pod in last.session.view.records(promised) if not self.may_keep(job_of(pod.name))}
+        assert not kept, f"the free places of {kept} are not taken"
+
+    def may_keep(self, job: str) -> bool:
+        """Whether a job may keep free places without being able to start."""
+        return False
 
     def _session(self) -> Any:
         world = self.world

@@ -63,6 +63,10 @@ class Job:
     apart: bool = False
     #: the node pools that it may use, separated by commas; empty for all nodes
     pools: str = ""
+    #: what each of its pods brings along beside amounts, such as a claim; empty for nothing
+    brings: str = ""
+    #: annotations of its PodGroup
+    notes: Mapping[str, str] = field(default_factory=dict)
     #: how many of its pods a disruption budget lets be away; None without one
     budget: int | None = None
     #: the node of each pod by its name, empty while it waits
@@ -251,6 +255,7 @@ class World:
             minResources=quantities(job.least_amounts),
             **({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}} if job.tight else {}),
         )
+        made.metadata.annotations.update(job.notes)
         made.status = (job.status or made.status).model_copy(update={"phase": job.phase})
         return made
 
@@ -303,8 +308,8 @@ def job_of(pod: str) -> str:
 
 
 def evictions(result: SessionResult) -> Iterator[Evict]:
-    """Who goes by a session's decisions."""
-    return (decision for decision in result.decisions if isinstance(decision, Evict))
+    """Who goes for others by a session's decisions."""
+    return (decision for decision in result.decisions if isinstance(decision, Evict) and decision.beneficiary)
 
 
 def asked(job: Job) -> dict[str, int]:

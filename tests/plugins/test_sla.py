@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from stromboli.api.decisions import Evict
 from stromboli.api.errors import PolicyError
 from stromboli.engine import Engine
 from tests import builders
 from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.expectations.world import CLASSES
 from tests.plugins.sessions import decide, policy
 
 #: seconds since the epoch of PodGroups that the builders create at 0
@@ -110,3 +112,23 @@ def test_an_overdue_gang_starts_where_it_has_places_in_another_order() -> None:
     engine = Engine(builders.policy("gang sla", "predicates"))
     bound = engine.decide(cluster.snapshot(), now=CREATED + 600).session.bound
     assert bound == {"default/late-0": "small", "default/late-1": "large"}
+
+
+@pytest.mark.parametrize(
+    "tiers", [("priority gang sla", "predicates capacity"), ("sla", "priority gang predicates capacity")]
+)
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt", "reclaim", "gangreclaim"])
+@pytest.mark.parametrize("spared", [1, 2])
+def test_an_overdue_gang_evicts_others_only_to_start(tiers: tuple[str, ...], action: str, spared: int) -> None:
+    """The gang needs two of three places; of these as many can be had as `spared` pods hold."""
+    theirs = "theirs" if "reclaim" in action else "mine"
+    late = pod_group("late", 2, "mine", created=60, priorityClassName="high")
+    late.metadata.annotations["sla-waiting-time"] = "10m"
+    objs: list[Any] = [*CLASSES, node("n", cpu="3"), late, pod_group("low", 1, theirs, "Running")]
+    objs += [queue("mine", deserved={"cpu": "3"}), queue("theirs", deserved={"cpu": "0"})]
+    objs += [pod(f"low-{number}", "low", node="n") for number in range(spared)]
+    objs += [pod(f"alien-{number}", scheduler="other", node="n") for number in range(3 - spared)]
+    objs += [pod("late-0", "late", priority=100), pod("late-1", "late", priority=100)]
+    by = builders.policy(*tiers, actions=f"allocate, {action}")
+    decisions = Engine(by).decide(state(objs).snapshot(), now=CREATED + 3600).decisions
+    assert sum(isinstance(each, Evict) for each in decisions) == (2 if spared == 2 else 0)

@@ -50,7 +50,7 @@ class StaleGangEviction(Action):
 
     def _evict(self, session: Session, job: Job) -> None:
         """Evict what a gang has left, unless it is about to become complete."""
-        if session.ask.job_pipelined(job):
+        if session.ask.starts_as_promised(job):
             return
         held = [pod for pod in session.view.members(job) if session.view.pods.state[pod.row] in HELD]
         if any(map(critical, held)):

@@ -130,7 +130,7 @@ def _promise(context: PreemptionContext, trial: Trial, job: Job, kinds: list[lis
             if not trial.fits(pod, node):
                 break
             trial.keep([], Place(pod, node, Demand(session, pod)))
-        if least <= len(trial.placed) == len(places) and session.ask.job_pipelined(job):
+        if least <= len(trial.placed) == len(places) and session.ask.starts_as_promised(job):
             return True
         trial.withdraw()
         trial.placed = []

@@ -68,6 +68,6 @@ def place_gang(
             # Others may be enough for it to start.
             continue
         found[group.sub_job.uid] = hyper_node
-        if session.ask.job_pipelined(job):
+        if session.ask.starts_as_promised(job):
             return found
     return None

@@ -33,7 +33,7 @@ def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord
 
     def attempt(places: FirstPlaces) -> Plan | None:
         trial = _try(context, job, pods, places)
-        if trial.placed and session.ask.job_pipelined(job):
+        if trial.placed and session.ask.starts_as_promised(job):
             return settle(session, trial)
         trial.take_back()
         return None

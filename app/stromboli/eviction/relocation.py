@@ -88,7 +88,7 @@ class Relocation:
                 break
             if not self._place(pod):
                 return False
-        return not session.ask.job_starving(job) and session.ask.job_pipelined(job)
+        return not session.ask.job_starving(job) and session.ask.starts_as_promised(job)
 
     def _place(self, pod: PodRecord) -> bool:
         """Promise a pod a place, where others have to leave for it if need be."""

@@ -40,9 +40,9 @@ def first_reason(taking_part: Participants, point: str, *subject: Any) -> Reason
     return None
 
 
-def vote(taking_part: Participants, point: str, *subject: Any) -> tuple[bool, Reason | None]:
+def vote(taking_part: Participants, point: str, *subject: Any, unanimous: bool = False) -> tuple[bool, Reason | None]:
     """A rejection anywhere decides, unless a plugin of its tier that insists permits; a permit ends the question after
-    its tier; no opinion is a yes.
+    its tier; no opinion is a yes. Of a vote that has to be `unanimous` any rejection decides.
 
     Of the reasons of a tier one that more nodes do not help against goes before the first.
     """
@@ -62,10 +62,10 @@ def vote(taking_part: Participants, point: str, *subject: Any) -> tuple[bool, Re
                     break
             permitted = permitted or verdict is Vote.Permit
         if rejections:
-            if any(plugin_of(each).insists and each(*subject) is Vote.Permit for each in tier):
+            if not unanimous and any(plugin_of(each).insists and each(*subject) is Vote.Permit for each in tier):
                 return True, None
             return False, rejections[-1] if _outlasts(rejections[-1], rejections[0]) else rejections[0]
-        if permitted:
+        if permitted and not unanimous:
             return True, None
     return True, None
 

@@ -85,9 +85,9 @@ class Points(Participants):
         reason: Reason | None = self._ask[point](*subject)
         return reason
 
-    def verdict(self, point: str, *subject: Any) -> tuple[bool, Reason | None]:
-        """Whether plugins let something pass, and why not."""
-        verdict: tuple[bool, Reason | None] = self._ask[point](*subject)
+    def verdict(self, point: str, *subject: Any, unanimous: bool = False) -> tuple[bool, Reason | None]:
+        """Whether plugins let something pass, all of them if it has to be `unanimous`, and why not."""
+        verdict: tuple[bool, Reason | None] = self._ask[point](*subject, unanimous=unanimous)
         return verdict
 
     def flag(self, point: str, *subject: Any) -> bool:

@@ -112,6 +112,13 @@ class Questions:
         """Whether a job may keep what it was promised."""
         return self._points.verdict("job_pipelined", job)[0]
 
+    def starts_as_promised(self, job: Job) -> bool:
+        """Whether what a job was promised lets it start, so that others may be evicted for it.
+
+        One that may keep places until there are more of them, as an overdue one may, does not start with these.
+        """
+        return self._points.verdict("job_pipelined", job, unanimous=self._rules.evict_only_what_helps)[0]
+
     def sub_job_missing(self, sub_job: SubJob) -> int:
         """How many pods a group still needs, at least, to be ready; the only group of a job is the job."""
         if not sub_job.job.divided:
