@@ -279,6 +279,27 @@ def test_a_queue_that_deserves_no_cards_gives_them_back(
     assert (uses.running, wants.running) == (2, 2)
 
 
+@pytest.mark.parametrize("shares", ["capacity", "capacity tree", "fairshare", "fairshare tree"])
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+@pytest.mark.parametrize("resource", ["cpu", "memory", GPU])
+@pytest.mark.parametrize("wanted", [1, 2])
+@pytest.mark.one_in(7)
+def test_a_queue_that_deserves_none_of_a_resource_gives_all_of_it_back(
+    action: str, shares: str, resource: str, wanted: int
+) -> None:
+    """Of the rest it deserves more than it holds."""
+    has = {"cpu": 16, "memory": 16, GPU: 4}
+    due = {name: f"{amount}Gi" if name == "memory" else str(amount) for name, amount in has.items()}
+    of_each = {name: has[name] // 2 if name == resource else 1 for name in has}
+    cpu, memory, gpu = of_each.values()
+    uses = running("uses", "rich", "n0", "n0", cpu=cpu, memory=memory, gpu=gpu)
+    wants = Job("wants", "poor", wanted, wanted, cpu=cpu, memory=memory, gpu=gpu)
+    queues = {"rich": {"deserved": due | {resource: "0"}}, "poor": {"deserved": due}}
+    live = world(["allocate", action], shares, {"n0": (16, 16, 4)}, uses, wants, queues=queues)
+    assert lived(live)["evicted"] == wanted
+    assert (uses.running, wants.running) == (2 - wanted, wanted)
+
+
 def test_an_eviction_names_the_job_that_starts() -> None:
     wants = Job("wants", "poor", 2, 2, cpu=1)
     live = world(["allocate", "reclaim"], "proportion", {"n0": (4, 64)}, running("uses", "rich", *["n0"] * 4), wants)

@@ -34,6 +34,8 @@ class Account:
     elastic: Vector
     #: dimensions in which something is deserved
     deserves: Mask
+    #: those of cpu and memory of which the queue says that it deserves none
+    forgoes: Mask
     #: devices that claims ask for, which are no dimension
     devices: DeviceQuota
     #: what terminating pods hold beyond `allocated`, without what is promised to others that start when they are gone

@@ -70,6 +70,7 @@ class Accounts:
         deserved = view.vector(named)
         deserves = guarantee > 0
         deserves |= [name in named for name in view.dimensions]
+        forgoes = np.isin(np.arange(len(deserves)), (CPU, MEMORY)) & deserves & (np.maximum(deserved, guarantee) <= 0)
         deserves[[CPU, MEMORY]] = True
         return Account(
             queue=queue,
@@ -83,6 +84,7 @@ class Accounts:
             elastic=view.vector(None),
             terminating=view.vector(None),
             deserves=deserves,
+            forgoes=forgoes,
             devices=self._device_quota(queue),
             pods=view.counts_pods,
         )

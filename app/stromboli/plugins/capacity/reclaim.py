@@ -45,7 +45,7 @@ class Reclaim:
         self._accounts = opened.taking_part
         self._level = level
         #: `_dues`, once they were needed
-        self._known_dues: tuple[Matrix, Matrix, Mask] | None = None
+        self._known_dues: tuple[Matrix, Matrix, Mask, Mask] | None = None
         #: `_counted`, by the indices of both queues
         self._known_counted: dict[tuple[int, int], Mask] = {}
         #: `_owed`, by these and the class of the pod
@@ -64,9 +64,10 @@ class Reclaim:
         """
         if not self._view.rules.served_next:
             return None
-        held, (deserved, guarantee, counted) = self._opened.held, self._dues()
+        held, (deserved, guarantee, said, forgoes) = self._opened.held, self._dues()
         wanted = shares.asked(self._view.request(pod), self._view.counts_pods)
-        counted = counted | extended(self._accounts[self._view.jobs[pod.job].queue.name])
+        own = self._accounts[self._view.jobs[pod.job].queue.name]
+        counted = said | extended(own) | (forgoes & (own.deserved >= TOLERANCE))
         keep = shares.may_give(held, deserved, counted & wanted, smallest, largest)
         asked = np.any((largest > 0) & wanted, axis=1)
         undeserved = asked & ~np.any((deserved >= TOLERANCE) & (least >= TOLERANCE), axis=1)
@@ -74,14 +75,15 @@ class Reclaim:
         gives: Mask = (keep | undeserved) & spare
         return gives
 
-    def _dues(self) -> tuple[Matrix, Matrix, Mask]:
-        """What queues deserve, what they are guaranteed, and where it is said what they deserve, shape (queues,
-        dimensions).
+    def _dues(self) -> tuple[Matrix, Matrix, Mask, Mask]:
+        """What queues deserve, are guaranteed, where it is said what they deserve, and which of cpu and memory
+        they say that they deserve none of, shape (queues, dimensions).
         """
         if self._known_dues is None:
             accounts = self._opened.every.values()
             deserved, guarantee = (np.array([getattr(a, of) for a in accounts]) for of in ("deserved", "guarantee"))
-            self._known_dues = deserved, guarantee, np.array(list(map(named, accounts)))
+            said, forgoes = np.array(list(map(named, accounts))), np.array([each.forgoes for each in accounts])
+            self._known_dues = deserved, guarantee, said, forgoes
         return self._known_dues
 
     def for_gang(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
@@ -154,7 +156,9 @@ class Reclaim:
         key = own.queue.index, account.queue.index
         found = self._known_counted.get(key)
         if found is None:
-            found = named(account) | extended(own) if self._view.rules.served_next else named(account)
+            found = named(account)
+            if self._view.rules.served_next:
+                found = found | extended(own) | (account.forgoes & (own.deserved >= TOLERANCE))
             self._known_counted[key] = found
         return found
 
@@ -197,8 +201,13 @@ def _both(one: Mask, other: Mask) -> bool:
 
 
 def _has_no_more(ours: Account, theirs: Account, left: Vector, at_stake: Mask) -> bool:
-    """Whether a queue has no larger share than another with so much left; of all resources if none is at stake."""
+    """Whether a queue has no larger share than another with so much left; of all resources if none is at stake.
+
+    Where the other deserves nothing of what is at stake, it gives all of that.
+    """
     counted = at_stake.tolist()
     if True not in counted:
         return (ours.share, ours.undeserving) <= (theirs.share_of(left), theirs.undeserving)
+    if bool((theirs.deserved[at_stake] < TOLERANCE).any()):
+        return True
     return part(ours.allocated, ours.deserved, counted) <= part(left, theirs.deserved, counted)
