@@ -20,7 +20,7 @@ from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.plan import Attempt, Plan, cheapest
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
-from stromboli.eviction.room import Room, alike, found_no_victims, lacks_all, may_start
+from stromboli.eviction.room import Room, alike, found_no_victims, has_new_places, lacks_all, may_start
 from stromboli.eviction.trial import Demand, Place, Trial
 from stromboli.eviction.units import Unit, runs_in_part
 from stromboli.framework.cluster.job import Job
@@ -157,7 +157,7 @@ def _with_fewer_victims(context: PreemptionContext, job: Job, pods: Sequence[Pod
     if len(identical(session, pods)) == len(pods) and not job.divided:
         return plan
     plan.set_aside()
-    if lacks_all(session, job):
+    if not has_new_places(job):
         plan = _OtherPlaces(context, job, kinds_of(session, job, pods), plan).found()
     plan.resume()
     return plan

@@ -133,4 +133,9 @@ def alike(session: Session, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> b
 
 def lacks_all(session: Session, job: Job) -> bool:
     """Whether a job lacks pods to start, and none of them was given a place in this session."""
-    return session.ask.job_missing(job) > 0 and not (job.waiting_count or job.counts[PodState.Allocated])
+    return session.ask.job_missing(job) > 0 and not has_new_places(job)
+
+
+def has_new_places(job: Job) -> bool:
+    """Whether pods of a job were given places in this session."""
+    return bool(job.waiting_count or job.counts[PodState.Allocated])
