@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -155,28 +156,20 @@ class MinCostSearch:
             self._heap.push((*_NO_BOUND, float(self._place[node]), node))
 
     def _best_candidate(self) -> Candidate | None:
-        """The cheapest candidate of the nodes that look best."""
-        heap = self._heap
-        found: list[tuple[Cost, float, int]] = []
-        best: tuple[Cost, float, int] | None = None
-        looked: set[int] = set()
+        """The cheapest candidate of the nodes that look best: once its cost is no bound, no other node costs less."""
+        heap, known, found = self._heap, self._candidates_by_node, dict[int, tuple[Any, ...]]()
         while heap and len(found) < _COMPARED:
-            if best is not None and (*best[0], best[1]) <= heap.first()[:5]:
-                break
-            *_, place, node = heap.pop()
-            if node in looked:
+            *_, place, node = bound = heap.pop()
+            if node not in known:
+                known[node] = self._candidate(node)
+            candidate = known[node]
+            if candidate is None or found.get(node, bound) != bound:
                 continue
-            looked.add(node)
-            if node not in self._candidates_by_node:
-                self._candidates_by_node[node] = self._candidate(node)
-            candidate = self._candidates_by_node[node]
-            if candidate is not None:
-                entry = (candidate.cost, place, node)
-                found.append(entry)
-                best = entry if best is None or entry < best else best
-        for costs, place, node in found:
-            heap.push((*costs, place, node))
-        return None if best is None else self._candidates_by_node[best[2]]
+            found[node] = (*candidate.cost, place, node)
+            heap.push(found[node])
+            if found[node] == bound:
+                return candidate
+        return known[min(found.values())[-1]] if found else None
 
     def _candidate(self, node: int) -> Candidate | None:
         """The candidate of a node for the next places."""

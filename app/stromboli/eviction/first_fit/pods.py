@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import cmp_to_key, partial
 from itertools import islice
 from typing import Any
 
@@ -33,14 +32,6 @@ from stromboli.state.pods import PodRecord
 
 #: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
 _LIFT = 2**31
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The evictions by which a pod fits on a node."""
-
-    node: int
-    evictions: list[Operation]
 
 
 def weight(evictions: Sequence[Operation]) -> tuple[int, int, int, float]:
@@ -72,7 +63,7 @@ def evict_for_pods(
     session = context.session
     #: a statement for each pod that found a place
     found: list[Statement] = []
-    #: classes and priorities for which nothing was found since the last success: the next would fare no better
+    #: classes and priorities of pods for which no place was found since the last success
     hopeless: set[tuple[Hashable, int]] = set()
     for pod in pods():
         if not context.grows_by_share and not session.ask.job_starving(job):
@@ -90,19 +81,6 @@ def evict_for_pods(
         context.promise(job, found)
     else:
         take_back(found)
-
-
-class _HeapEntry:
-    """A victim in a heap, whose key is worked out when it is compared."""
-
-    __slots__ = ("_order", "pod")
-
-    def __init__(self, pod: PodRecord, order: Callable[[PodRecord], tuple[object, ...]]) -> None:
-        self.pod = pod
-        self._order = order
-
-    def __lt__(self, other: _HeapEntry) -> bool:
-        return self._order(self.pod) < self._order(other.pod)
 
 
 class FirstFit:
@@ -137,13 +115,14 @@ class FirstFit:
 
     def place(self, statement: Statement) -> bool:
         """Evict for the pod and promise it the place, on a statement; False when it finds none."""
-        plans = (plan for node in self._nodes() if (plan := self._plan(node)) is not None)
-        plan = min(islice(plans, max(1, self._compared)), key=lambda plan: weight(plan.evictions), default=None)
-        if plan is None:
+        plans = ((node, plan) for node in self._nodes() if (plan := self._plan(node)) is not None)
+        best = min(islice(plans, max(1, self._compared)), key=lambda each: weight(each[1]), default=None)
+        if best is None:
             return False
-        statement.recover(plan.evictions)
+        node, evictions = best
+        statement.recover(evictions)
         sub_job = self._session.view.sub_job_of(self._job, self._pod)
-        statement.pipeline(sub_job, self._pod, plan.node, after_eviction=bool(plan.evictions))
+        statement.pipeline(sub_job, self._pod, node, after_eviction=bool(evictions))
         return True
 
     def _nodes(self) -> list[int]:
@@ -172,7 +151,7 @@ class FirstFit:
         free = fits(self._request, nodes.future_idle(rows), nodes.always)
         return free & self._session.kernel.feasible(self._pod)[rows] if free.any() else free
 
-    def _plan(self, node: int) -> _Plan | None:
+    def _plan(self, node: int) -> list[Operation] | None:
         """The evictions by which the pod fits on a node; None when there are none. Leaves the session as it was."""
         nodes = self._session.view.nodes
         candidates = self._candidates(self._held.on(node))
@@ -187,9 +166,9 @@ class FirstFit:
         units = self._evict_until_it_fits(node, victims)
         if units is None or (self._needs_victims and not units):
             return None
-        plan = _Plan(node, [operation for unit in units for operation in unit.save()])
+        evictions = [operation for unit in units for operation in unit.save()]
         take_back(units)
-        return plan
+        return evictions
 
     def _candidates(self, rows: Rows) -> list[PodRecord]:
         """The pods that could be evicted, in victim order."""
@@ -218,10 +197,14 @@ class FirstFit:
 
     def _evictions(self, victims: list[PodRecord]) -> Iterator[Statement]:
         """Evict one pod after the other, each on a statement."""
+
+        def compare(one: PodRecord, other: PodRecord) -> int:
+            return -1 if self._order(one) < self._order(other) else 1
+
         # A sorted list is a heap; keys change with every eviction, and Volcano's queue does not sort anew either.
-        heap = [_HeapEntry(pod, self._order) for pod in victims]
+        heap: list[Any] = list(map(cmp_to_key(compare), victims))
         while heap:
-            victim = heapq.heappop(heap).pod
+            victim: PodRecord = heapq.heappop(heap).obj
             statement = self._session.statement()
             if self._session.view.pods.state[victim.row] in self._held.pod_index.states:
                 statement.evict(victim, self._context.action, self._job.key)
