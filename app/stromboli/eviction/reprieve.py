@@ -1,9 +1,8 @@
 """The end of a search: victims that all preemptors together can do without are given back.
 
-What was evicted for the first of them may be needless once more was evicted for others. The steps are: by amounts, the
-most expensive unit first, whether all pods still have room when it stays, some of them on other nodes (`_Packing`);
-whether the queue may take them without its eviction; and in the end whether all pods get those places. Where a plugin
-objects to that, it is asked unit by unit.
+What was evicted for the first of them may be needless once more was evicted for others. Unit by unit, the most
+expensive first, the steps are: whether all pods have room by amounts when it stays, some of them on other nodes
+(`_Packing`), whether the queue may take them without its eviction, and whether all plugins agree to those places.
 """
 
 from __future__ import annotations
@@ -31,76 +30,57 @@ def settle(session: Session, trial: Trial, of_groups: Mapping[str, int] = Mappin
     """The plan that a trial comes to once evictions that it can do without are given back."""
     trial.join_gangs()
     if len(trial.evicted) > 1 or any(unit.whole for unit, _ in trial.evicted):
-        Reprieve(session, trial).run()
+        _give_back(session, trial)
     # What a gang gave up alone before the rest of it went is of its unit, too.
     units = [replace(unit, pods=[each.pods[0] for each in statement.operations]) for unit, statement in trial.evicted]
     return Plan(trial.hand_over(), units, len(trial.placed), of_groups)
 
 
-class Reprieve:
-    """Gives back what the pods of a trial can do without."""
+def _give_back(session: Session, trial: Trial) -> None:
+    """Give back units, the most expensive first, without which all pods of a trial still get places."""
+    packing, evicted = _Packing(session, trial), trial.evicted
+    for at in sorted(range(len(evicted)), key=lambda at: unit_cost(evicted[at][0]), reverse=True):
+        unit, statement = evicted[at]
+        if _stays(session, trial, unit, statement, packing):
+            evicted[at] = replace(unit, whole=False), statement
+    if not trial.promised:
+        trial.promise(packing.places())
+    trial.evicted = [each for each in evicted if each[1]]
 
-    def __init__(self, session: Session, trial: Trial) -> None:
-        self._session = session
-        self._trial = trial
-        evicted = trial.evicted
-        #: where units are, the most expensive first
-        self._in_order = sorted(range(len(evicted)), key=lambda at: unit_cost(evicted[at][0]), reverse=True)
 
-    def run(self) -> None:
-        """Give units back; plugins are asked about places once, or after each unit if they object then."""
-        _ = self._give_back(one_by_one=False) or self._give_back(one_by_one=True)
-        self._trial.evicted = [each for each in self._trial.evicted if each[1]]
-
-    def _give_back(self, *, one_by_one: bool) -> bool:
-        """False, and nothing done, when some pod does not get its place."""
-        trial, given = self._trial, list[tuple[int, Unit, list[Operation]]]()
-        packing, before = _Packing(self._session, trial), trial.placed
-        for at in self._in_order:
-            unit, statement = trial.evicted[at]
-            operations = statement.save()
-            if self._stays(unit, statement, packing, one_by_one=one_by_one):
-                trial.evicted[at] = replace(unit, whole=False), statement
-                given.append((at, unit, operations))
-        if trial.promised or trial.promise(packing.places()):
-            return True
-        for at, unit, operations in reversed(given):
-            self._go(trial.evicted[at][1], operations)
-            trial.evicted[at] = unit, trial.evicted[at][1]
-        trial.promise(before)
-        return False
-
-    def _stays(self, unit: Unit, statement: Statement, packing: _Packing, *, one_by_one: bool) -> bool:
-        """Give a unit back, or as much of it as its gang may run with; False, and nothing done, if it has to go."""
-        before = statement.save()
-        back = packing.give_back(unit, before)
-        stays = bool(back) and self._give(statement, back, packing, one_by_one=one_by_one)
-        # Of pods that may not all stay some may.
-        for each in back if not stays and len(back) > 1 else ():
-            if packing.give_back(unit, [each]):
-                stays |= self._give(statement, [each], packing, one_by_one=one_by_one)
-        if stays and statement and not runs_in_part(self._session, unit.job):
-            # What else stays by the amounts that were counted leaves room to spare.
-            packing.undo()
-            self._go(statement, before)
-            return False
-        return stays
-
-    def _give(self, statement: Statement, back: list[Operation], packing: _Packing, *, one_by_one: bool) -> bool:
-        """Give pods of a unit back; False, and nothing done, where a queue or, one by one, a plugin objects."""
-        operations = statement.save()
-        self._go(statement, [each for each in operations if each not in back])
-        if self._trial.within_share() and (not one_by_one or self._trial.promise(packing.places())):
-            return True
-        self._go(statement, operations)
+def _stays(session: Session, trial: Trial, unit: Unit, statement: Statement, packing: _Packing) -> bool:
+    """Give a unit back, or as much of it as its gang may run with; False, and nothing done, if it has to go."""
+    before = statement.save()
+    back = packing.give_back(unit, before)
+    stays = bool(back) and _give(trial, statement, back, packing)
+    # Of pods that may not all stay some may.
+    for each in back if not stays and len(back) > 1 else ():
+        if packing.give_back(unit, [each]):
+            stays |= _give(trial, statement, [each], packing)
+    if stays and statement and not runs_in_part(session, unit.job):
+        # What else stays by the amounts that were counted leaves room to spare.
         packing.undo()
+        _evict_only(trial, statement, before)
         return False
+    return stays
 
-    def _go(self, statement: Statement, operations: Sequence[Operation]) -> None:
-        """Have only some pods of a unit go."""
-        self._trial.withdraw()
-        statement.discard()
-        statement.recover(operations)
+
+def _give(trial: Trial, statement: Statement, back: list[Operation], packing: _Packing) -> bool:
+    """Give pods of a unit back; False, and nothing done, where the queue's share or a plugin objects."""
+    operations = statement.save()
+    _evict_only(trial, statement, [each for each in operations if each not in back])
+    if trial.within_share() and trial.promise(packing.places()):
+        return True
+    _evict_only(trial, statement, operations)
+    packing.undo()
+    return False
+
+
+def _evict_only(trial: Trial, statement: Statement, operations: Sequence[Operation]) -> None:
+    """Make these the evictions of a statement."""
+    trial.withdraw()
+    statement.discard()
+    statement.recover(operations)
 
 
 class _Packing:
@@ -119,8 +99,8 @@ class _Packing:
         for pod, node in enumerate(self._node):
             self._on.setdefault(node, []).append(pod)
         self._looks = _LOOKS
-        #: how many pods move at most for one victim, each for the one before; nothing is gained where all are alike
-        self._depth = min(2, len({id(place.of) for place in trial.placed}))
+        #: whether all pods are alike, so that no other victim finds room for any of them where one does not
+        self._alike = len({id(place.of) for place in trial.placed}) == 1
         #: what was moved for the last unit, and from where
         self._moved: list[tuple[int, int]] = []
 
@@ -137,60 +117,51 @@ class _Packing:
             return []
         return back
 
-    def undo(self, to: int = 0) -> None:
-        """Undo what was done for the last unit, but for its first moves."""
-        while len(self._moved) > to:
+    def undo(self) -> None:
+        """Undo what was done for the last unit."""
+        while self._moved:
             self._put(*self._moved.pop())
 
     def _stays(self, eviction: Operation) -> bool:
         """Have a victim stay, if there is room for it."""
         node = eviction.nodes[0]
         if node >= 0:
-            if not self._make_room(node, eviction.request, self._depth):
+            if not self._make_room(node, eviction.request):
                 return False
             self._requests.append(eviction.request)
             self._node.append(_NO_NODE)
             self._move(len(self._node) - 1, node)
         return True
 
-    def _make_room(self, node: int, request: Vector, depth: int) -> bool:
+    def _make_room(self, node: int, request: Vector) -> bool:
         """Have pods leave a node until a request fits there; False when they cannot."""
         if fits(request, self._free[:, node], self._always):
             return True
         #: demands of which a pod could not leave: others like it cannot, either
         staying: set[Demand] = set()
-        for pod in tuple(self._on.get(node, ())) if depth else ():
+        for pod in tuple(self._on.get(node, ())):
             of = self._placed[pod].of
             if of in staying:
                 continue
-            if not self._leaves(pod, depth - 1):
+            if not self._leaves(pod):
                 staying.add(of)
             elif fits(request, self._free[:, node], self._always):
                 return True
         return False
 
-    def _leaves(self, pod: int, depth: int) -> bool:
-        """Have a pod go to another node, which others leave for it if need be; False when there is none."""
-        before, request, nodes = self._node[pod], self._requests[pod], self._placed[pod].of.alternatives
+    def _leaves(self, pod: int) -> bool:
+        """Have a pod go to another node; False when none has room."""
+        nodes = self._placed[pod].of.alternatives
         if not len(nodes) or self._looks <= 0:
             return False
         self._looks -= 1
-        mark = len(self._moved)
-        room = fits(request, self._free[:, nodes], self._always)
-        nowhere, room = not room.any(), room & (nodes != before)
-        self._move(pod, _NO_NODE)
+        room = fits(self._requests[pod], self._free[:, nodes], self._always)
+        if self._alike and not self._moved and not room.any():
+            self._looks = 0
+        room &= nodes != self._node[pod]
         if room.any():
             self._move(pod, int(nodes[room.argmax()]))
-            return True
-        for node in tuple(self._on) if depth else ():
-            if node != before and (nodes == node).any() and self._make_room(node, request, depth):
-                self._move(pod, node)
-                return True
-        self.undo(mark)
-        if self._depth == 1 and nowhere and not self._moved:
-            # No other victim finds more room, where all pods are alike.
-            self._looks = 0
-        return False
+        return bool(room.any())
 
     def _move(self, pod: int, node: int) -> None:
         self._moved.append((pod, self._node[pod]))
