@@ -18,15 +18,14 @@ from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.plan import Attempt, Plan, cheapest
-from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
-from stromboli.eviction.room import Room, alike, found_no_victims, has_new_places, lacks_all, may_start
+from stromboli.eviction.room import Room, alike, found_no_victims, kinds_to_place, may_start
 from stromboli.eviction.trial import Demand, Place, Trial
 from stromboli.eviction.units import Unit, runs_in_part
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import Problem
-from stromboli.placement.exact.reading import kinds_of, read
+from stromboli.placement.exact.reading import read
 from stromboli.placement.exact.search import Places
 from stromboli.placement.exact.solving import Solver, budget_of
 from stromboli.placement.pending import largest_first
@@ -50,16 +49,23 @@ def best_plan(
 ) -> Plan | None:
     """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed."""
     # 1. What amounts rule out, or an earlier session, is not attempted.
-    if not may_start(context, job, pods):
+    session = context.session
+    kinds = kinds_to_place(session, job, pods)
+    starts = bool(kinds) and session.ask.job_missing(job) > 0
+    if starts and not may_start(context, job, kinds):
         return None
     # 2. The cheapest attempt, or else places for all pods at once.
-    plan = cheapest(context.session, attempts)
-    if plan is None and _may_take_what_lacks(context, job, pods):
-        plan = _plan_in_any_order(context, job, pods)
+    plan = cheapest(session, attempts)
+    if plan is None and starts and _may_take_what_lacks(context, job, pods):
+        plan = _plan_in_any_order(context, job, pods, kinds)
         if plan is None:
-            found_no_victims(context, job, pods)
+            found_no_victims(context, job, kinds)
     # 3. Without victims that the job can do without to start.
-    return None if plan is None else _with_fewer_victims(context, job, pods, plan)
+    if plan is not None and plan.evicts and context.search_left and kinds and not alike(session, job, kinds):
+        plan.set_aside()
+        plan = _OtherPlaces(context, job, kinds, plan).found()
+        plan.resume()
+    return plan
 
 
 def _may_take_what_lacks(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
@@ -76,13 +82,13 @@ def _may_take_what_lacks(context: PreemptionContext, job: Job, pods: Sequence[Po
     return any(context.may_take(job, [pods[at] for at in order[:lacking].tolist()]) for order in orders)
 
 
-def _plan_in_any_order(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> Plan | None:
+def _plan_in_any_order(
+    context: PreemptionContext, job: Job, pods: Sequence[PodRecord], kinds: list[list[PodRecord]]
+) -> Plan | None:
     """Places for what a job needs to start, and the evictions that make them; None, and nothing done, without any."""
-    session = context.session
-    if not (lacks_all(session, job) and len(pods) > 1 and context.search_left):
-        return None
-    kinds, equivalence = kinds_of(session, job, pods), context.equivalence(job, pods)
-    if alike(session, job, kinds) or (equivalence is not None and context.is_hopeless(equivalence, 1)):
+    equivalence = context.equivalence(job, pods)
+    in_vain = equivalence is not None and context.is_hopeless(equivalence, 1)
+    if in_vain or not context.search_left or alike(context.session, job, kinds):
         return None
     room, plan = Room.of(context, job, kinds), None
     if room.suffices:
@@ -147,20 +153,6 @@ def _groups_of(session: Session, job: Job, placed: Sequence[Place]) -> dict[str,
         nodes.setdefault(session.view.sub_job_of(job, place.pod).uid, []).append(place.node)
     tree = session.view.topology
     return {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()}
-
-
-def _with_fewer_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], plan: Plan) -> Plan:
-    """The plan, which is in effect, without victims that the job can do without to start; `pods` may all be placed."""
-    session = context.session
-    if not plan.units or len(pods) < 2 or not context.search_left:
-        return plan
-    if len(identical(session, pods)) == len(pods) and not job.divided:
-        return plan
-    plan.set_aside()
-    if not has_new_places(job):
-        plan = _OtherPlaces(context, job, kinds_of(session, job, pods), plan).found()
-    plan.resume()
-    return plan
 
 
 class _OtherPlaces:

@@ -13,7 +13,6 @@ from stromboli.framework.recent import Recent
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains
-from stromboli.placement.exact.solving import STEP
 from stromboli.state.pods import PodRecord
 
 #: of how many kinds of pods it is kept what they were offered
@@ -48,11 +47,6 @@ class PreemptionContext:
         #: what is kept of the last searches, by what they looked for
         self._held_amounts: Recent[Hashable, HeldAmounts] = Recent(_MOST_KINDS)
         self._bounds: Recent[Hashable, CostBounds] = Recent(_MOST_KINDS)
-
-    def take_search(self, steps: int) -> None:
-        """Count steps of an exact search, to the session's budget as well."""
-        self.search_left -= min(steps, self.search_left)
-        self.session.kernel.step(steps * STEP)
 
     def may_take(self, job: Job, pods: Sequence[PodRecord]) -> bool:
         """Whether a queue may take back what others hold for pods of a job; those that request nothing take none."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter, sub, truediv
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -50,10 +50,6 @@ class PotentialVictim:
     def cheapness(self) -> tuple[float, ...]:
         """Smaller is evicted first."""
         return *unit_cost(self.unit), self.order
-
-
-#: units that are evicted on a node, and how many more pods fit then
-_VictimSet: TypeAlias = tuple[Sequence[Unit], float]
 
 
 class NodeCandidates:
@@ -112,29 +108,16 @@ class NodeCandidates:
         self, node: int, pods: Sequence[PodRecord], short: Sequence[float], left: int, elsewhere: Mask
     ) -> Candidate | None:
         """The candidate if some pods may be evicted, with what each place costs; None when they do not suffice."""
-        victims = self._victims(node, *self.sparable(pods), short, left, elsewhere)
-        if victims is None:
-            return None
-        units, places = victims
-        return Candidate(node, units, Cost.of(units, 1 if left == 1 else max(1, int(min(places, left)))))
-
-    def _victims(
-        self,
-        node: int,
-        found: list[PotentialVictim],
-        rest: Mapping[str, Sequence[PodRecord]],
-        short: Sequence[float],
-        left: int,
-        elsewhere: Mask,
-    ) -> _VictimSet | None:
-        """The cheapest victims by which a node is `short` of nothing; None when all together do not suffice."""
-        needed = [item.unit for item in self._needed(found, rest, short)]
+        alone, rest = self.sparable(pods)
+        # A gang is evicted before a more important pod that could be spared.
+        needed = [item.unit for item in _sufficient(alone + self.gangs(rest), short, self._divisors)]
         if not needed:
             return None
         # What a gang gives whole is not given again pod by pod.
         whole = {unit.job.key for unit in needed if unit.whole}
         units = [unit for unit in needed if unit.whole or unit.job.key not in whole]
-        return units, self._gained(node, units, elsewhere) if left > 1 or not rest else 1.0
+        places = 1 if left == 1 else max(1, int(min(self._gained(node, units, elsewhere), left)))
+        return Candidate(node, units, Cost.of(units, places))
 
     def evicted(self, units: Iterable[Unit]) -> set[str]:
         """Take note of evicted units; the keys of their jobs, which can spare less now."""
@@ -180,15 +163,6 @@ class NodeCandidates:
         return gained
 
     # -- which units -----------------------------------------------------------------------------------------------
-
-    def _needed(
-        self, found: list[PotentialVictim], rest: Mapping[str, Sequence[PodRecord]], short: Sequence[float]
-    ) -> list[PotentialVictim]:
-        """The units that are needed on a node: single pods, and gangs that can spare none.
-
-        A gang is evicted before a more important pod that could be spared.
-        """
-        return _sufficient(found + self.gangs(rest), short, self._divisors)
 
     def sparable(self, pods: Iterable[PodRecord]) -> tuple[list[PotentialVictim], Mapping[str, Sequence[PodRecord]]]:
         """The pods that may be evicted alone, in order, and by job the pods that their gangs cannot do without."""

@@ -24,7 +24,7 @@ from stromboli.placement.exact.memory import remembered
 from stromboli.placement.exact.problem import Kind, Need, Problem, as_set
 from stromboli.placement.exact.reading import kinds_of
 from stromboli.placement.exact.search import search
-from stromboli.placement.exact.solving import budget_of
+from stromboli.placement.exact.solving import STEP, budget_of
 from stromboli.state.pods import PodRecord
 
 #: what sessions leave under this name: by key of the job the digest of its room, and whether it is proven too small
@@ -96,46 +96,37 @@ class Room:
         return digest.hexdigest()
 
 
-def may_start(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
-    """Whether a gang might start if all candidates for any of its pods were evicted.
+def kinds_to_place(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[list[PodRecord]]:
+    """The pods of a job that got no place yet in this session, by kind; none where it is not asked what fits."""
+    has_places = bool(job.waiting_count or job.counts[PodState.Allocated])
+    return kinds_of(session, job, pods) if len(pods) > 1 and session.rules.what_fits and not has_places else []
+
+
+def may_start(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> bool:
+    """Whether a gang might start if all candidates for any of its pods, by kind, were evicted.
 
     It is seen from sums and what was proven before, before places are looked for pod by pod.
     """
-    session = context.session
-    if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
-        return True
-    kinds, known = kinds_of(session, job, pods), remembered(session, TOO_SMALL).get(job.key)
+    known = remembered(context.session, TOO_SMALL).get(job.key)
     if len(kinds) == 1 and known is None:
         return True
     room = Room.of(context, job, kinds)
     return room.suffices and (known is None or known != [room.digest(), True])
 
 
-def found_no_victims(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
+def found_no_victims(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> None:
     """Once no victims were found for a gang, find out whether evicting all candidates would make room for it."""
-    session = context.session
-    if len(pods) < 2 or not (session.rules.what_fits and lacks_all(session, job)):
-        return
-    room = Room.of(context, job, kinds_of(session, job, pods))
+    session, room = context.session, Room.of(context, job, kinds)
     digest, entries = room.digest(), remembered(session, TOO_SMALL)
     if entries.get(job.key, ("", False))[0] == digest:
         return
     budget = min(context.search_left, budget_of(session)) // _FOR_A_REASON
     found = search(room.problem(), budget)
-    context.take_search(found.steps)
+    context.search_left -= min(found.steps, context.search_left)
+    session.kernel.step(found.steps * STEP)
     session.actions_left[TOO_SMALL] = {**entries, job.key: [digest, found.places is None and found.proven]}
 
 
 def alike(session: Session, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> bool:
     """Whether it makes no difference in which order a job's pods, by kind, are placed."""
     return len(kinds) == 1 and not job.divided and not session.kernel.varies(kinds[0][0])
-
-
-def lacks_all(session: Session, job: Job) -> bool:
-    """Whether a job lacks pods to start, and none of them was given a place in this session."""
-    return session.ask.job_missing(job) > 0 and not has_new_places(job)
-
-
-def has_new_places(job: Job) -> bool:
-    """Whether pods of a job were given places in this session."""
-    return bool(job.waiting_count or job.counts[PodState.Allocated])
