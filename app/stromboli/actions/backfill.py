@@ -1,4 +1,4 @@
-"""backfill: gives pods that request nothing a node; what is left over is enough for them."""
+"""backfill: places pods that request nothing; they need no free capacity."""
 
 from __future__ import annotations
 

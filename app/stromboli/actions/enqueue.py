@@ -2,7 +2,7 @@
 
 Queues and their jobs take turns in order; a job is admitted unless a plugin rejects it. A job without minResources
 has nothing that could be checked and is always admitted. A job that says it was admitted, though no session knows of
-it, is asked about, too: refused, it lays claim to nothing, and goes back to where it was if it has no pods.
+it, is asked about, too: if it is refused, nothing is reserved for it, and without pods it returns to its earlier phase.
 """
 
 from __future__ import annotations

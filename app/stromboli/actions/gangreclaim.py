@@ -63,10 +63,10 @@ def _at_min_cost(context: PreemptionContext, job: Job) -> None:
 
 
 class _ByValue:
-    """The order in which Volcano evicts bundles: by queue as at first, then what gives most for what it loses."""
+    """The order in which Volcano evicts bundles: by queue as ordered at the start, then by value, the highest first."""
 
     def __init__(self, session: Session, queue: Queue) -> None:
-        """`queue` takes back."""
+        """`queue` is the one that reclaims."""
         self._session = session
         self._queue = queue
         self._keys: dict[str, tuple[Any, ...]] = {}

@@ -32,7 +32,7 @@ class PreemptArguments(ErrorCacheArguments):
     """Arguments of preempt."""
 
     compare_nodes: bool = Field(default=False, alias="enableTopologyAwarePreemption")
-    """Whether the node whose victims matter least is chosen, with pods given back that need not go."""
+    """Whether the node whose victims matter least is chosen, with unnecessary victims given back."""
     workers: int = Field(default=16, alias="topologyAwarePreemptWorkerNum")
     """Accepted for compatibility."""
     percentage: int = Field(default=10, alias="minCandidateNodesPercentage")
@@ -64,7 +64,7 @@ class Preempt(Action):
         session.budget.end(self.name, turns)
 
     def _starving(self, session: Session) -> dict[str, list[Job]]:
-        """The jobs that may evict others, by queue; under Volcano's rules not those that care where their pods lie."""
+        """The jobs that may evict others, by queue; under Volcano's rules none with a network topology."""
         if not session.rules.first_fit:
             return preempting(session)
         waiting = {name: [job for job in jobs if not has_topology(job)] for name, jobs in preempting(session).items()}
@@ -144,5 +144,5 @@ def _in_order(session: Session, job: Job) -> list[PodRecord]:
 
 
 def _may_preempt(pod: PodRecord) -> bool:
-    """Whether a pod may evict others at all; a place that others left for it already is found as free."""
+    """Whether a pod may evict others at all. A place that evictions freed for it before counts as free."""
     return pod.pod_class.spec.preemption_policy != "Never"

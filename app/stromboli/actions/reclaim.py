@@ -67,7 +67,7 @@ def _first_fit(context: PreemptionContext, held: HeldAmounts, job: Job) -> None:
 
 
 def _reclaimers(session: Session, job: Job) -> Iterator[PodRecord]:
-    """The pods of a job for which its queue may take from others as things stand, in order."""
+    """The pods of a job for which its queue may reclaim from other queues now, in order."""
     #: requests that the queue may not take more of: placements of the same turn do not change that
     refused: set[int] = set()
     for pod in evicting_pods(session, job):

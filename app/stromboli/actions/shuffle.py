@@ -1,4 +1,4 @@
-"""shuffle: evicts the pods that plugins want to see elsewhere, for the good of the cluster.
+"""shuffle: evicts the pods that plugins select for rescheduling.
 
 Under strict rules no protected pod is evicted, and no gang falls below its minimum.
 """

@@ -1,6 +1,6 @@
 """timeouts: evicts gangs whose pods do not get ready in time, and jobs that run for longer than they may.
 
-A gang whose pods have nodes holds its places in vain while fewer than its minimum are ready: an image that cannot be
+A gang whose pods have nodes wastes its places while fewer than its minimum are ready: an image that cannot be
 pulled, a node that does not start containers. It gives them back as a whole, and is tried again after a pause that
 doubles each time. What ran for too long is not placed again. The condition `TimedOut` of the PodGroup keeps both for a
 service that is started anew, or another replica.
@@ -148,7 +148,7 @@ class Timeouts(Action):
         return True
 
     def _hold_back(self, session: Session, job: Job, reason: Reason) -> None:
-        """Let later actions leave a job alone."""
+        """Keep later actions from placing a job's pods."""
         session.aside.add(job.key)
         session.view.trace.job(job.key, reason)
 
@@ -162,7 +162,7 @@ class Lacking(NamedTuple):
 
 
 def _lacking(view: View, patience: float) -> Lacking | None:
-    """Which jobs lack ready pods; None where all pods are ready, for which nobody has to know the time."""
+    """The jobs that lack ready pods; None where all pods are ready, so that the session does not depend on the time."""
     jobs = view.jobs
     column = view.snapshot.pod_facts.column("not ready since", _not_ready_since)
     ready = np.array([value == math.inf for value in column.values] + [True])[column.numbers]
@@ -180,7 +180,7 @@ def _lacking(view: View, patience: float) -> Lacking | None:
 
 
 def _not_ready_again(view: View, before: Tries, lacking: Lacking | None) -> Tries:
-    """What is known of the gangs that are still there and did not get ready."""
+    """The timeouts of earlier sessions, for gangs that still exist and are not ready."""
     tries = {}
     for (key, uid), known in before.items():
         job = view.jobs.get(key)
@@ -192,7 +192,7 @@ def _not_ready_again(view: View, before: Tries, lacking: Lacking | None) -> Trie
 
 
 def _not_ready_since(pod: PodRecord) -> float:
-    """Since when a pod is not ready, be it since it was scheduled; infinite if it is, 0 if it says nothing."""
+    """Since when a pod is not ready, at the earliest since it was scheduled; infinite if it is, 0 if unknown."""
     said = next((each for each in pod.conditions if each.type == "Ready"), None)
     if said is None:
         return scheduled(pod)
@@ -213,7 +213,7 @@ def _has_timed_out(pod_group: PodGroup) -> bool:
 
 
 def _told(pod_group: PodGroup) -> re.Match[str] | None:
-    """What the condition of a gang says that timed out and did not get ready since."""
+    """The matched message of the condition of a gang that timed out and was not ready since."""
     said = next((each for each in pod_group.status.conditions if each.type == _CONDITION), None)
     return _TOLD.search(said.message) if said is not None and (said.status, said.reason) == ("True", _UNREADY) else None
 

@@ -1,7 +1,7 @@
 """All units that may be evicted for a job, on any node, the cheapest first, computed as far as they are read.
 
-What the cheapest unit of a job costs at least follows from columns, so of thousands of jobs few are asked what they can
-spare.
+A lower bound of the cost of a job's cheapest unit follows from columns, so that of thousands of jobs only few are
+looked at.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the searches of one action share: the candidates, how important they are, and what earlier searches found."""
+"""What the searches of one action share: the indexed pods, their ranks, and what earlier searches found."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains
 from stromboli.state.pods import PodRecord
 
-#: of how many kinds of pods it is kept what they were offered
+#: the number of kinds of pods for which the amounts and bounds are cached
 _MOST_KINDS = 8
 #: the part of `session.search` that exact searches of one action may take together
 _SEARCHES = 5
 
 
 class PreemptionContext:
-    """What pods hold that others may get, for one action and session; what was worked out for earlier searches."""
+    """What all searches of one action share in one session: the indexed pods, what the action may evict, and caches."""
 
     def __init__(
         self, session: Session, pod_index: PodIndex, action: str, point: str, *, less_important: bool = False
@@ -42,24 +42,24 @@ class PreemptionContext:
         self.grows_by_share = self.reclaiming and session.ask.takes_back_by_share
         #: the steps that are left for exact searches, see `best_plan`
         self.search_left = session.policy.session.search // _SEARCHES if session.rules.what_fits else 0
-        #: what was looked for in vain since places were kept: how many were found at most
+        #: by kind of pod, the most places that failed searches found since a search succeeded
         self._in_vain: dict[Hashable, int] = {}
-        #: what is kept of the last searches, by what they looked for
+        #: caches of the last searches, by what they looked for
         self._held_amounts: Recent[Hashable, HeldAmounts] = Recent(_MOST_KINDS)
         self._bounds: Recent[Hashable, CostBounds] = Recent(_MOST_KINDS)
 
     def may_take(self, job: Job, pods: Sequence[PodRecord]) -> bool:
-        """Whether a queue may take back what others hold for pods of a job; those that request nothing take none."""
+        """Whether a job's queue may reclaim from others for some pods; for pods that request nothing it need not."""
         if not self.reclaiming or all(pod.pod_class.best_effort for pod in pods):
             return True
         return self.session.ask.preemptive(job.queue, pods) is None
 
     def ranks(self, queue: Queue) -> Ranks:
-        """How important pods are as victims for a queue: see `Cost`."""
+        """The ranks of pods as victims for a queue, see `Cost`."""
         return queue_ranks(self.session, self.pod_index, queue) if self.reclaiming else self.pod_index.ranks
 
     def held_amounts(self, job: Job, candidates: Mask) -> HeldAmounts:
-        """What candidates for a job hold, as things stand; see `prefilter.candidates`."""
+        """What candidates for a job hold now; `candidates` is a mask as of `prefilter.candidates`."""
         ranks = self.ranks(job.queue)
         key = candidates.tobytes(), ranks
         found = self._held_amounts.get(key, lambda: HeldAmounts(self.session, self.pod_index, candidates, ranks))
@@ -67,19 +67,19 @@ class PreemptionContext:
         return found
 
     def bounds(self, held_amounts: HeldAmounts, request: Vector) -> CostBounds:
-        """Lower bounds of what places cost on nodes, as things stand."""
+        """Lower bounds of what places cost on nodes now."""
         key = held_amounts, request.tobytes()
         found = self._bounds.get(key, lambda: CostBounds(self.session, held_amounts, request))
         found.refresh()
         return found
 
     def kind(self, job: Job, pod: PodRecord) -> Hashable:
-        """What decides, beside the session, which places can be found for a pod of a job."""
+        """A key that is equal for pods for which a search finds the same places, while the session does not change."""
         own = job.key if self.session.ask.by_share(self.point) else ""
         return own, job.queue.index, job.priority, pod.priority, pod.role, self.session.kernel.identity(pod)
 
     def equivalence(self, job: Job, pods: Sequence[PodRecord]) -> Hashable | None:
-        """What decides, beside the session, whether places can be found for pods at once; None if that is the job."""
+        """A key that is equal for jobs whose pods find places at once or do not; None if no other job is equivalent."""
         alone = domains.is_bound(job) or job.divided or job.min_by_role
         if alone or any(map(self.session.kernel.varies, pods)):
             return None
@@ -87,14 +87,14 @@ class PreemptionContext:
         return kinds, job.min_available, job.ready_count, job.waiting_count
 
     def is_hopeless(self, kind: Hashable, count: int) -> bool:
-        """Whether so many places were looked for in vain."""
+        """Whether a search found fewer than `count` places for pods of a kind, and nothing changed since."""
         return self._in_vain.get(kind, count) < count
 
     def in_vain(self, kind: Hashable, found: int) -> None:
-        """Remember that no more places were found."""
+        """Remember that a search for pods of a kind found no more places."""
         self._in_vain[kind] = min(found, self._in_vain.get(kind, found))
 
     def promise(self, job: Job, statements: Sequence[Statement]) -> None:
-        """Keep what was found for a job."""
+        """Decide for the evictions and places that were found for a job."""
         self._in_vain.clear()
         self.session.promise(job, statements)

@@ -14,7 +14,7 @@ _CRITICAL = 2_000_000_000
 
 
 def preemptable(of: PodRecord | crds.Metadata) -> bool:
-    """Whether a pod, or a PodGroup by its metadata, agrees to be evicted. Without a word it does."""
+    """Whether a pod, or a PodGroup by its metadata, may be evicted. It may unless a label or annotation forbids it."""
     # Read of every pod that runs: the methods of `Annotations` that refuse undeclared keys take as long as all else.
     said = dict.get(of.annotations, PREEMPTABLE) if of.annotations else None
     if said is None and PREEMPTABLE in of.labels:
@@ -23,12 +23,12 @@ def preemptable(of: PodRecord | crds.Metadata) -> bool:
 
 
 def agreeing(jobs: Jobs) -> Mask:
-    """Which jobs agree to be evicted as their PodGroups say, shape (jobs,)."""
+    """Which jobs may be evicted as far as their PodGroups say, shape (jobs,)."""
     return jobs.holds("preemptable", lambda group: preemptable(group.metadata))
 
 
 def agrees(session: Session, pod: PodRecord) -> bool:
-    """Whether a pod agrees to be evicted; under Volcano's rules its PodGroup has no say, unless gangs are asked."""
+    """Whether a pod may be evicted as far as it says, and its PodGroup where vetoes of PodGroups count."""
     if not preemptable(pod) or pod.job in session.aside:
         return False
     job = session.view.jobs.get(pod.job) if session.ask.heeds_vetoes else None
@@ -36,5 +36,5 @@ def agrees(session: Session, pod: PodRecord) -> bool:
 
 
 def critical(pod: PodRecord) -> bool:
-    """Whether the cluster itself needs a pod; only the system's own priority classes reach such a priority."""
+    """Whether a pod is critical to the cluster: in kube-system, or with the priority of a system priority class."""
     return pod.namespace == "kube-system" or (pod.spec_priority or 0) >= _CRITICAL

@@ -32,7 +32,7 @@ class GangEvictionArguments(Arguments):
 
 
 def may_evict(session: Session, pods: Sequence[PodRecord]) -> bool:
-    """Whether the pods of a job that want places, if there are any, allow to evict for them."""
+    """Whether there are pods to place, and none whose preemption policy Never counts."""
     never = session.ask.heeds_vetoes and any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods)
     return bool(pods) and not never
 

@@ -116,7 +116,7 @@ class GangSearch:
         if grows or (not (self._ready or job.divided) and (roles or not job.pod_group.spec.min_task_member)):
             # No pod is evicted for more than the job starts or grows with, nor does it wait for that.
             self._pods = self._pods[: max(self._least, least_together(session, job, self._pods))]
-        # 1. What was in vain for a job like this one is not tried again.
+        # 1. What failed for an equivalent job is not tried again.
         equivalence = context.equivalence(job, self._pods)
         if equivalence is not None and context.is_hopeless(equivalence, 1):
             return None

@@ -1,6 +1,6 @@
-"""What candidates for eviction hold on each node, and what a place there costs at least, in vectors.
+"""Per node, in vectors: what candidates for eviction hold, and a lower bound of what a place costs.
 
-Both outlast a search: only nodes that changed are looked at again.
+Both are kept between searches, and computed again only for nodes that changed.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class HeldAmounts:
 
 
 class CostBounds:
-    """What the next place costs on each node at least, when victims would go one by one, the least important first."""
+    """Lower bounds of what the next place on each node costs: victims evicted one by one, the least important first."""
 
     def __init__(self, session: Session, held_amounts: HeldAmounts, request: Vector) -> None:
         self._nodes = session.view.nodes
@@ -122,7 +122,7 @@ class CostBounds:
             self._look_at(np.array(sorted(changed), np.intp))
 
     def _look_at(self, nodes: Rows) -> None:
-        """Work out anew what places cost on some nodes."""
+        """Compute the bounds of some nodes."""
         held_amounts, free = self._held_amounts, self._nodes.future_idle(nodes)
         at, of = held_amounts.candidates(nodes)
         enough = np.ones(len(of), np.bool_)

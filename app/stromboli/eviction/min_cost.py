@@ -4,7 +4,7 @@ The steps are: the pods that may be evicted at most (`prefilter`), and for each 
 place there costs (`CostBounds`), both in vectors; the exact candidates of the nodes that look cheapest
 (`NodeCandidates`), of these the cheapest for each place (`_find_place`), and victims on any node where it is the
 queue that may take no more (`_free_share`). Where pods are in the way not by their amounts but by ports, affinity or
-spread, a node is cleared of all pods that may be evicted, and those stay after all with which the pod fits as well
+spread, a node is cleared of all pods that may be evicted, and those beside which the pod fits are given back
 (`_clear`): that is the node's candidate then, and competes with the others. Once all pods of the job have places,
 victims that they can do without are given back (`reprieve`).
 
@@ -72,7 +72,7 @@ class MinCostSearch:
         self._left = len(pods)
 
     def run(self) -> int:
-        """Find as many places as there are pods, or as can be had; how many."""
+        """Find places for the pods, as many as possible; returns how many."""
         # 1. The nodes on which the pods would fit if all candidates were evicted.
         context = self._context
         held_amounts = context.held_amounts(self._job, self._candidates)
@@ -107,7 +107,7 @@ class MinCostSearch:
         return rows if self._within is None else rows[self._within[rows]]
 
     def _scores(self, rows: Rows) -> Vector:
-        """The place of each node among equals, smaller first: own nodes first, then the best scored."""
+        """The tie-breaker of each node, smaller is better: nodes of the own shard first, then the best score."""
         score = -self._session.kernel.whole_score(self._pod, rows)
         place = np.empty(len(rows))
         shard = self._session.view.shard
@@ -138,7 +138,7 @@ class MinCostSearch:
         return False
 
     def _lacks_share_above(self, pod: PodRecord) -> bool:
-        """Whether evictions in other queues may let the queue take a pod: one above both may hold no more."""
+        """Whether a queue above may be at its limit, so that evictions in its other queues may let a pod in."""
         return self._context.reclaiming and self._job.queue.parent not in ("", "root") and not self.trial.has_share(pod)
 
     def _refresh(self) -> None:
@@ -183,7 +183,7 @@ class MinCostSearch:
     # -- pods in the way -------------------------------------------------------------------------------------------
 
     def _await(self, pod: PodRecord, rows: Rows) -> bool:
-        """Promise a pod the best of the nodes that it fits on when pods that terminate have gone; False without one."""
+        """Promise a pod the best node on which it fits once terminating pods are gone; False if there is none."""
         session, nodes = self._session, self._session.view.nodes
         at = rows[fits(self._request, nodes.future_idle(rows), nodes.always) & session.passing_later(pod)[rows]]
         if not len(at) or not self.trial.has_share(pod):
@@ -195,7 +195,7 @@ class MinCostSearch:
         return True
 
     def _clear(self, pod: PodRecord, node: int) -> Candidate | None:
-        """All that may be evicted on a node but what a pod fits beside; None if it never fits."""
+        """The victims on a node without those beside which a pod fits; None if it does not fit at all."""
         if not self._clearable:
             return None
         self._clearable -= 1

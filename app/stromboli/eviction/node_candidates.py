@@ -69,7 +69,7 @@ class NodeCandidates:
         self._asked = [(column, want) for column, want in enumerate(self._wanted) if want > 0]
         #: what is wanted, infinite where that is nothing, so that no part of it is gained
         self._divisors = [want if want > 0 else math.inf for want in self._wanted]
-        #: whether what is said about a victim stays so
+        #: whether plugins judge a victim independently of earlier evictions
         self._steady = session.ask.judges_steadily(point)
         #: whether it may matter which pods plugins are asked about first
         self._first_matters = not (self._steady or session.ask.gives_back_in_order)
@@ -82,7 +82,7 @@ class NodeCandidates:
         self._may_break_gangs = context.may_break_gangs
         #: by job the pods of a gang that may be evicted whole
         self._allowed: dict[str, list[PodRecord]] = {}
-        #: by node the pods that plugins first let go, where they judge a victim independently of the others
+        #: by node the pods that plugins first allowed, where they judge a victim independently of the others
         self._permitted: dict[int, list[PodRecord]] = {}
 
     def candidate(self, node: int, left: int, elsewhere: Mask) -> tuple[Candidate | None, Iterable[str]]:
@@ -120,18 +120,18 @@ class NodeCandidates:
         return Candidate(node, units, Cost.of(units, places))
 
     def evicted(self, units: Iterable[Unit]) -> set[str]:
-        """Take note of evicted units; the keys of their jobs, which can spare less now."""
+        """Forget what evicted gangs could give, and return the keys of their jobs, which can spare less now."""
         keys = {unit.job.key for unit in units}
         for key in keys:
             self._allowed.pop(key, None)
         return keys
 
     def everything(self) -> list[PotentialVictim]:
-        """All that may be evicted, as single pods and as gangs, the cheapest first."""
+        """All units that may be evicted, the cheapest first."""
         return self._in_cost_order(self.permitted(self._held_amounts.left()))
 
     def on(self, node: int) -> list[PotentialVictim]:
-        """All that may be evicted with pods of a node, as single pods and as gangs, the cheapest first."""
+        """All units with pods on a node that may be evicted, the cheapest first."""
         return self._in_cost_order(self._asked_on(node)[1])
 
     def _in_cost_order(self, pods: Iterable[PodRecord]) -> list[PotentialVictim]:
@@ -139,7 +139,7 @@ class NodeCandidates:
         return sorted(found + self.gangs(rest), key=lambda item: item.cheapness)
 
     def _place(self, job: Job) -> tuple[tuple[Any, ...], int]:
-        """What the order of a job's pods among others follows from, as it is when it is first asked for."""
+        """The sort key of a job among the jobs of victims, cached when it is first needed."""
         found = self._places.get(job.key)
         if found is None:
             found = self._places[job.key] = self._session.ask.job_key(job), job.counts[PodState.Pending]
@@ -177,7 +177,7 @@ class NodeCandidates:
         return found, rest
 
     def gangs(self, rest: Mapping[str, Sequence[PodRecord]]) -> list[PotentialVictim]:
-        """Gangs that go whole, for pods that they cannot do without, the last job first."""
+        """Gangs that are evicted whole for pods that they cannot spare, the last job first."""
         items = list[PotentialVictim]()
         for job in sorted(map(self._session.view.jobs.__getitem__, rest), key=self._place, reverse=True):
             pods = rest[job.key]
@@ -189,9 +189,9 @@ class NodeCandidates:
         return items
 
     def _asked_on(self, node: int) -> tuple[list[PodRecord], list[PodRecord]]:
-        """The pods on a node that agree to be evicted, and those of them that every plugin lets go, in victim order.
+        """The pods on a node that may be evicted, and those of them that every plugin allows, in victim order.
 
-        Where plugins judge steadily, both are the pods that were let go when the node was first asked about.
+        Where plugins judge steadily, both are the pods that were allowed when the node was first asked about.
         """
         known = self._permitted.get(node)
         if known is not None:
@@ -233,7 +233,7 @@ class NodeCandidates:
         return self._let_go(self._willing(rows))
 
     def _let_go(self, willing: list[PodRecord]) -> list[PodRecord]:
-        """In victim order, the pods of some that plugins let go."""
+        """The pods that plugins allow to be evicted, in victim order."""
         return self._ask(self._in_order(willing)) if willing else []
 
     def allowed_together(self, units: Iterable[Unit]) -> bool:
@@ -253,11 +253,11 @@ class NodeCandidates:
         return self._session.ask.victims(self._point, self._pod, pods)
 
     def _in_order(self, pods: list[PodRecord]) -> list[PodRecord]:
-        """In victim order: the less important first, among equals the last pod of the last job."""
+        """Pods in victim order: the least important first, of equals the last pod of the last job."""
         return sorted(pods, key=self._place_of, reverse=True)
 
     def _place_of(self, pod: PodRecord) -> tuple[Any, ...]:
-        """A pod's place in that order, larger goes first."""
+        """The sort key of a pod in victim order, the larger one first."""
         task = self._tasks.get(pod.row)
         if task is None:
             task = self._tasks[pod.row] = self._session.ask.task_key(pod)

@@ -1,4 +1,4 @@
-"""Plans: what attempts to find places for a job come to, of which the cheapest is chosen.
+"""Plans: evictions and places for the pods of a job. Of the plans of several attempts the cheapest is chosen.
 
 Where the first pod of a gang goes decides where those can go that must be near it, or away from it. Its place costs
 least by itself; for those that follow there may be too few victims around it, or too many that matter. So attempts
@@ -42,11 +42,11 @@ class Plan:
         return bool(self.units)
 
     def set_aside(self) -> None:
-        """Leave the session as it was before, so that another plan can be made."""
+        """Take it out of effect, so that another plan can be tried."""
         self.statement.discard()
 
     def resume(self) -> None:
-        """Have it in effect, whether it was set aside or not."""
+        """Put it into effect, if it was set aside."""
         if not self.statement:
             self.statement.recover(self._operations)
 
@@ -90,7 +90,7 @@ class FirstPlaces:
         return self._tried is None
 
     def within(self, within: Mask | None) -> Mask | None:
-        """The nodes, of some or of all, for the first pod; None for all."""
+        """The nodes for the first pod, among those of a mask or all; None for all nodes."""
         if self._tried is None:
             return within
         return ~self._tried if within is None else within & ~self._tried
@@ -114,7 +114,7 @@ class FirstPlaces:
         return True
 
     def _near(self, first: int, pod: PodRecord) -> Mask | None:
-        """The nodes that a pod is held to since the first one has its node; None when it is not held to that node."""
+        """The nodes, the first pod's among them, to which another pod is confined; None if there are no such."""
         if not self._session.kernel.varies(pod):
             return None
         near = self._session.kernel.feasible(pod)

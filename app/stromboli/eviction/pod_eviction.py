@@ -53,7 +53,7 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
         alike = identical(session, left)
         needed = 1 if one_by_one else session.ask.job_missing(job) - job.waiting_count
         run = alike[: max(1, needed)]
-        # 2. Places for them, unless that was in vain before or the queue may not take them back.
+        # 2. Places for them, unless an equal search failed before or the queue may not reclaim them.
         equivalence, found = context.kind(job, run[0]), 0
         in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and trial.placed)
         if not in_vain and context.may_take(job, run):
@@ -61,7 +61,7 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
             found = MinCostSearch(trial, run, within).run()
             if found < len(run) and len(left) == len(pods) and places.all:
                 context.in_vain(equivalence, found)
-        # 3. If there are none, pods that are alike would fare no better.
+        # 3. If there are none, there are none for identical pods either.
         if found < len(run) and failed is None:
             failed = run[found]
         left = left[len(run if found == len(run) else alike) :]

@@ -1,4 +1,4 @@
-"""The pods that hold nodes, in columns: where they are, how important, and which of them agree to be evicted."""
+"""The pods that hold nodes, in columns: their nodes, their ranks as victims, and which of them may be evicted."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class PodIndex:
 
     @cached_property
     def by_job(self) -> Rows:
-        """The order that brings those of each job together."""
+        """The order that groups pods by job."""
         return _sorted(self.job)
 
     @cached_property
     def willing(self) -> Mask:
-        """Which agree to be evicted, and their jobs with them."""
+        """Which pods may be evicted as far as they and their jobs say."""
         view = self._session.view
         said = view.snapshot.pod_facts.column("preemptable", preemptable)
         willing: Mask = np.array([*said.values[:], False], np.bool_)[said.numbers[self.rows]]
@@ -67,7 +67,7 @@ class PodIndex:
 
     @cached_property
     def ranks(self) -> Ranks:
-        """How important each is by the priority of its job, then by its own."""
+        """The ranks of pods by the priority of their jobs, then by their own."""
         of_jobs = np.unique(self._session.view.jobs.priority, return_inverse=True)[1].astype(np.intp)
         of_pods = self._session.view.snapshot.pod_facts.priority_places()
         levels = of_pods.max(initial=0) + 1
@@ -75,7 +75,7 @@ class PodIndex:
         return self._ranked(distinct(both, (of_jobs.max(initial=0) + 1) * levels)[1])
 
     def ranks_after(self, places: Rows) -> Ranks:
-        """How important each is by its place among all, and of equals as in `ranks`."""
+        """The ranks of pods by `places`, shape (indexed pods,), and of equal places by `ranks`."""
         key = places.tobytes()
         if key not in self._ranks:
             levels = self.ranks.rank.max(initial=0) + 1
@@ -91,12 +91,12 @@ class PodIndex:
 
     @cached_property
     def began(self) -> Vector:
-        """When all pods began to run, by row."""
+        """When each pod started, by row of all pods."""
         return self._session.view.snapshot.pod_facts.beginnings()
 
     @cached_property
     def _takeable(self) -> Mask:
-        """Which of them other queues may take back."""
+        """Which pods are in queues that other queues may reclaim from."""
         gives = np.zeros(len(self._session.view.snapshot.queues), np.bool_)
         for queue in self._session.view.queues.values():
             gives[queue.index] = queue.spec.reclaimable is not False
@@ -105,22 +105,23 @@ class PodIndex:
 
     @cached_property
     def holding(self) -> frozenset[int]:
-        """The queues that hold anything."""
+        """The indices of the queues that have indexed pods."""
         return frozenset(self.queue.tolist())
 
     @cached_property
     def requests_of_queues(self) -> tuple[Matrix, Matrix, Matrix]:
-        """What pods of each queue request, see `_extremes`."""
+        """The bounds of what pods of each queue request, see `_extremes`."""
         return self._extremes(self.queue, len(self._session.view.queues))
 
     @cached_property
     def least_of_jobs(self) -> Matrix:
-        """What every pod of each job requests at least, shape (jobs, dimensions)."""
+        """A lower bound of what each pod of a job requests, shape (jobs, dimensions)."""
         return self._extremes(self.job, len(self._session.view.jobs))[0]
 
     def _extremes(self, of: Rows, count: int) -> tuple[Matrix, Matrix, Matrix]:
-        """Of groups what every pod requests at least, and the smallest and the largest requests, shape (groups,
-        dimensions). `of` has the group of each indexed pod.
+        """For each group of pods a lower bound of what each requests, the smallest request above zero, and the largest.
+
+        `of` has the group of each indexed pod; results have the shape (groups, dimensions).
         """
         view = self._session.view
         width = len(view.snapshot.requests)
@@ -138,22 +139,18 @@ class PodIndex:
         return least, smallest, largest
 
     def alive(self, rows: Rows | None = None) -> Mask:
-        """Which of them, or of those in some rows of all pods, have not been evicted since."""
+        """Which indexed pods, or which of the pods in `rows`, still hold their nodes."""
         still: Mask = self.held[self._session.view.pods.state[self.rows if rows is None else rows]]
         return still
 
     def may_go_for(self, queue: Queue) -> Mask:
-        """Which of them are of jobs that were not evicted for a queue too often."""
+        """Which pods may be evicted for a queue: those of jobs that were not evicted for it too often."""
         paused = self._session.churn.paused_for(queue)
         return ~np.isin(self.job, paused) if paused else np.ones(len(self.rows), np.bool_)
 
     def outside(self, queue: Queue) -> Mask:
-        """Which of them are in other queues that can be reclaimed from."""
-        others = self._takeable
-        if queue.index in self.holding:
-            others = others & (self.queue != queue.index)
-        if self._session.churn.paused_for(queue):
-            others = others & self.may_go_for(queue)
+        """Which pods may be evicted for a queue and are in other queues that can be reclaimed from."""
+        others: Mask = self._takeable & (self.queue != queue.index) & self.may_go_for(queue)
         return others
 
 

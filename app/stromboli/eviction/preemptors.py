@@ -1,4 +1,4 @@
-"""Which jobs may evict others, and which of their pods fare alike."""
+"""Which jobs may evict others, and which of their pods are placed alike."""
 
 from __future__ import annotations
 

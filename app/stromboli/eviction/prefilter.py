@@ -30,7 +30,7 @@ def candidates(context: PreemptionContext, job: Job, pod: PodRecord, *, within_j
         found = found & gives[of]
     if context.less_important:
         found = found & (view.jobs.priority[pod_index.job] < job.priority)
-    # 2. Those that agree to be evicted, and that plugins let go by themselves.
+    # 2. Those that may be evicted as far as they say, and that plugins allow whatever else is evicted.
     willing = pod_index.willing
     let_go = ask.evictable_pods(context.point, pod_index.rows)
     if let_go is not None:

@@ -1,7 +1,7 @@
 """Moving running pods so that a job fits that otherwise fits nowhere: no pod is evicted without another place for it.
 
 A `Relocation` acts for one job. For each of its pods that fits on no node the steps are: the nodes on which it
-would fit if all pods left that may, in vectors, first those that lack least (`_nodes`), on each the pods that may move,
+would fit if all movable pods moved, in vectors, first those that lack least (`_nodes`), on each the pods that may move,
 the least important first (`_candidates`), and these one by one to another place (`_move`) until the pod fits. A pod
 that its gang can spare moves alone, any other with its whole gang. What turns out not to be needed stays. All of it is
 on one statement, which is kept when the job may then run.
@@ -57,7 +57,7 @@ class Relocation:
         self._held_amounts = held_amounts
         self._statement = session.statement()
         self._moved = 0
-        #: what kind of pod found no place before any pod had moved: no job with one like it would fare better
+        #: the kind of pod that found no place before any pod had moved: no job with such a pod can succeed
         self.hopeless: Hashable | None = None
 
     def run(self) -> bool:
@@ -91,7 +91,7 @@ class Relocation:
         return not session.ask.job_starving(job) and session.ask.starts_as_promised(job)
 
     def _place(self, pod: PodRecord) -> bool:
-        """Promise a pod a place, where others have to leave for it if need be."""
+        """Promise a pod a place, for which other pods may have to move."""
         session = self._session
         allowed, _ = session.ask.allocatable(self._job.queue, pod)
         if allowed <= 0:
@@ -213,7 +213,7 @@ class Relocation:
 
 
 def kind(session: Session, job: Job, pod: PodRecord) -> Hashable:
-    """Pods of one kind find places in the same way, as long as nothing changes."""
+    """A key that is equal for pods that find the same places, while the session does not change."""
     return job.queue.name, session.kernel.identity(pod)
 
 

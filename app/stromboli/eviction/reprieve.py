@@ -27,7 +27,7 @@ _NO_NODE = -1
 
 
 def settle(session: Session, trial: Trial, of_groups: Mapping[str, int] = MappingProxyType({})) -> Plan:
-    """The plan that a trial comes to once evictions that it can do without are given back."""
+    """The plan made of a trial, without evictions that its pods do not need."""
     trial.join_gangs()
     if len(trial.evicted) > 1 or any(unit.whole for unit, _ in trial.evicted):
         _give_back(session, trial)
@@ -49,7 +49,7 @@ def _give_back(session: Session, trial: Trial) -> None:
 
 
 def _stays(session: Session, trial: Trial, unit: Unit, statement: Statement, packing: _Packing) -> bool:
-    """Give a unit back, or as much of it as its gang may run with; False, and nothing done, if it has to go."""
+    """Give a unit back, or as much of it as its gang may run with; False, and nothing done, if it is needed."""
     before = statement.save()
     back = packing.give_back(unit, before)
     stays = bool(back) and _give(trial, statement, back, packing)
@@ -84,7 +84,7 @@ def _evict_only(trial: Trial, statement: Statement, operations: Sequence[Operati
 
 
 class _Packing:
-    """Where the pods of a trial may be by amounts, when victims stay after all and pods go to other nodes for them."""
+    """Nodes for the pods of a trial by amounts alone, where victims stay and pods move to other nodes to make room."""
 
     def __init__(self, session: Session, trial: Trial) -> None:
         self._placed = trial.placed
@@ -109,7 +109,7 @@ class _Packing:
         return [Place(pod, node, of) for (pod, _, of), node in zip(self._placed, self._node, strict=False)]
 
     def give_back(self, unit: Unit, operations: Sequence[Operation]) -> list[Operation]:
-        """The evictions of a unit that are not needed: all, or as many as its gang may run with, or none."""
+        """The evictions of a unit that are not needed: all of them, as many as its gang needs to run, or none."""
         self._moved.clear()
         back = [each for each in operations if self._stays(each)]
         if len(back) < len(operations) and unit.job.ready_count + len(back) < unit.job.min_available:
@@ -123,7 +123,7 @@ class _Packing:
             self._put(*self._moved.pop())
 
     def _stays(self, eviction: Operation) -> bool:
-        """Have a victim stay, if there is room for it."""
+        """Let a victim stay if there is room for it."""
         node = eviction.nodes[0]
         if node >= 0:
             if not self._make_room(node, eviction.request):
@@ -134,7 +134,7 @@ class _Packing:
         return True
 
     def _make_room(self, node: int, request: Vector) -> bool:
-        """Have pods leave a node until a request fits there; False when they cannot."""
+        """Move pods off a node until a request fits there; False if too few can move."""
         if fits(request, self._free[:, node], self._always):
             return True
         #: demands of which a pod could not leave: others like it cannot, either
@@ -150,7 +150,7 @@ class _Packing:
         return False
 
     def _leaves(self, pod: int) -> bool:
-        """Have a pod go to another node; False when none has room."""
+        """Move a pod to another node; False if none has room for it."""
         nodes = self._placed[pod].of.alternatives
         if not len(nodes) or self._looks <= 0:
             return False

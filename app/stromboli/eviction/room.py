@@ -1,4 +1,4 @@
-"""The room for a gang if all candidates were evicted, by which it may be seen that no victims suffice.
+"""The room that a gang would have if all candidates were evicted, which may prove that no victims suffice.
 
 Sums are compared before victims are looked for. Where these suffice and a search was in vain, it is found out whether
 the pods can be packed at all. What was found is remembered as a digest of the room in the environment of sessions, so
@@ -87,7 +87,7 @@ class Room:
         return Problem(kinds=kinds, needs=[need], free=free, dimensions=[str(column) for column in columns])
 
     def digest(self) -> str:
-        """What equal rooms share, in every process."""
+        """A digest that is equal for equal rooms, in every process."""
         some = np.logical_or.reduce(self.takes)
         asked = np.any([request > 0 for request in self.requests], axis=0)
         digest = blake2b(repr((self.lacking, *self.counts)).encode(), digest_size=_DIGEST)
@@ -115,7 +115,7 @@ def may_start(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[Pod
 
 
 def found_no_victims(context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> None:
-    """Once no victims were found for a gang, find out whether evicting all candidates would make room for it."""
+    """After a search without victims, find out whether evicting all candidates would make room for a gang."""
     session, room = context.session, Room.of(context, job, kinds)
     digest, entries = room.digest(), remembered(session, TOO_SMALL)
     if entries.get(job.key, ("", False))[0] == digest:

@@ -82,7 +82,7 @@ class Trial:
         self._promises.pipeline(sub_job, place.pod, place.node, after_eviction=bool(self.evicted))
 
     def absorb(self, other: Trial) -> None:
-        """Take over what was tried for more pods of the job."""
+        """Merge another trial, for more pods of the job."""
         other.join_gangs()
         self.evicted += other.evicted
         self.placed += other.placed
@@ -91,7 +91,7 @@ class Trial:
     # -- all places ----------------------------------------------------------------------------------------------------
 
     def join_gangs(self) -> None:
-        """Have a gang that is broken go back as a whole, with the pods that it gave up alone."""
+        """Merge what a broken gang gave up alone into its unit, so that the gang is given back as a whole."""
         statements = [statement for _, statement in self.evicted]
         for unit, statement in self.evicted:
             if unit.whole:
@@ -154,14 +154,14 @@ class Trial:
         return statement
 
     def take_back(self) -> None:
-        """Leave everything as it was."""
+        """Undo all promises and evictions."""
         self.withdraw()
         undo(self.evicted)
         self.evicted, self.placed = [], []
 
 
 def has_place(session: Session, job: Job, pod: PodRecord, node: int) -> bool:
-    """Whether a pod fits on a node once what terminates has gone, its queue may hold it, and no plugin refuses."""
+    """Whether a pod fits on a node once terminating pods are gone, its queue may hold it, and no plugin refuses."""
     nodes = session.view.nodes
     if not fits(session.view.request(pod), nodes.future_idle(node), nodes.always):
         return False
@@ -178,7 +178,7 @@ def undo(evicted: Sequence[Evicted]) -> None:
 
 
 def evict_until(enough: Callable[[], bool], evictions: Iterable[Statement]) -> list[Statement] | None:
-    """The evictions, each made as it is taken, with which it is enough; None, and all undone, if it never is."""
+    """Evict lazily until `enough` holds, and return these evictions; None, and all undone, if it never does."""
     made: list[Statement] = []
     for eviction in evictions:
         made.append(eviction)
@@ -189,7 +189,7 @@ def evict_until(enough: Callable[[], bool], evictions: Iterable[Statement]) -> l
 
 
 def give_back(units: Iterable[Statement], still_fits: Callable[[], bool]) -> None:
-    """Undo, in the order given, each unit without which the preemptor still fits; such units are empty then."""
+    """Undo, in order, each unit without which the preemptor still fits; its statement is then empty."""
     for unit in units:
         operations = unit.save()
         unit.discard()
@@ -198,7 +198,7 @@ def give_back(units: Iterable[Statement], still_fits: Callable[[], bool]) -> Non
 
 
 def join(unit: Statement, gang: Job, units: Iterable[Statement]) -> None:
-    """Move what a gang gave before into the unit in which the rest of it is evicted: it is given back whole or not."""
+    """Merge earlier evictions of a gang into the unit with the rest of it, so that all are given back together."""
     unit.merge(*[other for other in units if other is not unit and other and other.operations[0].job is gang])
 
 

@@ -33,7 +33,7 @@ class Unit:
     began: float
 
     def without(self, pods: Collection[PodRecord]) -> Unit:
-        """What is left of it once pods stay by which a gang is not broken."""
+        """The unit without pods that stay, by which the gang is not broken."""
         return replace(self, pods=[pod for pod in self.pods if pod not in pods], whole=False)
 
 
@@ -75,7 +75,7 @@ class Surplus:
         return min(self._pods, *self._roles.values(), *self._groups.values(), 0) < 0
 
     def spend(self, pod: PodRecord) -> bool:
-        """Whether the gang can do without one more pod; if so, it has to from now on."""
+        """Whether the gang can spare one more pod, which then counts as evicted."""
         if self._pods <= 0 or (self._roles and self._roles.get(pod.role, 1) <= 0):
             return False
         if self.job.divided:
@@ -93,7 +93,7 @@ class Surplus:
 
 
 def spared(session: Session, pods: Iterable[PodRecord]) -> Iterator[tuple[PodRecord, bool]]:
-    """Pods in the order in which they may be evicted, each with whether its gang can do without it and those before."""
+    """Pods in victim order, each with whether its gang can spare it in addition to those before it."""
     surplus: dict[str, Surplus] = {}
     for pod in pods:
         if pod.job not in surplus:
@@ -102,13 +102,13 @@ def spared(session: Session, pods: Iterable[PodRecord]) -> Iterator[tuple[PodRec
 
 
 def above_minimum(jobs: Jobs) -> Mask:
-    """Which jobs have more pods than they start with, as things stand, shape (jobs,)."""
+    """Which jobs have more ready pods than their minimum now, shape (jobs,)."""
     above: Mask = jobs.now(jobs.count(*READY_STATES), lambda job: job.ready_count) > jobs.min_available
     return above
 
 
 def runs_in_part(session: Session, job: Job) -> bool:
-    """Whether a gang of which some pods were evicted has its minimum with the others, and may go on with these."""
+    """Whether a gang keeps its minimum without the pods that were evicted, and may go on running."""
     return not (_goes_together(job) or Surplus(session, job).missing)
 
 
@@ -117,7 +117,7 @@ def _goes_together(job: Job) -> bool:
 
 
 def whole_gang(session: Session, job: Job) -> list[PodRecord]:
-    """All pods of a job that hold a place; none when one of them must not or cannot be evicted."""
+    """All pods of a job that hold nodes; empty if one of them must not or cannot be evicted."""
     rows = session.view.rows_holding(job)
     if not _HELD[session.view.pods.state[rows]].all():
         return []

@@ -1,7 +1,6 @@
-"""Gangs that were tried in vain: while nothing has changed, another one of equal pods is told the same without a try.
+"""Gangs that found no places: while nothing has changed, a gang of equal pods gets the same reason without being tried.
 
-In a full cluster most gangs that wait are of few kinds, and each of them would be placed in part, looked for a node and
-taken back again.
+In a full cluster most waiting gangs are of few kinds, and each of them would be placed in part and taken back again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from stromboli.placement.pending import PendingGroup
 
 @dataclass(frozen=True, slots=True)
 class InVain:
-    """How pods of one kind were tried in vain."""
+    """The failed attempt to place pods of one kind."""
 
     #: what had been decided until then
     after: Hashable
@@ -49,14 +48,14 @@ def depends_on_kind(session: Session, pending: PendingGroup) -> bool:
 
 
 def remember(session: Session, pending: PendingGroup, placed: Sequence[Operation], reason: Reason) -> None:
-    """Remember that pods were tried in vain: for some there were places, for the next one of them there was none."""
+    """Remember a failed attempt: some pods of a gang had places, and there was none for the next one."""
     count = sum(len(operation.pods) for operation in placed)
     found = InVain(_decided(session), placed, count, reason)
     session.view.trace.in_vain[session.kernel.identity(pending.pods[0])] = found
 
 
 def recall(session: Session, pending: PendingGroup) -> bool:
-    """Whether pods of the kind of a gang's were tried in vain and nothing has changed; its pods are told the same."""
+    """Whether an attempt with pods of this kind failed and nothing has changed; the pods then get its reason."""
     known = session.view.trace.in_vain.get(session.kernel.identity(pending.pods[0]))
     if known is None or known.after != _decided(session) or known.count >= len(pending.pods):
         return False
@@ -71,5 +70,5 @@ def recall(session: Session, pending: PendingGroup) -> bool:
 
 
 def _decided(session: Session) -> Hashable:
-    """Equal as long as the same pods are bound, and the same plugins are asked."""
+    """A key that is equal as long as the same pods are bound and the same plugins are asked."""
     return len(session.bound), len(session.failures)

@@ -1,4 +1,4 @@
-"""Whether a pod may start now that gets a place: terminating pods count in their queues until they are gone."""
+"""Whether a pod with a place may start now: terminating pods count in their queues until they are gone."""
 
 from __future__ import annotations
 

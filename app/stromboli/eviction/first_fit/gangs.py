@@ -170,7 +170,7 @@ class GangFirstFit:
 
 
 def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list[Bundle]:
-    """What a job can give of some candidates: its safe bundle and its whole one, if there is anything in them."""
+    """The safe and the whole bundle of a job's candidates, without empty ones."""
     pods = sorted(candidates, key=lambda pod: (pod.priority, pod.uid))
     below = job.ready_count < job.min_available
     safe, rest = list[PodRecord](), list[PodRecord]()
@@ -181,7 +181,7 @@ def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list
 
 
 def permitted(bundles: Iterable[Bundle], allowed: Iterable[PodRecord]) -> list[Bundle]:
-    """What is left of bundles when only some pods may be evicted: of a whole bundle all is evicted, or none."""
+    """The bundles restricted to pods that may be evicted; of a whole bundle all pods are evicted, or none."""
     rows = {pod.row for pod in allowed}
     found: list[Bundle] = []
     for bundle in bundles:
@@ -192,7 +192,7 @@ def permitted(bundles: Iterable[Bundle], allowed: Iterable[PodRecord]) -> list[B
 
 
 def bundle_value(session: Session, bundle: Bundle, need: Vector) -> float:
-    """How much of what is needed a bundle gives, relative to what its job as a whole requests; the more the better."""
+    """The value of a bundle: the share of the need that it frees, relative to all that its job requests."""
     if not bundle.whole:
         return math.inf
     gives = session.view.requested(bundle.pods)

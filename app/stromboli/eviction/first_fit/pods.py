@@ -63,7 +63,7 @@ def evict_for_pods(
     session = context.session
     #: a statement for each pod that found a place
     found: list[Statement] = []
-    #: classes and priorities for which nothing was found since the last success: the next would fare no better
+    #: classes and priorities of pods for which no place was found since the last success
     hopeless: set[tuple[Hashable, int]] = set()
     for pod in pods():
         if not context.grows_by_share and not session.ask.job_starving(job):
@@ -197,9 +197,12 @@ class FirstFit:
 
     def _evictions(self, victims: list[PodRecord]) -> Iterator[Statement]:
         """Evict one pod after the other, each on a statement."""
+
+        def compare(one: PodRecord, other: PodRecord) -> int:
+            return -1 if self._order(one) < self._order(other) else 1
+
         # A sorted list is a heap; keys change with every eviction, and Volcano's queue does not sort anew either.
-        key = cmp_to_key(lambda one, other: -1 if self._order(one) < self._order(other) else 1)
-        heap: list[Any] = [key(pod) for pod in victims]
+        heap: list[Any] = list(map(cmp_to_key(compare), victims))
         while heap:
             victim: PodRecord = heapq.heappop(heap).obj
             statement = self._session.statement()

@@ -44,7 +44,7 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Churn:
-    """The evictions of the last time."""
+    """The recent evictions."""
 
     histories: Mapping[Pair, History] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class Churn:
         return any(len(history.times) >= settings.most for history in self.histories.values())
 
     def after(self, evictions: Iterable[Eviction], settings: EvictionSettings, now: float) -> Churn:
-        """With the evictions of a session, and without what is long past."""
+        """A copy with the evictions of a session, and without expired ones."""
         histories: dict[Pair, History] = {}
         for pair, history in self.histories.items():
             times = tuple(time for time in history.times if since(time, now) < settings.window)

@@ -35,7 +35,7 @@ class Namespaces(Protocol):
 
     @property
     def queue(self) -> str:
-        """The queue that says so."""
+        """The queue whose namespaces these are."""
 
     @property
     def told(self) -> str:
@@ -128,7 +128,7 @@ class SubJob:
     highest_tier: int | None = None
     #: HyperNode below which its pods lie
     allocated_hyper_node: int = NOWHERE
-    #: HyperNode near which its next pod is placed: the same, until an attempt places pods elsewhere
+    #: HyperNode near which its next pod is placed: `allocated_hyper_node`, until an attempt places pods elsewhere
     anchor: int = NOWHERE
     #: HyperNode in which victims were evicted for all its pods; each of them has a nominated node there
     nominated_hyper_node: int = NOWHERE
@@ -270,7 +270,7 @@ class Job:
         return self._known_groups
 
     def forget_groups(self) -> None:
-        """Let its groups go, which refer to it."""
+        """Drop its groups, which refer to it."""
         self._known_groups = None
 
     @property
@@ -307,7 +307,7 @@ class Job:
 
     @property
     def title(self) -> str:
-        """What people call it: its workload, such as `RayJob default/train`, or else its PodGroup."""
+        """Its display name: the workload, such as `RayJob default/train`, or else the PodGroup."""
         return self.pod_group.title
 
     @property
@@ -317,7 +317,7 @@ class Job:
 
     @property
     def pending_phase(self) -> bool:
-        """Whether it still waits for admission."""
+        """Whether it waits for admission."""
         return self.phase in ("", "Pending")
 
     @property

@@ -196,7 +196,7 @@ class Nodes:
 
 
 class Changes:
-    """Which nodes changed since that was last asked."""
+    """The nodes that change, from one call to the next."""
 
     __slots__ = ("_log", "_seen")
 
@@ -205,13 +205,13 @@ class Changes:
         self._seen = len(self._log)
 
     def take(self) -> set[int]:
-        """The nodes that changed; they are told once."""
+        """The nodes that changed since the last call."""
         log, since = self._log, self._seen
         self._seen = len(log)
         return set(log[since:])
 
     def in_order(self) -> list[int]:
-        """The nodes that changed, ascending; they are told once."""
+        """The nodes that changed since the last call, ascending."""
         return sorted(self.take()) if self._seen < len(self._log) else []
 
 

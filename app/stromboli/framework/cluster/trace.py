@@ -21,7 +21,7 @@ class Trace:
         self.promised: dict[int, Reason] = {}
         #: why no node takes pods of some kinds, after how many changes of nodes that was, and what it took to find out
         self.kinds: dict[Hashable, tuple[int, Reason, int]] = {}
-        #: which kinds of gangs were tried in vain, for the actions that try, by identity of the pods
+        #: failed attempts to place gangs, for the actions that make them, by identity of the pods
         self.in_vain: dict[Hashable, Any] = {}
         #: why nothing of queues runs that do not exist, by name
         self.lost: dict[str, Reason] = {}

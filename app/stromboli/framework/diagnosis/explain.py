@@ -260,7 +260,7 @@ def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) ->
     kind, changes = kernel.identity(pod), len(session.view.nodes.log)
     when, reason, steps = known.get(kind, (-1, None, 0))
     if reason is not None and not session.report.tells and reason.actionable is Actionable.Wait:
-        # Which nodes lack what changes with each pod that is placed, but nobody is told. It counts as if it were found.
+        # Which nodes lack what changes with each placed pod, but is not reported. Steps count as if it were computed.
         kernel.steps += steps if when != changes else 0
         known[kind] = changes, reason, steps
     elif reason is None or when != changes:
@@ -297,7 +297,7 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
 
 
 def _who_changes(session: Session, pod: PodRecord, causes: list[str]) -> Actionable:
-    """Who lets some node take a pod: administrators, where what they can change is all that keeps one from it."""
+    """The role that can make a node take a pod: an administrator, if all that keeps one from it is theirs to change."""
     if any(isinstance(cause, Administrative) for cause in causes) and session.kernel.mendable(pod).any():
         return Actionable.Admin
     return Actionable.User

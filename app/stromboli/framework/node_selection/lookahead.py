@@ -12,7 +12,7 @@ from stromboli.api.resources import Vector
 from stromboli.framework.cluster.nodes import Nodes
 
 #: so many choices must have been taken with nothing in between before more than one is made ahead, and how many are
-#: made at most: what is dropped was made in vain
+#: made at most: those that are dropped are wasted work
 _AFTER, _MOST = 8, 256
 
 

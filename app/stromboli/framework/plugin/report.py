@@ -73,7 +73,7 @@ class Report:
     __slots__ = ("diagnose", "gauges", "pools", "queue_conditions", "tells")
 
     def __init__(self) -> None:
-        #: whether anybody reads conditions; if not, only those that later sessions go by have to be reported
+        #: whether conditions are read; if not, only those that later sessions depend on have to be reported
         self.tells = True
         #: why a job does not run, as everything else tells it; None where no session is explained
         self.diagnose: Callable[[Job], Reason | None] | None = None

@@ -14,7 +14,7 @@ from stromboli.framework.runtime.participants import Participants
 
 
 class _Equal:
-    """A key that is the same as any other: that of a plugin that was left out when some keys were known."""
+    """A key that equals any other, for a plugin that was left out after some keys had been computed."""
 
     def __eq__(self, other: object) -> bool:
         return True

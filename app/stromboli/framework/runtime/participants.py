@@ -73,7 +73,7 @@ class Participants:
         #: points and jobs that are held for them
         self._held: set[tuple[str, str]] = set()
 
-    # -- who takes part --------------------------------------------------------------------------------------------
+    # -- participants --------------------------------------------------------------------------------------------
 
     def __contains__(self, plugin: Plugin) -> bool:
         return any(p is plugin for tier in self._tiers for p, _ in tier)
@@ -148,11 +148,11 @@ class Participants:
         return plugin
 
     def refusal(self, point: str, method: Method, error: BaseException, subject: Sequence[Any]) -> Reason:
-        """The no of a gate that failed, for what it was asked about."""
+        """The refusal by a gate that failed, for the job or pod it was asked about."""
         return reasons.plugin_failed(self.tell(point, method, error, subject), error)
 
     def hold(self, point: str, method: Method, error: BaseException, subject: Sequence[Any]) -> None:
-        """Have the job set aside that a method was asked about in vain. Raises JobHeldError, once for each."""
+        """Set aside the job for which a plugin's method failed. Raises JobHeldError, once for each."""
         plugin, job = self.tell(point, method, error, subject), asked_about(subject)
         held = point, job
         if not self.closed and job and held not in self._held:

@@ -63,7 +63,7 @@ class Budget:
 
     def line_up(self, action: str, waiting: Mask) -> list[Job]:
         """The jobs that may have turns of an action: of those that wait no more than the budget reaches at most."""
-        # As a rule not all turns are in vain.
+        # As a rule some turns place pods.
         jobs, most = self._view.jobs, self._steps // (TURN + TOLD // 2) + 1
         self._beyond.pop(action, None)
         if not self._view.bounded or np.count_nonzero(waiting) <= most:

@@ -81,7 +81,7 @@ def _round(
 
 
 class _Said:
-    """What plugins say of queues. Most turns are in vain, and leave it as it is."""
+    """A cache of plugins' answers about queues, which hold until a turn changes something; most turns place nothing."""
 
     def __init__(self, session: Session, refused: Callable[[Queue], Reason | None] | None) -> None:
         self._session = session

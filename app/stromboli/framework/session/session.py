@@ -261,7 +261,7 @@ class Session:
         self._deferred.clear()
 
     def _take_back_turn(self) -> None:
-        """Take back what the current turn tried."""
+        """Undo what the current turn tried."""
         for statement in reversed(self._open):
             statement.take_back()
         self._open.clear()

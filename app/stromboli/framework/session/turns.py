@@ -30,7 +30,7 @@ from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.session.long_turns import LONGEST, LongTurns
 
-#: what a turn takes beside the nodes that it looks at, and what it takes to tell why it was in vain, in steps
+#: what a turn takes beside the nodes that it looks at, and what it takes to find out why it placed nothing, in steps
 TURN, TOLD = 800, 8_000
 #: in a session; each hands on what tenants left of the one before
 _MOST_ROUNDS = 16
@@ -114,7 +114,7 @@ def places(groups: Rows) -> Rows:
 
 
 class Turns:
-    """The turns of one action in one session. Without a limit every job has all the turns that it takes.
+    """The turns of one action in one session. Without a limit every job gets as many turns as it needs.
 
     While less was taken than any tenant's part, turns are only noted down: no job can have to wait.
     """

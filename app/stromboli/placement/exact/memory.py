@@ -1,6 +1,6 @@
 """What was found out about gangs in earlier sessions, by what it follows from.
 
-For a gang that was searched for in vain nothing is searched again while its problem is the same one. That is remembered
+No search is repeated for a gang that found no places while its problem is the same. That is remembered
 as a digest in the environment of sessions, with what was said, so that a replay knows it. To read the problem of a gang
 takes longer than to see that nothing has changed: that is kept beside it, as a cache that decides nothing.
 """
@@ -31,7 +31,7 @@ _ASKED = 4
 
 
 def waits(session: Session, job: Job) -> bool:
-    """Whether a gang was searched for in vain the last time."""
+    """Whether the last search found no places for a gang."""
     entries = session.view.environment.left.get(IN_VAIN)
     return entries is not None and job.key in entries
 

@@ -33,7 +33,7 @@ class _Order:
         #: how many pods of each kind on each node are still to come
         self._left = Counter(places)
         self._order: list[tuple[int, int]] = []
-        #: what was tried in vain
+        #: what was tried without success
         self._failed: set[frozenset[tuple[tuple[int, int], int]]] = set()
         self._near = [[rule for rule in problem.near if rule.kinds >> kind & 1] for kind in range(len(problem.kinds))]
         self._balanced = [

@@ -35,7 +35,7 @@ _MOST_REFUSED = 64
 
 
 def waits_in_vain(session: Session, job: Job) -> bool:
-    """Whether nothing changed for a gang since it was searched for in vain; says again why it waits."""
+    """Whether nothing changed for a gang since a search found no places for it; repeats the reason why it waits."""
     if not memory.waits(session, job) or not _may_search(session, job):
         return False
     if session.view.nodes.releasing.any() or session.ask.job_pipelined(job):
