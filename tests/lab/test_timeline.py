@@ -18,6 +18,7 @@ from stromboli.framework.node_selection.kernel import Kernel
 from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.runtime.points import Points
 from stromboli.framework.session.session import Session
+from stromboli.lab import timeline
 from stromboli.lab.cluster import Cluster, equal_nodes
 from stromboli.lab.generator import Model, generate
 from stromboli.lab.processors import Processors
@@ -77,12 +78,12 @@ def test_what_no_node_can_take_never_ends_and_the_simulation_does() -> None:
     assert done.total["ended"] == 1
 
 
-@pytest.mark.exhaustive
-def test_what_waited_through_many_sessions_starts_when_there_is_room() -> None:
+def test_what_waited_through_many_sessions_starts_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past usage changes with time alone, so sessions are repeated while nothing happens."""
+    monkeypatch.setattr(timeline, "_PATIENCE", 30)
     policy = f"{FIFO}  - name: fairshare\n    arguments: {{usage.halfLife: 24h}}\n"
-    done = run([Job(0, 1_500, pods(1)), Job(1, 10, pods(4))], nodes(1), policy)
-    assert done.jobs["started"].tolist() == [0, 1_500]
+    done = run([Job(0, 50, pods(1)), Job(1, 10, pods(4))], nodes(1), policy)
+    assert done.jobs["started"].tolist() == [0, 50]
 
 
 def test_usage_and_shares_are_over_time() -> None:
