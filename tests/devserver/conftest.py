@@ -30,21 +30,36 @@ def _kubectl_binaries() -> list[str | None]:
     return found + ([system] if system else [])
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(path, marks=pytest.mark.exhaustive if number else [])
-        for number, path in enumerate(_kubectl_binaries() or [None])
-    ]
-)
+_PROGRAMS = [
+    pytest.param(path, marks=pytest.mark.exhaustive if number else [])
+    for number, path in enumerate(_kubectl_binaries() or [None])
+]
+
+
+@pytest.fixture(params=_PROGRAMS)
 def kubectl(request: pytest.FixtureRequest, kubeconfig: Path, tmp_path: Path) -> Callable[..., str]:
     """Runs kubectl and returns what it printed; a failure of kubectl fails the test."""
-    if request.param is None:
+    return _runs(request.param, kubeconfig, tmp_path)
+
+
+@pytest.fixture(scope="module", params=_PROGRAMS)
+def shared_kubectl(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., str]]:
+    """kubectl before a server for all tests of a module that leave each other alone."""
+    home = tmp_path_factory.mktemp("kubectl")
+    with DevServer.spawn(Options(), kubeconfig=home / "kubeconfig"):
+        yield _runs(request.param, home / "kubeconfig", home)
+
+
+def _runs(program: str | None, kubeconfig: Path, home: Path) -> Callable[..., str]:
+    if program is None:
         pytest.skip("no kubectl is installed")
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home)}
 
     def run(*arguments: str, stdin: str | None = None) -> str:
         done = subprocess.run(
-            [request.param, *arguments],
+            [program, *arguments],
             input=stdin,
             env=environment,
             capture_output=True,

@@ -134,13 +134,13 @@ def within(wanted: Any, found: Any) -> bool:
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", CREATED)
-def test_what_typed_clients_create_is_what_they_mean(kubectl: Kubectl, kind: str) -> None:
+def test_what_typed_clients_create_is_what_they_mean(shared_kubectl: Kubectl, kind: str) -> None:
     command, what, *words = CREATED[kind]
-    meant = json.loads(kubectl("create", command, what, "--dry-run=client", "-o", "json", *words))
-    made = json.loads(kubectl("create", command, what, "-o", "json", *words))
+    meant = json.loads(shared_kubectl("create", command, what, "--dry-run=client", "-o", "json", *words))
+    made = json.loads(shared_kubectl("create", command, what, "-o", "json", *words))
     assert made["metadata"]["uid"]
     assert within(meant, made), (meant, made)
 
 
-def test_typed_clients_may_ask_what_they_may_do(kubectl: Kubectl) -> None:
-    assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"
+def test_typed_clients_may_ask_what_they_may_do(shared_kubectl: Kubectl) -> None:
+    assert shared_kubectl("auth", "can-i", "create", "pods").strip() == "yes"
