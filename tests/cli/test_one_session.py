@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.cli.sources import Question, Source, opened
@@ -96,12 +96,21 @@ def simulated(*arguments: object) -> str:
 
 
 @pytest.mark.parametrize("scenario", [False, True])
+def test_commands_on_files_tell_of_one_session(tmp_path_factory: pytest.TempPathFactory, scenario: bool) -> None:
+    compare_made_up(tmp_path_factory, scenario, seed=3)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("scenario", [False, True])
 @given(seed=st.integers(0, 10_000))
-@example(seed=3)
 @tried(2)
-def test_commands_on_files_tell_of_one_session(
+def test_commands_on_files_of_any_kind_tell_of_one_session(
     tmp_path_factory: pytest.TempPathFactory, scenario: bool, seed: int
 ) -> None:
+    compare_made_up(tmp_path_factory, scenario, seed)
+
+
+def compare_made_up(tmp_path_factory: pytest.TempPathFactory, scenario: bool, seed: int) -> None:
     by, objects = made_up(seed)
     folder = tmp_path_factory.mktemp("files")
     file, rules = folder / "cluster.yaml", folder / "policy.conf"
