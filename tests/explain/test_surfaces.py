@@ -465,7 +465,7 @@ def values(told: Any) -> Iterator[str]:
         yield told
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_jobs_are_called_by_their_workloads_everywhere(
     name: str, service: Asked, pages: httpx.Client, monkeypatch: pytest.MonkeyPatch
