@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from stromboli.cli import make_app
 from tests.controlplane.cluster import eventually
 from tests.e2e.conftest import Kubectl, Start
 from tests.e2e.prometheus import Prometheus
@@ -173,7 +175,8 @@ def state_of(world: World, queue: str) -> str:
 
 
 def command(world: World, *args: str) -> None:
-    subprocess.run([STROMBOLI, *args, "--kubeconfig", world.cluster.kubeconfig()], check=True, capture_output=True)
+    done = CliRunner().invoke(make_app(), [*args, "--kubeconfig", str(world.cluster.kubeconfig())])
+    assert done.exit_code == 0, done.output
 
 
 def held(world: World) -> Counter[str]:
