@@ -31,8 +31,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 discovery.entry_points = cache(discovery.entry_points)
 engine.discover = cache(engine.discover)
 
-# Tests write hundreds of policies and manifests, ten times as fast by libyaml.
+# Tests write and read hundreds of policies, manifests and kubeconfigs, ten times as fast by libyaml.
 yaml.SafeDumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 ROOT = Path(__file__).parents[1]
 
