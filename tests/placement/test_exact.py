@@ -261,14 +261,14 @@ def joins_what_it_excludes() -> Cluster:
 @given(clusters(busy=True))
 @example(joined_from_a_full_node())
 @example(joins_what_it_excludes())
-@tried(50)
+@tried(15)
 def test_what_fits_beside_others_starts(cluster: Cluster) -> None:
     check_beside_others(cluster)
 
 
 @pytest.mark.exhaustive
 @given(begun())
-@tried(100)
+@tried(15)
 def test_a_gang_that_has_begun_goes_on_where_it_can(cluster: Cluster) -> None:
     assert starts(cluster, run(cluster)) == possible(cluster)
 
@@ -278,10 +278,10 @@ def test_many_gangs_that_have_begun() -> None:
     def check(cluster: Cluster) -> None:
         assert starts(cluster, run(cluster)) == possible(cluster)
 
-    tried(2_000)(given(begun())(check))()
+    tried(700)(given(begun())(check))()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("busy", "check"), [(False, check_alone), (True, check_beside_others)])
 def test_many_clusters(busy: bool, check: Callable[[Cluster], None]) -> None:
-    tried(2_000)(given(clusters(busy=busy))(check))()
+    tried(700)(given(clusters(busy=busy))(check))()
