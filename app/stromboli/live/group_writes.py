@@ -14,6 +14,7 @@ from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.live.client import MERGE_PATCH, ApiError, Kube, Object
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
+from stromboli.live.turnstile import Turnstile
 
 log = Logger(__name__)
 
@@ -30,13 +31,16 @@ class GroupWrites:
     """Writes, and shows what came of it to sessions before the watch does; methods raise ApiError and
     CONNECTION_ERRORS when the API server does not answer."""
 
-    def __init__(self, kube: Kube, mirror: Mirror) -> None:
+    def __init__(self, kube: Kube, mirror: Mirror, turnstile: Turnstile) -> None:
+        """What is done with answers goes through a turnstile."""
         self._kube = kube
         self._mirror = mirror
+        self._turnstile = turnstile
 
     async def make(self, key: str, manifest: Object) -> bool:
         """Create a PodGroup. Returns False for one that was deleted again before the answer came."""
         made = await self._kube.persist("POST", path_of(key).rpartition("/")[0], msgspec.json.encode(manifest))
+        await self._turnstile.wait()
         log.info("pod group made", job=key, pods=manifest["spec"]["minMember"])
         return self._mirror.looked_up("PodGroup", msgspec.json.decode(made))
 
@@ -90,4 +94,5 @@ class GroupWrites:
             if error.status != 404:
                 raise
         else:
+            await self._turnstile.wait()
             self._mirror.looked_up("PodGroup", msgspec.json.decode(changed))

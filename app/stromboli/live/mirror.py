@@ -77,6 +77,8 @@ class Mirror:
         self._listings: dict[str, Listing] = {}
         #: the version of the last event or list of each kind
         self._reached: dict[str, str] = {}
+        #: the versions of objects that were read individually, until the watch tells of them
+        self._individually: dict[tuple[str, str], str] = {}
         #: (kind, key) -> problem of objects that were not read completely, so that each is reported once
         self._problems: dict[tuple[str, str], str] = {}
         #: objects of which nothing was read
@@ -109,9 +111,10 @@ class Mirror:
         key = object_key(obj)
         self._reached[kind] = version_of(obj)
         self._observer.watch_event(kind, type)
+        read = self._individually.pop((kind, key), "") if self._individually else ""
         if type == "DELETED":
             self.delete(kind, key, obj)
-        else:
+        elif not read or read != version_of(obj):
             self.upsert(kind, key, obj, type)
 
     def looked_up(self, kind: str, obj: Any) -> bool:
@@ -125,6 +128,7 @@ class Mirror:
             listing.seen[key] = version
         if is_older(version, self._reached.get(kind, "")) and not self._is_there(kind, key):
             return False
+        self._individually[kind, key] = version
         self.upsert(kind, key, obj, "MODIFIED")
         return True
 

@@ -55,6 +55,8 @@ _SILENCE = 150.0
 _RESTORED = 30.0
 #: refusals of a watch after which the same version is requested again
 _RESUMED = frozenset((429, 500, 502, 503, 504))
+#: events that are applied in one pass of the event loop
+_IN_A_PASS = 8
 #: types of events that carry an object
 _CHANGES = ("ADDED", "MODIFIED", "DELETED")
 
@@ -241,10 +243,7 @@ class Reflector:
             try:
                 async with aclosing(self._stream(self._version)) as stream:
                     async for some in stream:
-                        read = time.perf_counter()
-                        for line in some:
-                            self._version = self._event(line) or self._version
-                            self._observer.event_applied(self.source.kind, time.perf_counter() - read)
+                        await self._apply(some)
                         self._in_step = self._clock()
             except ApiError as error:
                 if error.status == 410:
@@ -264,6 +263,15 @@ class Reflector:
                 self._problem = problem
                 log.recurring("watch interrupted", problem, kind=self.source.kind)
             await asyncio.sleep(self._resuming.delay(least))
+
+    async def _apply(self, some: Sequence[bytes]) -> None:
+        """Apply events that came together; what else there is to do goes on meanwhile. Raises _WatchError."""
+        read = time.perf_counter()
+        for number, line in enumerate(some, 1):
+            self._version = self._event(line) or self._version
+            self._observer.event_applied(self.source.kind, time.perf_counter() - read)
+            if number % _IN_A_PASS == 0:
+                await asyncio.sleep(0)
 
     def _closed(self) -> bool:
         """The watch has ended; returns whether it had worked, in which case all changes up to now are applied."""
