@@ -289,8 +289,8 @@ class PodGroupMaker:
         samples = {self._key(family, pod): pod for pod in reversed(pods)}
         for key, pod in samples.items():
             if key not in self._made and self._state.pod_group(key) is None:
-                assigned = family.assigned(pod)
-                if assigned.create and assigned.queue not in self._state.queues:
+                assigned = family.assigned(pod) if family.rules else None
+                if assigned is not None and assigned.create and assigned.queue not in self._state.queues:
                     self._want_queue(assigned.queue, assigned.parent)
                 if not await self._create(key, self._manifest(family, pod), family):
                     self._again.add(uid)

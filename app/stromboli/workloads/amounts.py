@@ -28,7 +28,8 @@ def total(specs: Iterable[tuple[objects.PodSpec, int]]) -> dict[str, str]:
     for spec, pods in specs:
         if pods:
             for name, amount in _usage(spec).items():
-                amounts[name] = amounts.get(name, Fraction(0)) + amount * pods
+                of_all = amount if pods == 1 else amount * pods
+                amounts[name] = amounts[name] + of_all if name in amounts else of_all
     return {name: formatted(amount) for name, amount in amounts.items()}
 
 

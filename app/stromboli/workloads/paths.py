@@ -17,7 +17,7 @@ def at(obj: object, path: str) -> Any:
     if not path:
         return None
     for key in path.split("."):
-        if not isinstance(obj, Mapping):
+        if not isinstance(obj, dict):
             return None
         obj = obj.get(key)
     return obj
