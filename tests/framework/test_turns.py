@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stromboli.api import objects
-from stromboli.api.decisions import SetPodGroupStatus
+from stromboli.api.decisions import SetPodGroupStatus, SetPodUnscheduled
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import advance
@@ -265,6 +265,22 @@ def test_what_is_put_off_shows_what_its_last_turn_found() -> None:
     assert not written & later.session.view.trace.not_reached
     why = pending_reasons(later.session)
     assert {why[key].reason for key in later.session.view.trace.not_reached} == {"TurnPending"}
+
+
+def test_pods_of_a_mass_are_told_a_few_at_a_time_that_their_turn_is_to_come() -> None:
+    cluster, decide = many(300), Successive(engine(40_000), Environment())
+    told, sessions = list[str](), list[int]()
+    while len(sessions) < 60:
+        result = decide.decide(cluster.snapshot(), now=builders.NOON)
+        waiting = not_reached(result)
+        told += [each.key for each in result.decisions if isinstance(each, SetPodUnscheduled) and each.key in waiting]
+        sessions.append(len(result.decisions))
+        if len(told) >= len(waiting):
+            break
+    assert max(sessions) <= 2 * (40_000 // TOLD + 10)
+    # Nothing of it was written yet, and the next session goes on where this one ended.
+    first = told[: len(waiting)]
+    assert len(set(first)) >= 0.9 * len(first)
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Inqueue"])

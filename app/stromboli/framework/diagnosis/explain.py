@@ -6,18 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stromboli.api.objects import refusal
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Rows, Vector, compared, fits, told
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.view import View
+from stromboli.framework.diagnosis.telling import silent_to_tell
 from stromboli.framework.plugin.causes import Administrative, Anywhere, Detailed, Elsewhere, Failed, Passing
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session.never_fits import larger_than_any_node
 from stromboli.framework.session.session import Session
-from stromboli.framework.session.turns import TURN
 from stromboli.state.pods import QUEUE_GATE, PodRecord
 
 #: how the names of actions end that give places of some jobs to others
@@ -43,14 +42,14 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
     """Each pod without a place, why, and whether more nodes would help it.
 
     With `shown` only those of which something new may be shown: what the session's budget did not reach keeps what an
-    earlier session found, and of those that say nothing yet so many are told at a time as a budget has turns.
+    earlier session found, and of those that say nothing yet some are told at a time.
     """
     view = session.view
     passed = view.trace.not_reached if shown else ()
-    silent = session.policy.session.steps // TURN
     pods = view.pods
     blocked: dict[int, _Blocked] = {}
     rows = np.flatnonzero(np.logical_or.reduce([pods.state == each for each in _WITHOUT_PLACE]))
+    silent = silent_to_tell(session, rows) if passed else ()
     promised = (pods.state[rows] == _PIPELINED).tolist()
     gated = view.jobs.membership.has_gated
     unseen = _known_without_a_look(view, rows, gated)
@@ -58,11 +57,8 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
         record = pods.records[row]
         if record is None or record.node_name:
             continue
-        if record.job in passed:
-            again = view.trace.jobs.get(record.job) is reasons.TURN_PENDING_AGAIN
-            if again or not silent or refusal(record.conditions) is not None:
-                continue
-            silent -= 1
+        if record.job in passed and row not in silent:
+            continue
         if promised[at]:
             yield record, _why_promised(view, record), False
             continue

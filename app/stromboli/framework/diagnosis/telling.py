@@ -1,25 +1,29 @@
-"""Which jobs a session compares with what their PodGroups show.
+"""Which jobs a session compares with what their PodGroups show, and which pods it tells that their turn is to come.
 
 A mass of PodGroups that are new, or whose pods ended together, differs from what it shows until all of its statuses
 are written, which takes many sessions. So of the jobs that a session did not touch it tells of a bounded number: each
 is told once before one that was told is told again, and namespaces take turns. What earlier sessions said of the
-others, and is still to be written, stands.
+others, and is still to be written, stands. Pods are told in the order of their rows, round and round.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from stromboli.api.objects import refusal
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask
+from stromboli.api.resources import Mask, Rows
+from stromboli.framework import reasons
 from stromboli.framework.cluster.job import SCHEDULED_STATES, Job
 from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.session.session import Session
-from stromboli.framework.session.turns import TOLD, places
+from stromboli.framework.session.turns import TOLD, TURN, places
 
 #: under which name it is left to the next session which jobs were told and still differ, the one told last at the end,
 #: and by which the session is unfinished while there are others
 _NAME = "statuses"
+#: under which name it is left to the next session which pod was looked at last, by its row
+_ROUND = "turns of pods to be told"
 
 
 def to_tell(session: Session) -> list[Job]:
@@ -44,6 +48,26 @@ def to_tell(session: Session) -> list[Job]:
         session.budget.unfinished.add(_NAME)
     differ[[index[key] for key in untold]] = False
     return jobs.where(differ)
+
+
+def silent_to_tell(session: Session, rows: Rows) -> set[int]:
+    """Of the pods in some rows, in ascending order, a few that the session's budget did not reach, whose job had no
+    turn yet, and that say nothing.
+    """
+    trace, records, steps = session.view.trace, session.view.pods.records, session.policy.session.steps
+    begin = int(np.searchsorted(rows, session.view.environment.left.get(_ROUND, -1), side="right"))
+    found, row, left = set[int](), -1, steps // TURN
+    for row in np.roll(rows, -begin).tolist():
+        record = records[row]
+        if record is None or record.job not in trace.not_reached:
+            continue
+        if trace.jobs.get(record.job) is not reasons.TURN_PENDING_AGAIN and refusal(record.conditions) is None:
+            found.add(row)
+        left -= 1
+        if left <= 0 or len(found) > steps // TOLD:
+            break
+    session.budget.left[_ROUND] = row
+    return found
 
 
 def _may_differ(jobs: Jobs) -> Mask:
