@@ -9,7 +9,7 @@ from stromboli.api.decisions import SetPodGroupStatus, SetPodUnscheduled
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import advance
 from stromboli.framework.cluster.environment import Environment
-from stromboli.framework.session.turns import TOLD, TURN
+from stromboli.framework.session.turns import TOLD
 from stromboli.state.cluster import ClusterState
 from tests import builders
 
@@ -96,8 +96,24 @@ def test_what_a_turn_found_is_not_replaced_while_others_were_not_told() -> None:
 
 def test_of_pods_that_say_nothing_yet_a_part_is_told_that_their_turn_is_to_come() -> None:
     """Those in turns of their own say what these found."""
-    steps = 50 * TURN
+    steps = 5 * TOLD
     result = session(successive(steps), waiting())
     refused = [each.reason for each in result.decisions if isinstance(each, SetPodUnscheduled)]
-    assert refused.count("TurnPending") == steps // TURN
-    assert len(refused) > steps // TURN
+    assert refused.count("TurnPending") == steps // TOLD + 1
+    assert len(refused) > steps // TOLD + 1
+
+
+def test_groups_of_queues_that_do_not_exist_are_told_a_few_at_a_time_and_each_in_the_end() -> None:
+    groups = [
+        builders.pod_group(f"g{at:03}", queue=f"no-{at}", phase="Pending", namespace=f"n{at % 3}") for at in range(60)
+    ]
+    cluster, decide = builders.state(builders.node("n0"), builders.queue("default"), groups), successive(5 * TOLD)
+    told_of = list[str]()
+    for _ in range(10):
+        result = session(decide, cluster)
+        now = told(result)
+        assert len(now) <= 6
+        assert {key[:2] for key in now} == {"n0", "n1", "n2"}
+        told_of += now
+    assert sorted(told_of) == sorted(group.key for group in groups)
+    assert not result.unfinished

@@ -6,6 +6,7 @@ import difflib
 import re
 import reprlib
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -104,10 +105,16 @@ def did_you_mean(found: object, known: Collection[str]) -> str:
 
 def nearest(found: object, known: Collection[str], least: float = 0.6) -> str:
     """The known name that is most similar to an unknown one, empty if none is at `least` so similar, of 1."""
-    folded = {name.casefold(): name for name in known}
-    near = (
-        difflib.get_close_matches(found[:_SHOWN].casefold(), folded, n=1, cutoff=least)
-        if isinstance(found, str)
-        else ()
-    )
-    return folded[near[0]] if near else ""
+    if not isinstance(found, str):
+        return ""
+    folded, word = {name.casefold(): name for name in known}, found[:_SHOWN].casefold()
+    likeness, near = max(((_likeness(word, name, least), name) for name in folded), default=(0.0, ""))
+    return folded[near] if likeness else ""
+
+
+@lru_cache(maxsize=32_768)
+def _likeness(word: str, name: str, least: float) -> float:
+    """How similar two names are, 0 below `least`; kept, as names are compared anew whenever one more is known."""
+    matcher = difflib.SequenceMatcher(a=name, b=word)
+    bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
+    return matcher.ratio() if all(bound() >= least for bound in bounds) else 0.0

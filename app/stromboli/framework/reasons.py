@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -240,15 +239,9 @@ def no_pod_group(pod: PodRecord) -> Reason:
 
 def queue_not_found(queue: str, known: Iterable[str]) -> Reason:
     """A PodGroup whose queue does not exist; with the one of those that do whose name is much like it."""
-    names = tuple(known)
-    near = _near(queue, names) if names else ""
+    near = nearest(queue, tuple(known))
     detail = f"did you mean {near}?" if near else ""
     return Reason(Stage.Admission, "QueueNotFound", f"there is no queue {queue}", Actionable.User, detail)
-
-
-@lru_cache(maxsize=1_024)
-def _near(name: str, known: tuple[str, ...]) -> str:
-    return nearest(name, known)
 
 
 def column_name(dimensions: Sequence[str], column: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from stromboli.api.reasons import Reason
@@ -28,7 +28,7 @@ class Trace:
         #: keys of jobs that the session's budget did not reach; what is shown of them stays as it is
         self.not_reached: set[str] = set()
         #: keys of jobs that show something else than what holds, which a later session tells
-        self.untold: Collection[str] = frozenset()
+        self.untold: set[str] = set()
 
     def job(self, key: str, reason: Reason) -> None:
         """A job does not go on."""

@@ -26,7 +26,7 @@ from stromboli.api.resources import Dimensions, Vector
 from stromboli.framework import reasons
 from stromboli.framework.cluster.job import Job, Queue, title_of
 from stromboli.framework.diagnosis.explain import Evictions, may_compare, no_such_queue, waiting
-from stromboli.framework.diagnosis.telling import to_tell
+from stromboli.framework.diagnosis.telling import WAITING_PHASES, lost_to_tell, to_tell
 from stromboli.framework.plugin.report import with_condition
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
@@ -130,12 +130,12 @@ def _not_ready(queue: Queue) -> Condition:
 def _of_lost_groups(session: Session) -> Iterator[Decision]:
     """What PodGroups show whose queue does not exist: they are in no session."""
     view = session.view
-    if not view.lost or not session.rules.conditions:
+    if not len(view.jobs.lost) or not session.rules.conditions:
         return
     pending = {record.job for record in view.records(np.flatnonzero(view.pods.state == PodState.Pending))}
-    for pod_group in view.lost:
+    for pod_group in lost_to_tell(session):
         status = pod_group.status
-        if pod_group.key not in pending and status.phase not in ("", "Pending", "Inqueue"):
+        if pod_group.key not in pending and status.phase not in WAITING_PHASES:
             continue
         why = no_such_queue(view, pod_group.spec.queue)
         if not why.detail and not may_compare(view) and _suggests(status.conditions, why):

@@ -30,7 +30,7 @@ _PIPELINED = int(PodState.Pipelined)
 _WITHOUT_PLACE = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 _FULL = "ClusterFull"
 #: names of queues that a session compares at most with those of queues that do not exist, to tell which was meant
-_MOST_COMPARED = 2_000
+_MOST_COMPARED = 500
 
 
 def pending_reasons(session: Session) -> dict[str, Reason]:

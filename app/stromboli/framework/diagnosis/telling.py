@@ -8,8 +8,11 @@ others, and is still to be written, stands. Pods are told in the order of their 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import numpy as np
 
+from stromboli.api.crds import PodGroup
 from stromboli.api.objects import refusal
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Rows
@@ -22,6 +25,10 @@ from stromboli.framework.session.turns import TOLD, TURN, places
 #: under which name it is left to the next session which jobs were told and still differ, the one told last at the end,
 #: and by which the session is unfinished while there are others
 _NAME = "statuses"
+#: the same of those whose queue does not exist
+_LOST = "statuses of lost PodGroups"
+#: phases of PodGroups that wait, or may have to
+WAITING_PHASES = ("", "Pending", "Inqueue")
 #: under which name it is left to the next session which pod was looked at last, by its row
 _ROUND = "turns of pods to be told"
 
@@ -39,15 +46,63 @@ def to_tell(session: Session) -> list[Job]:
     untouched = np.flatnonzero(differ & jobs.unmade)
     untouched = untouched[np.argsort(places(jobs.namespace[untouched]), kind="stable")]
     index = dict(zip(jobs.keys_of(untouched), untouched.tolist(), strict=True))
-    again = {key: None for key in before if key in index}
-    new = [key for key in index if key not in again]
-    chosen = [*new, *again][:most]
-    session.view.trace.untold = untold = index.keys() - chosen
-    session.actions_left[_NAME] = (*(key for key in again if key in untold), *chosen, *touched)
-    if len(new) > most:
-        session.budget.unfinished.add(_NAME)
+    untold = index.keys() - _chosen(session, _NAME, index, most, touched)
     differ[[index[key] for key in untold]] = False
     return jobs.where(differ)
+
+
+def lost_to_tell(session: Session) -> list[PodGroup]:
+    """The PodGroups whose queue does not exist, of which something else may be shown than before.
+
+    Of more than a session tells, those that say so already are left as they are, whatever other queues there are now.
+    """
+    view, most = session.view, session.policy.session.steps // TOLD + 1
+    before: tuple[str, ...] = view.environment.left.get(_LOST, ())
+    lost = view.lost
+    if not view.bounded or len(lost) <= most:
+        if before:
+            session.actions_left[_LOST] = ()
+        return lost
+    pending = {record.job for record in view.records(np.flatnonzero(view.pods.state == PodState.Pending))}
+    silent = {
+        group.key: group
+        for group in lost
+        if (group.key in pending or group.status.phase in WAITING_PHASES) and not _says_that_it_is_lost(group)
+    }
+    numbers: dict[str, int] = {}
+    of = np.array([numbers.setdefault(group.metadata.namespace, len(numbers)) for group in silent.values()], np.intp)
+    keys = list(silent)
+    in_turn = [keys[at] for at in np.argsort(places(of), kind="stable").tolist()]
+    return [silent[key] for key in _chosen(session, _LOST, in_turn, most)]
+
+
+def _says_that_it_is_lost(group: PodGroup) -> bool:
+    """Whether a PodGroup says that its queue does not exist, be it with the name of another."""
+    why = reasons.queue_not_found(group.spec.queue, ())
+    said = f"{why.reason}: {why.message}"
+    return any(
+        each.status == "True" and each.message.startswith((f"{said}. ", f"{said} ("))
+        for each in group.status.conditions
+    )
+
+
+def _chosen(
+    session: Session, name: str, keys: Collection[str], most: int, touched: Sequence[str] = ()
+) -> Sequence[str]:
+    """Those of some keys of PodGroups that are told now, the ones first that were not told before.
+
+    `touched` are told, too.
+    """
+    before: tuple[str, ...] = session.view.environment.left.get(name, ())
+    again = {key: None for key in before if key in keys}
+    new = [key for key in keys if key not in again]
+    chosen = [*new, *again][:most]
+    untold = set(keys).difference(chosen)
+    session.view.trace.untold |= untold
+    session.actions_left[name] = (*(key for key in again if key in untold), *chosen, *touched)
+    if len(new) > most:
+        session.budget.unfinished.add(name)
+    return chosen
 
 
 def silent_to_tell(session: Session, rows: Rows) -> set[int]:
