@@ -31,16 +31,16 @@ class GroupWrites:
     """Writes, and shows what came of it to sessions before the watch does; methods raise ApiError and
     CONNECTION_ERRORS when the API server does not answer."""
 
-    def __init__(self, kube: Kube, mirror: Mirror, turnstile: Turnstile) -> None:
-        """What is done with answers goes through a turnstile."""
+    def __init__(self, kube: Kube, mirror: Mirror) -> None:
         self._kube = kube
         self._mirror = mirror
-        self._turnstile = turnstile
+        #: for all that is done about one of many groups, such as with the answer to a write
+        self.turnstile = Turnstile()
 
     async def make(self, key: str, manifest: Object) -> bool:
         """Create a PodGroup. Returns False for one that was deleted again before the answer came."""
         made = await self._kube.persist("POST", path_of(key).rpartition("/")[0], msgspec.json.encode(manifest))
-        await self._turnstile.wait()
+        await self.turnstile.wait()
         log.info("pod group made", job=key, pods=manifest["spec"]["minMember"])
         return self._mirror.looked_up("PodGroup", msgspec.json.decode(made))
 
@@ -94,5 +94,5 @@ class GroupWrites:
             if error.status != 404:
                 raise
         else:
-            await self._turnstile.wait()
+            await self.turnstile.wait()
             self._mirror.looked_up("PodGroup", msgspec.json.decode(changed))

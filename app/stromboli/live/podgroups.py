@@ -27,7 +27,6 @@ from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.owners import Owners, print_of
-from stromboli.live.turnstile import Turnstile
 from stromboli.live.unmade import Unmade
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
@@ -64,8 +63,7 @@ class PodGroupMaker:
 
         Annotations of owners are copied to PodGroups if `inherit`; what they say of gangs counts in any case.
         """
-        self._turnstile = Turnstile()
-        self._writes = GroupWrites(kube, mirror, self._turnstile)
+        self._writes = GroupWrites(kube, mirror)
         self._mirror = mirror
         self._state = mirror.state
         self._events = events
@@ -244,7 +242,7 @@ class PodGroupMaker:
     async def _work(self) -> None:
         while True:
             uid = await self._queue.get()
-            await self._turnstile.wait()
+            await self._writes.turnstile.wait()
             self._again.discard(uid)
             try:
                 for key in sorted(self._groups_of.get(uid, ())):
