@@ -391,6 +391,22 @@ def test_jobs_that_never_fit_cost_a_few_calls_each_and_are_told_over_many_sessio
     assert cost_of_many - cost_of_few <= 600 * 100
 
 
+@pytest.mark.parametrize("owned", [True, False])
+def test_admitted_groups_that_have_no_pods_cost_no_object_each(owned: bool) -> None:
+    """Be it that they wait for their pods, or that their owner has made others of them."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+
+    def session(groups: int) -> int:
+        found = [builders.pod_group(f"g{at}", minResources={"cpu": "1m"}, phase="Inqueue") for at in range(groups)]
+        for group in found if owned else ():
+            group.metadata.owner_references.append(owner)
+        pods = [builders.pod_group("lone"), builders.pod("lone", "lone")]
+        state = builders.state(builders.node("n", cpu="8"), builders.queue("default"), found, pods)
+        return len(Engine().decide(state.snapshot(), now=builders.NOON).session.view.jobs.made)
+
+    assert session(400) <= session(200) + 10
+
+
 def test_groups_of_queues_that_do_not_exist_cost_a_few_calls_each_whatever_queues_come() -> None:
     """Each names another queue, much like those that there are: all are told so, and some which one was meant."""
 

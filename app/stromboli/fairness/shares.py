@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stromboli.api.crds import PodGroup
 from stromboli.api.resources import (
     CPU,
     MEMORY,
@@ -135,9 +136,11 @@ def is_empty(view: View, job: Job) -> bool:
     Its owner makes pods whether the job is admitted or not. A job without an owner, or whose controller makes pods only
     once it is admitted, is waited for.
     """
-    if job.size or not view.rules.admission:
-        return False
-    status, owners = job.pod_group.status, job.pod_group.metadata.owner_references
+    return not job.size and view.rules.admission and _claims_with_pods_only(job.pod_group)
+
+
+def _claims_with_pods_only(group: PodGroup) -> bool:
+    status, owners = group.status, group.metadata.owner_references
     begun = status.phase in _BEGUN or bool(status.running or status.succeeded or status.failed)
     return (bool(owners) or begun) and not any(map(_waits, owners))
 
@@ -161,12 +164,14 @@ def claims(view: View, *, beyond_allocated: bool) -> Matrix:
     if not claiming.any():
         return out
     claiming &= jobs.in_phase("Inqueue", "Running")
+    if view.rules.admission:
+        claiming &= ~(jobs.membership.empty & jobs.holds("claims with pods only", _claims_with_pods_only))
     running = np.flatnonzero(claiming & jobs.in_phase("Running"))
     claiming[running] = (jobs.min_resources[running] > view.job_allocated[running]).any(axis=1)
     plain = claiming
     if claiming.any():
         # Most jobs claim what their columns say.
-        plain = claiming & jobs.in_phase("Inqueue") & ~jobs.membership.empty & ~jobs.membership.has_gated & jobs.unmade
+        plain = claiming & jobs.in_phase("Inqueue") & ~jobs.membership.has_gated & jobs.unmade
     out[plain] = jobs.min_resources[plain]
     if beyond_allocated or view.rules.admission:
         out[plain] = np.maximum(out[plain] - view.job_allocated[plain], 0)
