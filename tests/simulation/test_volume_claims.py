@@ -141,3 +141,19 @@ def test_a_pod_goes_where_the_claim_that_was_kept_for_it_is_bound(tmp_path: Path
 @pytest.mark.parametrize("storage_class", ["elsewhere", None])
 def test_where_the_class_is_not_known_nothing_is_mounted(tmp_path: Path, storage_class: str | None) -> None:
     assert placed(tmp_path, stateful_set(2, storage_class)) == ["m", "m"]
+
+
+@pytest.mark.parametrize("name", [{"volumeClaimName": "shared"}, {}])
+def test_all_pods_of_a_volcano_job_mount_its_volumes(tmp_path: Path, name: dict[str, str]) -> None:
+    template = {"spec": {"containers": stateful_set(1)["spec"]["template"]["spec"]["containers"]}}
+    claim = stateful_set(1)["spec"]["volumeClaimTemplates"][0]["spec"]
+    spec = {
+        "minAvailable": 2,
+        "schedulerName": "stromboli",
+        "volumes": [{"mountPath": "/data", "volumeClaim": claim, **name}],
+        "tasks": [{"name": "worker", "replicas": 2, "template": template}],
+    }
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec}
+    assert placed(tmp_path, node("n"), CLASS, volume("v1", "n"), job) == ["n", "n"]
+    assert placed(tmp_path, node("n"), CLASS, job) == []
+    assert len(placed(tmp_path, node("n"), job)) == 2

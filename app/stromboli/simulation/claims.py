@@ -80,18 +80,17 @@ class VolumeClaims:
         return pod, [*of_workload, *own]
 
     def _of_workload(self, pod: objects.Pod) -> tuple[objects.Pod, list[dict[str, Any]]]:
-        """A pod that mounts what its StatefulSet or LeaderWorkerSet has templates of, and the claims that are new."""
+        """A pod that mounts what its workload has templates of, and the claims that are new."""
         manager = controller(pod)
         owner = self._owners.get(manager.uid) if manager is not None else None
         volumes, made = {each.name: each for each in pod.spec.volumes or ()}, []
-        for _, template in (found for path in _CLAIM_TEMPLATES for found in items(owner, path)):
-            volume = text(template, "metadata.name")
-            claim = f"{volume}-{pod.metadata.name}"
+        for volume, claim, template in (*_of_each(pod, owner), *_of_all(owner)):
             if not self._is_there(pod, claim):
-                if self._class_of(template) not in self._classes:
+                if not template.get("spec") or self._class_of(template) not in self._classes:
                     continue
                 metadata = {"name": claim, "namespace": pod.metadata.namespace or "default"}
                 made.append(self._claim(metadata, template))
+                self._there.add((metadata["namespace"], claim))
             volumes[volume] = objects.Volume(volume, persistent_volume_claim=objects.ClaimVolume(claim))
         if not volumes:
             return pod, made
@@ -110,6 +109,21 @@ class VolumeClaims:
             spec["storageClassName"] = self._default_class
         head = {"apiVersion": "v1", "kind": _VOLUME_CLAIM, "metadata": metadata}
         return {**head, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def _of_each(pod: objects.Pod, owner: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """The volumes of which each pod of a workload has its own claim: volume, claim and template."""
+    for _, template in (found for path in _CLAIM_TEMPLATES for found in items(owner, path)):
+        volume = text(template, "metadata.name")
+        yield volume, f"{volume}-{pod.metadata.name}", template
+
+
+def _of_all(owner: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """The volumes that all pods of a Volcano Job mount."""
+    if text(owner, "kind") == "Job" and text(owner, "apiVersion").startswith("batch.volcano.sh/"):
+        for number, (_, volume) in enumerate(items(owner, "spec.volumes")):
+            name = f"{text(owner, 'metadata.name')}-volume-{number}"
+            yield name, text(volume, "volumeClaimName") or name, {"spec": volume.get("volumeClaim")}
 
 
 def _with_uid(pod: objects.Pod) -> objects.Pod:
