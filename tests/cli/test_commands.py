@@ -246,7 +246,7 @@ def test_the_doctor_names_what_is_no_resource() -> None:
     ("asks", "told"),
     [
         ({"requests": {"memory": 16}}, "is given 16 bytes of memory"),
-        ({"requests": {"memory": "100m"}}, "is given 1 bytes of memory"),
+        ({"requests": {"memory": "100m"}}, "is given 1 byte of memory"),
         ({"limits": {"memory": "512"}}, "is given 512 bytes of memory"),
         ({"requests": {"ephemeral-storage": 20}}, "is given 20 bytes of ephemeral-storage"),
         ({"requests": {"cpu": "4000"}}, "requests 4,000 cpu, the largest node has 8"),

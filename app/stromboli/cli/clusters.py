@@ -38,6 +38,7 @@ from stromboli.policy.rules import Compatibility
 from stromboli.simulation.admission import USUAL_NAMES, admit, misspelt_schedulers, unserved
 from stromboli.simulation.files import LARGEST_FILE, LARGEST_POLICY, read_text
 from stromboli.simulation.manifests import Loaded, load
+from stromboli.simulation.refusals import unlimited
 from stromboli.simulation.run import feed
 from stromboli.simulation.scenario import Scenario
 from stromboli.state.cluster import ClusterState
@@ -183,9 +184,10 @@ def _engine_of(which: Which, service: Located | None, told: Callable[[str], None
 
 def _fed(engine: Engine, loaded: Loaded, names: list[str] | None) -> Known:
     scheduled = names or scheduler_names(loaded)
+    loaded.doubts += unlimited(obj for kind, obj in loaded.objects if kind == "Pod")
     state = ClusterState(scheduled, reads=engine.registry.reads)
     feed(state, admit(loaded, scheduled, rules=engine.policy.queue_rules))
-    for line in (*loaded.problems, *(() if names else (*unserved(loaded), *taken_for_ours(scheduled)))):
+    for line in (*loaded.problems, *loaded.doubts, *(() if names else (*unserved(loaded), *taken_for_ours(scheduled)))):
         note(line)
     return Known(engine, state, loaded)
 

@@ -150,7 +150,7 @@ def _lacking_pods(session: Session, job: Job, waiting: Sequence[PodRecord], said
         return replace(said, detail="; ".join(filter(None, (said.detail, asked_for, too_small(waiting)))))
     first = in_order(job.pod_group, waiting)
     held = held_up_together(session, job)
-    told = (said.detail, why_no_more(session, job), first.why if first else "", held)
+    told = (said.detail, first.why if first and first.why else why_no_more(session, job), held)
     return replace(said, detail="; ".join(filter(None, told)))
 
 

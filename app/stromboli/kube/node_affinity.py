@@ -30,9 +30,9 @@ def required_nodes(spec: objects.PodSpec, facts: NodeFacts) -> Mask | None:
 def unmatched(spec: objects.PodSpec, facts: NodeFacts) -> Passage:
     """The labels that a pod requires and no node has, with what nodes have instead. Nodes are for everyone to know."""
     missing = dict.fromkeys(
-        f"no node has {key}: {' or '.join(values)}{_instead(key, facts)}"
-        for key, values in _wanted(spec)
-        if not Requirement(key, "In", frozenset(values)).mask(facts).any()
+        f"no node has {words}{_instead(wanted, facts)}"
+        for wanted, words in _wanted(spec)
+        if not wanted.mask(facts).any()
     )
     return Passage((), "; ".join(missing), "")
 
@@ -42,18 +42,27 @@ def label_values(key: str, facts: NodeFacts) -> list[str]:
     return sorted({record.labels[key] for record in facts.records if key in record.labels})
 
 
-def _wanted(spec: objects.PodSpec) -> Iterator[tuple[str, list[str]]]:
-    """The labels of which a pod requires one of some values."""
-    yield from ((key, [value]) for key, value in (spec.node_selector or {}).items())
+def _wanted(spec: objects.PodSpec) -> Iterator[tuple[Requirement, str]]:
+    """What a pod requires of the labels of its node, each in words."""
+    for key, value in (spec.node_selector or {}).items():
+        yield Requirement(key, "In", frozenset((value,))), f"{key}: {value}"
     affinity = spec.affinity.node_affinity if spec.affinity else None
     for term in (affinity.required.node_selector_terms if affinity and affinity.required else None) or ():
-        yield from (
-            (each.key, each.values) for each in term.match_expressions or () if each.operator == "In" and each.values
-        )
+        for each in term.match_expressions or ():
+            wanted = requirement(each)
+            words = _WANTED.get(each.operator)
+            if words is not None and wanted.is_valid:
+                yield wanted, words.format(each.key, " or ".join(each.values or ()))
 
 
-def _instead(key: str, facts: NodeFacts) -> str:
-    there = label_values(key, facts)
+#: what a requirement wants, by its operator
+_WANTED = {"In": "{}: {}", "Gt": "{} above {}", "Lt": "{} below {}", "Exists": "the label {}"}
+
+
+def _instead(wanted: Requirement, facts: NodeFacts) -> str:
+    if wanted.operator == "Exists":
+        return ""
+    there = label_values(wanted.key, facts)
     return f" (nodes have {first_few(there, _MOST_NAMED)})" if there else " (or any other value of that label)"
 
 

@@ -73,15 +73,16 @@ class Loaded:
     objects: list[tuple[str, Any]] = field(default_factory=list)
     scenarios: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    #: what an API server would refuse of objects that none has seen, and that are read all the same
+    doubts: list[str] = field(default_factory=list)
     #: where each object and workload was read, and what was, by type and key
     places: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
     #: what the pods of files are made by, as it was written, by uid
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: the keys of pods that are not made before others of their workload run
     later: set[str] = field(default_factory=set)
-    #: why nothing became of workloads, by key
+    #: why nothing became of workloads, and why pods are not made, by key
     empty: dict[str, str] = field(default_factory=dict)
-    #: why pods are not made, by key
     forbidden: dict[str, str] = field(default_factory=dict)
     #: by kind, namespace or none, and name
     templates: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
@@ -203,8 +204,8 @@ class _Reader:
         self._watch = watch
         self.loaded = Loaded()
         self._there = nodes
-        known = self.loaded.owners, self.loaded.kinds, self._is_taken, lambda: self._nodes, most_pods
-        self._workloads = workloads.Expansion(*known, runtimes=self.loaded.templates)
+        loaded, known = self.loaded, (self._is_taken, lambda: self._nodes, most_pods)
+        self._workloads = workloads.Expansion(loaded.owners, loaded.kinds, *known, runtimes=loaded.templates)
         #: objects of kinds that a file may tell of that is still to be read, and workloads that may refer to one in it
         self._later: list[tuple[str, Any]] = []
         self._finished = False
@@ -251,7 +252,7 @@ class _Reader:
         kind = proposal.written["kind"]
         named, type_ = describe(kind, proposal.written), schema.type_of(kind)
         try:
-            if type_ is not None:
+            if type_:
                 schema.check(type_, proposal.written, f"{proposal.where}: {named}")
             self._add(kind, proposal.manifest, proposal.where, named, proposal.before)
         except InvalidObjectError as error:
@@ -287,8 +288,7 @@ class _Reader:
 
     def _object(self, kind: str, manifest: dict[str, Any], where: str) -> None:
         """Read an object of which nothing is made."""
-        unmade = self._workloads.unmade(kind, manifest)
-        other = schema.is_other(manifest)
+        unmade, other = self._workloads.unmade(kind, manifest), schema.is_other(manifest)
         if not self._finished and (unmade or (schema.type_of(kind) is None and not other)):
             self._later.append((where, manifest))
         elif unmade:
@@ -307,8 +307,7 @@ class _Reader:
         """Read what TrainJobs refer to, and pods of which claims are made."""
         schema.check("Workload", manifest, where, lenient=self._lenient)
         meta = _placed(kind, manifest, where)["metadata"]
-        inside = "" if kind in CLUSTER_KINDS else meta["namespace"]
-        self._workloads.runtimes[kind, inside, meta["name"]] = manifest
+        self._workloads.runtimes[kind, "" if kind in CLUSTER_KINDS else meta["namespace"], meta["name"]] = manifest
 
     def finish(self) -> None:
         """Read what had to wait for all files."""
@@ -337,7 +336,7 @@ class _Reader:
         placed = _placed(kind, manifest, where)
         if not self._lenient:
             workloads.check_counts(manifest, where)
-            refusals.check(workload, placed, placed, where)
+        self._refuse(workload, placed, placed, where)
         if self._is_new(f"{workload} {kind}", placed, place, named):
             for made_kind, made in self._workloads.expand(placed, where):
                 self._add(made_kind, made, place, named)
@@ -362,10 +361,19 @@ class _Reader:
             # A workload stands for many pods, each as large as its template.
             self._watch(CALL + _A_BYTE * len(msgspec.json.encode(manifest)))
         obj = decode(kind, manifest, where, lenient=self._lenient or before is not None)
-        if not self._lenient:
-            refusals.check(kind, manifest, obj, where, before)
+        self._refuse(kind, manifest, obj, where, before)
         if self._is_new(kind, obj, place, named):
             self.loaded.objects.append((kind, obj))
+
+    def _refuse(self, type_: str, manifest: dict[str, Any], *rest: Any) -> None:
+        """Refuse what the API server would, or, if lenient, take note of it. Raises InvalidObjectError."""
+        try:
+            if not (self._lenient and text(manifest, "metadata.uid")):
+                refusals.check(type_, manifest, *rest)
+        except InvalidObjectError as error:
+            if not self._lenient:
+                raise
+            self.loaded.doubts.append(f"{error}, for which an API server refuses it")
 
     def _is_new(self, type_: str, obj: Any, place: str, named: str) -> bool:
         """Whether nothing of its type and name was read before. Dumps may overlap: what is the same is no mistake.

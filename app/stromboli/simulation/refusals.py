@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, TypeAlias
@@ -264,6 +264,22 @@ def _of_pod_level(spec: dict[str, Any], path: str) -> Problems:
                 field_path((name,), f"{path}.requests"),
                 f"must not be below what containers request, {told[1]}, but is {told[0]}",
             )
+
+
+def unlimited(pods: Iterable[objects.Pod]) -> Iterator[str]:
+    """A line for each first pod that requests cards or huge pages without a limit, which no API server has seen."""
+    told = set[tuple[str, str]]()
+    for pod in pods:
+        for container in pod.spec.containers or () if not pod.metadata.uid else ():
+            given = container.resources or objects.ResourceRequirements()
+            for name in (given.requests or {}).keys() - (given.limits or {}).keys():
+                if (_NATIVE.fullmatch(name) and not name.startswith("hugepages-")) or (name, container.name) in told:
+                    continue
+                told.add((name, container.name))
+                yield (
+                    f"Pod {pod.metadata.key}: container {container.name} requests {name} and has no limit of it, for "
+                    "which an API server refuses it: set the limit to what is requested"
+                )
 
 
 def _of_requirement(operator: str | None, values: list[str], path: str) -> Problems:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from stromboli.api.words import first_few
 from stromboli.explain.rehearsal import node_of, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import put_node, respec
-from stromboli.kube.storage import BIND_COMPLETED
+from stromboli.kube.storage import BIND_COMPLETED, NO_PROVISIONER
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
@@ -57,9 +57,26 @@ def claims(case: Case) -> Iterator[Candidate]:
     if unmet:
         words = [f"create {_listed(missing)}"] if missing else []
         for kind, what in _BEHIND.items():
-            if of_kind := [claim for claim in unmet if claim[0] == kind]:
+            of_kind = [claim for claim in unmet if claim[0] == kind]
+            made = _to_be_made(case.rehearsal.state, of_kind) if kind == _VOLUME else ""
+            if made:
+                words.append(made)
+            elif of_kind:
                 words.append(f"provide {what} for {first_few(list(_by_source(case, of_kind)), MOST_ALIKE)}")
         yield Candidate(" and ".join(words), "admin", partial(_without, pods=case.pods, gone=named))
+
+
+def _to_be_made(state: ClusterState, claims: Sequence[tuple[str, str]]) -> str:
+    """Whose part it is to make volumes, and where it says why it has not; empty where nobody makes them."""
+    named = {_class_of(state.objects[_VOLUME][key]) for _, key in claims}
+    made = {name: (state.objects["StorageClass"].get(name) or {}).get("provisioner") for name in named}
+    makers = {name: maker for name, maker in made.items() if maker and maker != NO_PROVISIONER}
+    if not makers or len(makers) < len(named):
+        return ""
+    by = " and ".join(f"{maker} (StorageClass {name})" for name, maker in sorted(makers.items()))
+    namespace, _, first = claims[0][1].partition("/")
+    told = f"kubectl describe pvc {first} -n {namespace} says what keeps it from that"
+    return f"have {by} make the volume of {first_few([f'{kind} {key}' for kind, key in claims], MOST_ALIKE)}: {told}"
 
 
 def _met(state: ClusterState, claim: tuple[str, str]) -> bool:

@@ -21,6 +21,7 @@ from stromboli.explain.remedies.changes import respec
 from stromboli.explain.remedies.labels import corrected_joining, corrected_spread, labels
 from stromboli.explain.remedies.shares import limits, needs
 from stromboli.framework.cluster.view import View
+from stromboli.kube.node_affinity import label_values
 from stromboli.kube.ports import host_ports
 from stromboli.kube.taints import REPELLING, says_state, tolerates
 from stromboli.state.cluster import ClusterState
@@ -42,6 +43,8 @@ _HELPED_BY_NODES = frozenset(
         ),
     )
 )
+#: in the names of resources that are parts of cards
+_PART_OF_CARD = "/mig-"
 #: by resource, how many times more a unit is than the one it is confused with, of what people write a multiple, a hint
 _CONFUSED = {"cpu": (1000, 50, ", if thousandths are meant"), "memory": (1024, 2**24, "")}
 
@@ -83,6 +86,7 @@ def _rules(case: Case) -> Iterator[Candidate]:
                 respec(case, affinity=replace(affinity, **{field: None})),
             )
     if spec.topology_spread_constraints:
+        yield from _fewer_domains(case)
         yield Candidate("drop the topology spread constraints", "user", respec(case, topology_spread_constraints=None))
     if case.reason == "CannotBePlacedTogether" and host_ports(case.pods[0].pod_class):
         free = [
@@ -90,6 +94,20 @@ def _rules(case: Case) -> Iterator[Candidate]:
             for each in spec.containers or ()
         ]
         yield Candidate("drop the host ports", "user", respec(case, containers=free))
+
+
+def _fewer_domains(case: Case) -> Iterator[Candidate]:
+    """Constraints that want more domains than there are, with as many as there are."""
+    facts, kept = case.session.view.nodes.facts, case.pods[0].pod_class.spec.topology_spread_constraints or ()
+    there = {each.topology_key: max(1, len(label_values(each.topology_key, facts))) for each in kept}
+    wanting = [each for each in kept if (each.min_domains or 1) > there[each.topology_key]]
+    if wanting:
+        fewer = [replace(each, min_domains=there[each.topology_key]) if each in wanting else each for each in kept]
+        words = " and ".join(
+            f"set minDomains: {there[each.topology_key]} in the spread by {each.topology_key}, as there are no more"
+            for each in wanting
+        )
+        yield Candidate(words, "user", respec(case, topology_spread_constraints=fewer))
 
 
 def _terms(rule: objects.NodeAffinity | objects.PodAffinity) -> str:
@@ -188,7 +206,8 @@ def _misspelt(case: Case) -> Iterator[Candidate]:
     pod = case.pods[0]
     offered = sorted({name for record in case.session.view.nodes.facts.records for name in record.allocatable})
     for name in sorted(pod.pod_class.request.keys() - set(offered)):
-        near = nearest(name, offered)
+        # Parts of cards have names of their own kind.
+        near = nearest(name, [each for each in offered if (_PART_OF_CARD in each) == (_PART_OF_CARD in name)])
         if near:
             words, changed = f"ask for {near} instead of {name}", _renamed(pod, name, near)
             yield Candidate(words, "user", respec(case, **changed))
@@ -209,10 +228,11 @@ def _of_another_unit(case: Case) -> Iterator[Candidate]:
     for name, (factor, multiple, hint) in _CONFUSED.items():
         most = max((amounts(record.allocatable).get(name, 0) for record in records), default=0)
         asked = request.get(name, 0)
-        if asked > most >= asked // factor and not asked // factor % multiple:
-            instead = f"{asked // factor}m" if name == "cpu" else told(name, asked // factor)
+        part = asked // factor
+        if asked > most >= part >= multiple and part % multiple == 0:
+            instead = f"{part}m" if name == "cpu" else told(name, part)
             words = f"ask for {instead} {name} instead of {told(name, asked)}{hint}"
-            yield Candidate(words, "user", respec(case, **_resized(pod, {name: exact(name, asked // factor)})))
+            yield Candidate(words, "user", respec(case, **_resized(pod, {name: exact(name, part)})))
 
 
 def _renamed(pod: PodRecord, name: str, instead: str) -> dict[str, object]:
