@@ -99,3 +99,12 @@ def test_cards_without_a_limit_are_told_as_no_api_server_takes_them(tmp_path: Pa
     wanting["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "1"
     text = said(tmp_path, node("g", **{"nvidia.com/gpu": "8"}), wanting)
     assert "Pod default/a: container main requests nvidia.com/gpu and has no limit of it" in text
+
+
+def test_a_selector_of_a_runtime_class_is_told_with_the_class(tmp_path: Path) -> None:
+    kata = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"}
+    kata["scheduling"] = {"nodeSelector": {"kata": "true"}}
+    text = said(tmp_path, node("n"), kata, pod(runtimeClassName="kata"))
+    assert (
+        "user: drop kata: true from nodeSelector, or runtimeClassName: kata where that adds it -> 1 pod bound" in text
+    )

@@ -46,7 +46,8 @@ def _selector(case: Case, there: dict[str, set[str]]) -> Iterator[Candidate]:
         if right is not None:
             words = f"correct {key}: {value} to {_pair(key, right)} in nodeSelector"
             yield Candidate(words, "user", respec(case, node_selector={**rest, right[0]: right[1]}))
-        yield Candidate(f"drop {key}: {value} from nodeSelector", "user", respec(case, node_selector=rest))
+        words = f"drop {key}: {value} from nodeSelector{_or_class(case)}"
+        yield Candidate(words, "user", respec(case, node_selector=rest))
         node = next((record for record in case.session.view.nodes.facts.records if not record.unschedulable), None)
         if node is not None and right is None and not key.startswith(_SET_BY_NODES):
             labelled = node_of(node)
@@ -55,6 +56,12 @@ def _selector(case: Case, there: dict[str, set[str]]) -> Iterator[Candidate]:
             yield Candidate(words, "admin", put_node(replace(labelled, metadata=meta)))
     if len(wanted) > 1:
         yield Candidate("drop nodeSelector", "user", respec(case, node_selector=None))
+
+
+def _or_class(case: Case) -> str:
+    """The RuntimeClass of pods, which may have added what they select; empty for none."""
+    named = case.pods[0].pod_class.spec.runtime_class_name
+    return f", or runtimeClassName: {named} where that adds it" if named else ""
 
 
 def _node_with(case: Case, key: str, value: str) -> Iterator[Candidate]:
