@@ -176,13 +176,21 @@ async def test_the_last_pods_of_a_job_that_wait_start_once_those_that_succeeded_
     await until(lambda: cluster.all_bound(2))
 
 
+@pytest.mark.parametrize("watched", [True, False])
 async def test_pods_of_a_job_set_do_not_wait_for_those_of_jobs_that_succeeded_and_are_gone(
-    cluster: Cluster, start: StartService
+    cluster: Cluster, start: StartService, watched: bool
 ) -> None:
-    """One that failed comes anew while others go on; when all of it starts anew all are waited for again."""
-    define(cluster, "jobset.x-k8s.io", "v1alpha2", "JobSet")
+    """One that failed comes anew while others go on; when all of it starts anew all are waited for again.
+
+    The kind is watched if it was there when the service started, and is only read in the minute after it came.
+    """
+    kind = "jobset.x-k8s.io", "v1alpha2", "JobSet"
+    if watched:
+        define(cluster, *kind)
     cluster.node("n1", cpu="4")
     await start(engine)
+    if not watched:
+        define(cluster, *kind)
     replicated = [{"name": name, "template": {"spec": {"parallelism": pods, "completions": pods, "template": TEMPLATE}}}
         for name, pods in (("driver", 1), ("worker", 3))]  # fmt: skip
     made = make(cluster, "jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": replicated})

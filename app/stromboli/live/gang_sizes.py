@@ -9,6 +9,7 @@ from stromboli.workloads import Family
 from stromboli.workloads.paths import Object, at, items
 
 SUCCEEDED = (PodState.Succeeded,)
+PLACED = (PodState.Bound, PodState.Running)
 #: states of pods that no others come in place of
 THERE = (PodState.Pending, PodState.Binding, PodState.Bound, PodState.Running)
 
@@ -18,7 +19,7 @@ def may_have_changed(state: ClusterState, family: Family, owner: Object | None, 
 
     The pod says of another size, there are as many pods already as there were to be, or there are to be fewer since
     some that succeeded are gone, as with a node on which nothing ran any longer, or again as many since all of it
-    starts anew. `owner` is the workload as it was seen last.
+    starts anew. `owner` is the workload as it was seen last, which is long ago where its kind is not watched.
     """
     gang = family.workload.gang(family.part(pod), pod.metadata.annotations)
     group = state.pod_group(key)
@@ -29,9 +30,11 @@ def may_have_changed(state: ClusterState, family: Family, owner: Object | None, 
     most, least = max(gang.pods, gang.at_first or 0), group.spec.min_member
     if most > 0 and state.has_pods(key, THERE, most):
         return True
-    if not _some_succeeded(owner):
-        return owner is not None and family.workload.done > 0
-    return family.workload.dwindles and not state.has_pods(key, (*THERE, *SUCCEEDED), least - 1)
+    succeeded = _some_succeeded(owner)
+    if not succeeded and owner is not None and family.workload.done > 0:
+        return True
+    lacks = family.workload.dwindles and not state.has_pods(key, (*THERE, *SUCCEEDED), least - 1)
+    return lacks and (succeeded or state.has_pods(key, PLACED, 1))
 
 
 def _some_succeeded(owner: Object | None) -> bool:
