@@ -566,6 +566,13 @@ def test_the_queue_is_said_by_the_workload_or_what_owns_it_or_the_pod(key: str, 
 
 
 @pytest.mark.parametrize("key", ["scheduling.volcano.sh/group-min-member", "kai.scheduler/batch-min-member"])
+def test_pods_of_which_none_have_to_start_together_start_one_by_one(key: str) -> None:
+    """A group that starts with no pod has completed before any of them runs."""
+    job = owner(BATCH, "Job", {"parallelism": 4, "template": POD}, annotations={key: "0"})
+    assert group_of(job)["spec"]["minMember"] == 1
+
+
+@pytest.mark.parametrize("key", ["scheduling.volcano.sh/group-min-member", "kai.scheduler/batch-min-member"])
 @pytest.mark.parametrize("kind", [kind for _, kind, *_ in GANGS.values() if kind not in ("Job", "SparkApplication")])
 def test_an_annotation_of_an_owner_says_how_many_start_together(key: str, kind: str) -> None:
     version, _, spec, *_ = next(case for case in GANGS.values() if case[1] == kind)

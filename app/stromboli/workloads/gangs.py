@@ -108,7 +108,11 @@ class Gang:
         return replace(self, roles=(*others, replace(last, count=rest, needed=rest)))
 
     def started(self, wanted: int) -> int:
-        """How many pods start together where so many are wanted: a gang of more than there can be never starts."""
+        """How many pods start together where so many are wanted: a gang of more than there can be never starts.
+
+        One does at least: a group that starts with none has completed at once.
+        """
+        wanted = max(1, wanted)
         most = self.pods if self.at_first is None else self.at_first
         known = not self.by_role and (self.at_first is not None or self.roles)
         return min(wanted, max(1, most)) if known else wanted
