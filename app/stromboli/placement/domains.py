@@ -76,7 +76,7 @@ def needed(job: Job) -> bool:
 
 
 def is_bound(job: Job) -> bool:
-    """Whether the pods of a job, or of one of its groups, must lie in one HyperNode, be it the virtual one over all."""
+    """Whether the pods of a job, or of one of its groups, must lie in one HyperNode; the virtual root counts as one."""
     for sub_job in job.sub_jobs.values():
         if sub_job.highest_tier is not None:
             return True
@@ -84,7 +84,7 @@ def is_bound(job: Job) -> bool:
 
 
 def locate(session: Session, statement: Statement, job: Job) -> None:
-    """Have a job and its groups lie where a statement gives its pods places."""
+    """Locate a job and its groups where a statement places their pods."""
     lowest = session.view.topology.lowest
     for operation in statement.operations:
         if operation.job is job and operation.kind is not Kind.Evict and operation.sub_job is not None:

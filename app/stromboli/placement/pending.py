@@ -43,7 +43,7 @@ class PendingGroup:
         return PendingGroup(self.sub_job, self.pods, self.at)
 
     def begin_with_largest(self, session: Session, count: int) -> bool:
-        """Have the largest of the next pods come first; False if their order is the same."""
+        """Sort the next pods by size, the largest first; False if that changes nothing."""
         pods = self.pods[self.at : self.at + count]
         in_order = largest_first(session, pods)
         self.pods = [*self.pods[: self.at], *in_order, *self.pods[self.at + count :]]

@@ -19,7 +19,7 @@ from stromboli.framework.cluster.view import View
 _ADMITTED = ("Inqueue", "Running", "Unknown")
 #: seconds for which an admitted job without pods lays claim to what they will need
 _PATIENCE = 60.0
-#: reasons of pods that no node takes, be it empty, where they are not to wait
+#: reasons of pods that no node takes, not even an empty one, where they are not to wait
 _NOWHERE = ("NoMatchingNode", "NeverFits")
 _WAIT = Actionable.Wait
 #: under which name it is left to the next session since when jobs have had no pods
@@ -75,7 +75,7 @@ class Admissions:
                     jobs.given_up[index] = True
 
     def after_actions(self) -> None:
-        """Find the jobs none of whose places depends on others: those that no node takes, be it empty."""
+        """Find the jobs whose chances do not depend on others: those that no node takes, not even an empty one."""
         view, jobs = self._view, self._jobs
         lacking = [
             row for row, why in view.trace.pods.items() if why.reason in _NOWHERE and why.actionable is not _WAIT

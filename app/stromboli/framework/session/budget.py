@@ -50,7 +50,7 @@ class Budget:
         self.longest = LONGEST * self._steps if view.bounded else math.inf
         #: jobs that the budget of an action cannot reach, by its name
         self._beyond: dict[str, Beyond] = {}
-        #: whether jobs had to wait for the turns of others in any action, be it that all had theirs in the end
+        #: whether jobs had to wait for the turns of others in any action, even if all had theirs in the end
         self.divided = False
         #: what ended before it reached all jobs: actions, and what is told of jobs
         self.unfinished: set[str] = set()

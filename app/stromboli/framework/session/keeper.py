@@ -213,7 +213,7 @@ class Keeper:
         return [each for each in self._counted if self._may_have(job, each)]
 
     def lift(self, job: Job) -> None:
-        """Let a job have what was nominated for its pods, and for less important ones."""
+        """Free the nodes nominated for a job's pods, and for less important pods, so that the job can have them."""
         for each in self.nominated(job):
             self._nodes.promise(each.node, each.request, (0.0, 0.0), -1)
             self._counted.remove(each)

@@ -52,7 +52,7 @@ class Ledger:
         self.tried: dict[int, Operation] = {}
 
     def apply(self, operation: Operation) -> None:
-        """Let an operation take effect."""
+        """Put an operation into effect."""
         if operation.kind is Kind.Evict:
             self.evicts = True
             self._move(operation, operation.before, PodState.Releasing)

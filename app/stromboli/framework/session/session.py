@@ -233,7 +233,7 @@ class Session:
             self.kernel.most = math.inf
 
     def _set_aside(self, held: JobHeldError) -> None:
-        """Let a job wait until the next session, for the plugin that failed when it was asked about it."""
+        """Set a job aside until the next session, because a plugin failed when it was asked about it."""
         self.aside.add(held.job)
         self.view.trace.job(held.job, reasons.plugin_failed(held.plugin, held.error))
 
@@ -275,7 +275,7 @@ class Session:
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     def hold_back(self, queue: Queue, keys: Collection[str]) -> None:
-        """Let jobs wait, by key, for one before them in their queue."""
+        """Hold jobs back, by key, because one before them in their queue waits."""
         self.behind.update(keys)
         self.view.trace.all_jobs(keys, reasons.behind(queue))
 

@@ -65,14 +65,14 @@ class Statement:
         )
 
     def locate(self, of: Job | SubJob, hyper_node: int) -> None:
-        """Have a job or group lie below a HyperNode, too: until the attempt ends, and for good once committed."""
+        """Extend where a job or group lies to a HyperNode, until the attempt ends, and for good once committed."""
         before, _ = self._located.get(of, (of.allocated_hyper_node, NOWHERE))
         of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, hyper_node)
         self._located[of] = before, of.allocated_hyper_node
         self._shown = True
 
     def anchor(self, sub_job: SubJob, hyper_node: int) -> None:
-        """Have the next pods of a group placed near a HyperNode, until the attempt ends."""
+        """Place the next pods of a group near a HyperNode, until the attempt ends."""
         sub_job.anchor = hyper_node
         self._anchored.add(sub_job)
 
@@ -121,7 +121,7 @@ class Statement:
             self._settle()
 
     def _settle(self) -> None:
-        """Have jobs and groups lie where they were located, and be nominated what they are, for good."""
+        """Make the locations and nominated HyperNodes of jobs and groups permanent."""
         for of, (_, now) in self._located.items():
             of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, now)
             if isinstance(of, SubJob):

@@ -55,7 +55,7 @@ def is_impossible(session: Session, job: Job) -> bool:
 
 
 def _give_up(session: Session, job: Job) -> None:
-    """Have a gang that cannot be placed, whatever finishes, lay claim to nothing while that is so."""
+    """Drop the claim of a gang that cannot be placed, whatever finishes, while that is so."""
     if session.admissions is not None and is_impossible(session, job):
         session.admissions.hopeless.append(job.key)
 
@@ -252,7 +252,7 @@ class _Attempt:
         return self._session.ask.allocatable(self._job.queue, pod)[0] > 0
 
     def _locate(self, statement: Statement, reading: Reading, places: Places) -> None:
-        """Have the job and its groups lie where their pods are."""
+        """Locate the job and its groups where their pods are placed."""
         job, tree = self._job, self._session.view.topology
         if not job.divided and job.highest_tier is None:
             return

@@ -91,7 +91,7 @@ class NearRule:
     divisions: tuple[Domains, ...]
     #: by division: the nodes in whose domain a selected pod is already
     present: tuple[int, ...]
-    #: whether there is a selected pod on any node, be it no part of the problem
+    #: whether there is a selected pod on any node, also on nodes outside the problem
     somewhere: bool = False
     #: whether those pods may as well be gone, so that a pod may be the first
     uncertain: bool = False
