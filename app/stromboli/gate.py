@@ -16,9 +16,10 @@ import msgspec
 from stromboli.api import conditions, duration, objects, readers
 from stromboli.api.crds import KINDS, RUN_TIME, HyperNode, LabelSelector, Member, PodGroup, Queue, run_time
 from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, misfit
+from stromboli.api.keys import is_name
 from stromboli.api.resources import amount, is_scheduled
 from stromboli.api.validation import field_path, shown
-from stromboli.framework.cluster.tenants import SELECTOR
+from stromboli.framework.cluster.tenants import NAMESPACES, SELECTOR
 from stromboli.kube import storage
 from stromboli.kube.dra import objects as devices
 from stromboli.state import selectors
@@ -61,6 +62,12 @@ def _priority(text: str) -> int | None:
 
 def _topology_mode(text: str) -> str | None:
     return text if text.lower() in ("hard", "soft") else None
+
+
+def _namespaces(text: str) -> list[str] | None:
+    """Names of namespaces; patterns are none."""
+    found = [*filter(None, map(str.strip, text.split(",")))]
+    return found if all(map(is_name, found)) else None
 
 
 def _boolean(text: str) -> bool | None:
@@ -107,6 +114,7 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
     "Queue": {
         "volcano.sh/hierarchy-weights": _weights,
         "volcano.sh/nodegroup-resource-limits": _limits,
+        NAMESPACES: _namespaces,
         SELECTOR: selectors.parsed,
     },
     "Node": {

@@ -145,6 +145,12 @@ def test_why_says_it_and_offers_what_works() -> None:
     assert "takes jobs only of namespace cfo and namespaces with team=board" in said(asked, "queue board")
 
 
+def test_a_pattern_among_names_of_namespaces_is_named() -> None:
+    for listed, problems in (("a, b,", []), ("a,team-*", ["cannot be read: 'a,team-*'"]), ("", [])):
+        found = unread("Queue", restricted("board", {NAMESPACES: listed}))
+        assert found == [f"metadata.annotations[stromboli.io/namespaces]: {problem}" for problem in problems]
+
+
 def test_a_selector_that_cannot_be_read_is_named() -> None:
     board = restricted("board", {SELECTOR: "team in a"})
     assert unread("Queue", board) == [
