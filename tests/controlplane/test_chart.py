@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -17,9 +16,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import yaml
+from typer.testing import CliRunner, Result
 
 from stromboli.api import crd_schema
 from stromboli.api.crd_compare import is_ours
+from stromboli.cli import make_app
 from stromboli.live.leader_mark import LABEL
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.controlplane.build import Binaries, monitoring_definitions
@@ -672,7 +673,7 @@ def test_a_policy_with_mistakes_ends_an_upgrade_before_it_begins(helm: Helm, tmp
     assert [each["metadata"]["annotations"]["helm.sh/hook"] for each in objects] == ["pre-install,pre-upgrade"] * 2
     assert job["spec"]["backoffLimit"] == 0
     done = as_a_job(job, [config], tmp_path, None)
-    assert done.returncode != 0
+    assert done.exit_code != 0
     assert "did you mean 'allocate'" in done.stderr
     assert made(helm, of="templates/policycheck.yaml") != []
     assert "policy-check" not in str(made(helm, "checkPolicy=false"))
@@ -880,7 +881,7 @@ def install(helm: Helm, cluster: Cluster, *args: str, release: str = "stromboli"
             api.post(collection(obj), json=obj).raise_for_status()
         for job in jobs:
             # The API server learns of new roles a moment after it has made them.
-            eventually(lambda job=job: as_a_job(job, others, Path(folder), cluster).returncode == 0)
+            eventually(lambda job=job: as_a_job(job, others, Path(folder), cluster).exit_code == 0)
         for obj in others:
             api.delete(f"{collection(obj)}/{obj['metadata']['name']}").raise_for_status()
     done = helm("install", release, "charts/stromboli", "--create-namespace", "--no-hooks", *where, *args)
@@ -899,10 +900,8 @@ def collection(obj: dict[str, Any]) -> str:
     return f"{start}/namespaces/{namespace}/{kind}s" if namespace else f"{start}/{kind}s"
 
 
-def as_a_job(
-    job: dict[str, Any], others: list[dict[str, Any]], folder: Path, cluster: Cluster | None
-) -> subprocess.CompletedProcess[str]:
-    """Run what a Job's container runs, by its account, and with the files of its ConfigMap."""
+def as_a_job(job: dict[str, Any], others: list[dict[str, Any]], folder: Path, cluster: Cluster | None) -> Result:
+    """What a Job's container runs, by its account, and with the files of its ConfigMap."""
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     words = [str(word) for word in container["args"]]
@@ -912,12 +911,10 @@ def as_a_job(
         for file, text in config["data"].items():
             (folder / file).write_text(text)
         words = [word.replace(mount["mountPath"], str(folder)) for word in words]
-    environment = dict(os.environ)
     if cluster is not None and "serviceAccountName" in pod:
         account = cluster.service_account_kubeconfig(job["metadata"]["namespace"], pod["serviceAccountName"])
-        environment["KUBECONFIG"] = str(account)
-    command = [sys.executable, "-m", "stromboli", *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        words += ["--kubeconfig", str(account)]
+    return CliRunner().invoke(make_app(), words)
 
 
 def established(api: httpx.Client, crd: str) -> list[str]:
