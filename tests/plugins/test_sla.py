@@ -132,3 +132,19 @@ def test_an_overdue_gang_evicts_others_only_to_start(tiers: tuple[str, ...], act
     by = builders.policy(*tiers, actions=f"allocate, {action}")
     decisions = Engine(by).decide(state(objs).snapshot(), now=CREATED + 3600).decisions
     assert sum(isinstance(each, Evict) for each in decisions) == (2 if spared == 2 else 0)
+
+
+@pytest.mark.parametrize("sizes", [("1", "3"), ("2", "3"), ("3", "2"), ("1", "1", "3"), ("1",) * 5])
+@pytest.mark.parametrize("actions", ["allocate", "allocate, backfill", "allocate, allocate"])
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_an_overdue_gang_that_borrows_starts_as_a_whole(sizes: tuple[str, ...], actions: str, plugin: str) -> None:
+    """It keeps places within its queue's share, and is lent the rest, which the other queue cannot use."""
+    late, large = pod_group("late", len(sizes), "mine"), pod_group("large", 1, "theirs")
+    late.metadata.annotations["sla-waiting-time"] = "10m"
+    half = {"cpu": "2500m"}
+    objs: list[Any] = [node("n", cpu="5"), late, large, pod("large-0", "large", cpu="4")]
+    objs += [queue("mine", priority=1, deserved=half), queue("theirs", deserved=half)]
+    objs += [pod(f"late-{number}", "late", cpu=cpu) for number, cpu in enumerate(sizes)]
+    engine = Engine(builders.policy("priority gang sla", f"predicates {plugin}", actions=actions))
+    bound = engine.decide(state(objs).snapshot(), now=CREATED + 600).session.bound
+    assert len(bound) == len(sizes)

@@ -113,11 +113,12 @@ class Allocate(Action):
         """Try a job; True when it was committed and has pods left. What is only promised a place keeps it."""
         if IN_VAIN in session.view.environment.left and waits_in_vain(session, job):
             return False
-        if self._place_in_order(session, job, pending_jobs):
-            return True
-        left = place_in_any_order(session, job)
-        pending_jobs[job.key] = left or pending_jobs[job.key]
-        return bool(left)
+        goes_on = self._place_in_order(session, job, pending_jobs)
+        if not goes_on:
+            left = place_in_any_order(session, job)
+            pending_jobs[job.key], goes_on = left or pending_jobs[job.key], bool(left)
+        _decide_held(session, job)
+        return goes_on
 
     def _place_in_order(self, session: Session, job: Job, pending_jobs: dict[str, PendingJob]) -> bool:
         pending = pending_jobs[job.key]
@@ -149,6 +150,7 @@ class Allocate(Action):
             statement.discard()
         else:
             statement.commit()
+            _decide_held(session, job)
 
     def _place_anywhere(self, session: Session, pending: PendingJob) -> bool:
         group = pending.first
@@ -164,6 +166,12 @@ class Allocate(Action):
             statement.nominate(group.sub_job, NOWHERE)
         statement.commit()
         return bool(pending)
+
+
+def _decide_held(session: Session, job: Job) -> None:
+    """Decide for the places that a gang kept from earlier turns because it is overdue, once it starts."""
+    if job.counts[PodState.Allocated] and session.ask.job_missing(job) <= 0:
+        session.outcome.commit_held(job)
 
 
 @dataclass(slots=True)
