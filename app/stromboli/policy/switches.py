@@ -44,9 +44,9 @@ HIERARCHY = "hierarchy"
 OFF_BY_DEFAULT = frozenset({HIERARCHY})
 
 
-def _other_spellings(key: str) -> set[str]:
+def _other_spellings(key: str) -> list[str]:
     stem = key[len("enable") :].removeprefix("d")
-    return {f"enable{stem}", f"enabled{stem}"} - {key}
+    return [spelling for spelling in (f"enable{stem}", f"enabled{stem}") if spelling != key]
 
 
 _SWITCH_OF_VOLCANO_KEY = {
