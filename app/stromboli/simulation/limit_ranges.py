@@ -150,9 +150,9 @@ def _problems(item: _Item, asked: _Asked) -> Iterator[str]:
     for name, most in item.bounds["maxLimitRequestRatio"].items():
         requested, limit = asked.requests.get(name), asked.limits.get(name)
         if not (requested and limit):
-            yield f"{asked.name} has to request {name} and to have a limit of at most {formatted(most)} times that"
+            yield f"{asked.name} has to request {name}, with a limit of at most {formatted(most)}x the request"
         elif limit / requested > most:
-            ratio = f"more than {formatted(most)} times its request of {_told(name, requested)}"
+            ratio = f"more than {formatted(most)}x its request of {_told(name, requested)}"
             yield f"{asked.name} has a limit of {_told(name, limit)}, {ratio}"
     for name, requested in asked.requests.items() if item.type == "Container" else ():
         limit = asked.limits.get(name)

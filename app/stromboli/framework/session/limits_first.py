@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import takewhile
 from typing import Protocol
 
 import numpy as np
@@ -21,10 +21,8 @@ from stromboli.framework.runtime.questions import Questions
 from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
-#: gangs of which no more are asked about in a session, as there may be thousands
-_MOST = 256
-#: pods of gangs of unlike pods, of which no more are tried in a session
-_MOST_UNLIKE = 1_024
+#: pods about which limits are asked in a session at most, as thousands of gangs may be too large
+_MOST = 512
 
 
 class _Attempt(Protocol):
@@ -45,7 +43,7 @@ def heed_limits(
     together = (jobs.min_available > 1) | jobs.holds("needs roles or sub groups", _in_parts)
     gangs = np.flatnonzero(jobs.aside & together).tolist()
     large = (at for at in gangs if found[jobs.key(at)].scalable)
-    for job in map(jobs.at, islice(large, _MOST)):
+    for job in map(jobs.at, takewhile(lambda _: besides.left > 0, large)):
         why = attempt(job, partial(besides.why, job), None)
         if why is not None and not why.scalable:
             found[job.key] = reasons.with_words(replace(found[job.key], scalable=False), f"besides, {why.message}")
@@ -61,8 +59,8 @@ class _Besides:
         self._ask = ask
         self._kernel = kernel
         self._statement = statement
-        #: how many more pods of unlike ones are tried in a session
-        self._left = _MOST_UNLIKE
+        #: about how many more pods limits are asked
+        self.left = _MOST
 
     def why(self, job: Job) -> Reason | None:
         """What keeps a gang; None for nothing that is known."""
@@ -72,6 +70,9 @@ class _Besides:
             return lacking
         _, firsts = np.unique(self._view.pods.pod_class[rows], return_index=True)
         kinds = self._view.records(rows[firsts])
+        self.left -= len(kinds)
+        if self.left < 0:
+            return None
         answers = [self._ask.allocatable(job.queue, pod, need) for pod in kinds]
         if len(kinds) == 1:
             return answers[0][1]
@@ -79,8 +80,8 @@ class _Besides:
         if all(count == need for count, _ in answers):
             return None
         chosen = self._smallest(rows, need)
-        self._left -= len(chosen)
-        return self._together(job, chosen) if self._left >= 0 else None
+        self.left -= len(chosen)
+        return self._together(job, chosen) if self.left >= 0 else None
 
     def _smallest(self, rows: Rows, need: int) -> list[PodRecord]:
         """As many of some pods as are needed, the largest first; none where it is not certain which ones ask least."""
