@@ -117,7 +117,8 @@ class Allocate(Action):
         if not goes_on:
             left = place_in_any_order(session, job)
             pending_jobs[job.key], goes_on = left or pending_jobs[job.key], bool(left)
-        _decide_held(session, job)
+        if job.counts[PodState.Allocated]:
+            _decide_held(session, job)
         return goes_on
 
     def _place_in_order(self, session: Session, job: Job, pending_jobs: dict[str, PendingJob]) -> bool:
@@ -170,7 +171,7 @@ class Allocate(Action):
 
 def _decide_held(session: Session, job: Job) -> None:
     """Decide for the places that a gang kept from earlier turns because it is overdue, once it starts."""
-    if job.counts[PodState.Allocated] and session.ask.job_missing(job) <= 0:
+    if session.ask.job_missing(job) <= 0:
         session.outcome.commit_held(job)
 
 

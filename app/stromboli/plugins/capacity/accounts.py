@@ -70,8 +70,9 @@ class Accounts:
         deserved = view.vector(named)
         deserves = guarantee > 0
         deserves |= [name in named for name in view.dimensions]
-        forgoes = np.isin(np.arange(len(deserves)), (CPU, MEMORY)) & deserves & (np.maximum(deserved, guarantee) <= 0)
-        deserves[[CPU, MEMORY]] = True
+        both, forgoes = [CPU, MEMORY], np.zeros(len(deserves), bool)
+        forgoes[both] = deserves[both] & (deserved[both] <= 0) & (guarantee[both] <= 0)
+        deserves[both] = True
         return Account(
             queue=queue,
             deserved=deserved,
