@@ -21,7 +21,7 @@ _UPPER = ("maximum", "maxLength", "maxItems", "maxProperties")
 
 
 def is_ours(definition: Manifest) -> bool:
-    """Whether a definition of a cluster is one of ours, whoever applied it."""
+    """Whether a definition of a cluster is one of ours, no matter what applied it."""
     return bool((definition["metadata"].get("labels") or {}).get(PART_OF) == OURS)
 
 

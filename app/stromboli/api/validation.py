@@ -62,7 +62,7 @@ class _Quoting(reprlib.Repr):
         return repr(x) if x.bit_length() < 4 * _SHOWN else f"a number of {x.bit_length()} bits"
 
     def repr_instance(self, x: object, level: int) -> str:
-        # The address in memory that the repr of objects has tells nobody anything, and is another each time.
+        # The memory address in the repr of an object means nothing to a reader, and changes each time.
         return super().repr_instance(x, level) if type(x).__repr__ is not object.__repr__ else "<object>"
 
 

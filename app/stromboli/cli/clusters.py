@@ -107,7 +107,7 @@ def scheduler_names(loaded: Loaded) -> list[str]:
 
 
 def taken_for_ours(names: Iterable[str]) -> Iterator[str]:
-    """A line for each scheduler that nothing serves here unless somebody says so, and whose pods are decided on."""
+    """A line for each scheduler whose pods are decided on although nothing says that it is served here."""
     for name in sorted(each or _KUBE_SCHEDULER for each in names if not each.startswith(USUAL_NAMES)):
         yield (
             f"no pod names scheduler {' or '.join(USUAL_NAMES)}: those of {name} are taken for ours here, and left "

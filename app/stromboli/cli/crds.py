@@ -48,8 +48,8 @@ def diff(kubeconfig: Kubeconfig = None, context: Context = None, take_over: Take
 def apply(
     kubeconfig: Kubeconfig = None, context: Context = None, take_over: TakeOver = False, dry_run: DryRun = False
 ) -> None:
-    """Create the definitions in a cluster, and upgrade those that are ours, whoever applied them. Those that others
-    brought stay as they are.
+    """Create the definitions in a cluster, and upgrade those that are ours, however they were applied. Those that
+    others brought stay as they are.
 
     Example: stromboli crds apply
     """
@@ -75,7 +75,7 @@ async def _done(kubeconfig: Any, context: str | None, take_over: bool, *, dry_ru
 
 
 def _tell_foreign(each: Installed) -> None:
-    print(f"{each.name}: left as it is, for somebody else brought it; --take-over makes it ours")
+    print(f"{each.name}: left as it is, because it belongs to another project; --take-over makes it ours")
     for line in each.lacks:
         print(f"  {line}")
 

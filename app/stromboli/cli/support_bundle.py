@@ -1,4 +1,4 @@
-"""`stromboli support-bundle`: what somebody needs who is asked for help, in one archive."""
+"""`stromboli support-bundle`: what a person needs to help, in one archive."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Bundle:
         self._files[name] = without_secrets(text).encode()
 
     def add_journal(self, content: bytes) -> None:
-        """Add the sessions of a service, which has left out what nobody else is to see."""
+        """Add the sessions of a service, which has left out what is confidential."""
         self._files["sessions.journal"] = content
 
     def write(self, out: Any) -> None:

@@ -45,7 +45,8 @@ def _held_up(session: Session, pod: PodRecord) -> str:
     resize = next((each for each in pod.conditions if each.type == "PodResizePending" and each.status == "True"), None)
     if resize is not None:
         instead = " (lower it, or recreate the pod for a larger node)" if resize.reason == "Infeasible" else ""
-        said.append(f"its resize is {(resize.reason or 'pending').lower()}: {resize.message}{instead}")
+        because = f": {resize.message}" if resize.message else ""
+        said.append(f"its resize is {(resize.reason or 'pending').lower()}{because}{instead}")
     return "; ".join(said)
 
 

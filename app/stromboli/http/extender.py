@@ -29,7 +29,7 @@ T = TypeVar("T")
 #: seconds for which a refusal waits for a session that is due, and for what may never come; kube-scheduler is blocked
 #: meanwhile, and may not ask again for minutes
 _DUE, _HOPED = 4.0, 1.0
-#: seconds of a session after which nobody waits for its end
+#: seconds of a session after which requests no longer wait for its end
 _LONG = 3.0
 #: how long to wait for the PodGroup of a new pod, in seconds
 _NEW = 5.0

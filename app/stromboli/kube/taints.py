@@ -36,7 +36,7 @@ _MOST_NAMED = 20
 
 
 def says_state(key: str) -> bool:
-    """Whether a taint says how a node is, so that it goes with that, and nobody is to tolerate it."""
+    """Whether a taint describes the state of a node: it goes with that state, and is not to be tolerated."""
     return key.startswith(_OF_KUBERNETES) or key.endswith(_OF_AGENTS)
 
 

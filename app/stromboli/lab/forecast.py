@@ -71,7 +71,7 @@ class TooMuchWorkError(StromboliError):
 
 
 class Silent:
-    """A log that nobody reads."""
+    """A log that is discarded."""
 
     def passed(self, now: float) -> None: ...
 

@@ -326,7 +326,7 @@ class Kube:
 
     def websocket(self, path: str, protocol: str) -> Any:
         """Context manager of a WebSocket at a path."""
-        # A kubelet, to which it may lead, refuses whoever accepts JSON only.
+        # A kubelet, to which it may lead, refuses clients that accept JSON only.
         headers = {"Accept": "*/*"}
         return self._session.ws_connect(self.server + path, protocols=(protocol,), headers=headers, max_msg_size=0)
 

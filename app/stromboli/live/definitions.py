@@ -35,7 +35,7 @@ class Installed:
 
     @property
     def foreign(self) -> bool:
-        """Whether somebody else brought it."""
+        """Whether it belongs to another project."""
         return self.found is not None and not is_ours(self.found)
 
     @property

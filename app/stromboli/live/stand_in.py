@@ -32,7 +32,7 @@ _PAUSE = 5.0
 
 
 class StandInLease(LeaderLease):
-    """The lease of another shard: to be had once nobody held it for a while, and to be given back."""
+    """The lease of another shard: taken once it has had no holder for a while, and given back."""
 
     #: how the shard schedules, as the lease said it last
     terms: ShardTerms | None = None
@@ -60,7 +60,7 @@ class StandInLease(LeaderLease):
         return kept
 
     def _may_take(self, lease: Object | None) -> bool:
-        """Whether nobody has held it for `patience`; never one that does not exist or does not name a shard."""
+        """Whether it has had no holder for `patience`; false for one that does not exist or does not name a shard."""
         spec, said = (lease or {}).get("spec"), annotations_of(lease).get(SHARD)
         if not isinstance(spec, dict) or not isinstance(said, str):
             return False

@@ -149,7 +149,7 @@ def _unread(loaded: Loaded) -> Iterator[str]:
 def _never_made(
     admitted: Sequence[tuple[str, Any]], later: Collection[str], group_of: Callable[[str], crds.PodGroup | None]
 ) -> Collection[str]:
-    """The keys of pods that wait for others of their group to run, which wait for them: nobody makes them."""
+    """The keys of pods that wait for others of their group to run, which wait for them: they are never made."""
     written = {obj.key: obj for kind, obj in admitted if kind == "PodGroup"}
     jobs = {object_key(obj): job_of(obj.metadata) for kind, obj in admitted if kind == "Pod"}
     there = Counter(job for key, job in jobs.items() if key not in later)

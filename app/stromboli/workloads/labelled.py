@@ -76,7 +76,7 @@ def label_of(pod: objects.Pod, kinds: Kinds) -> Label | None:
 
 
 def stands_for_label(name: str) -> bool:
-    """Whether a PodGroup of this name is of pods with a label, whoever comes first."""
+    """Whether a PodGroup of this name is of pods with a label, whichever pod comes first."""
     return name.startswith(tuple(_NAMES.values()))
 
 

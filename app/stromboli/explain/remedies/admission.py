@@ -63,7 +63,7 @@ def _lifted(state: ClusterState, pods: Sequence[PodRecord]) -> None:
 
 
 def _named_by_people(state: ClusterState, namespace: str, *, native: bool) -> list[str]:
-    """PodGroups of a namespace whose names somebody may misspell: those that the service makes have names of its own.
+    """PodGroups of a namespace whose names people may misspell: those that the service makes have names of its own.
 
     `native` are Kubernetes' own alone, and not Volcano's alone.
     """
@@ -119,7 +119,7 @@ def queues(case: Case) -> Iterator[Candidate]:
 
 
 def _move(case: Case, key: str, queue: str) -> Candidate:
-    """Another queue for a PodGroup, by whoever says which one it is in."""
+    """Another queue for a PodGroup, named where its present one is: in it, in its owner or in the policy."""
     group, change = group_of(case.rehearsal.state, key), set_group(key, queue=queue)
     rules = case.session.policy.queue_rules if follows_rules(group) else ()
     if not rules:

@@ -67,7 +67,7 @@ def claims(case: Case) -> Iterator[Candidate]:
 
 
 def _to_be_made(state: ClusterState, claims: Sequence[tuple[str, str]]) -> str:
-    """Whose part it is to make volumes, and where it says why it has not; empty where nobody makes them."""
+    """Whose part it is to make volumes, and where it says why it has not; empty where nothing makes them."""
     named = {_class_of(state.objects[_VOLUME][key]) for _, key in claims}
     made = {name: (state.objects["StorageClass"].get(name) or {}).get("provisioner") for name in named}
     makers = {name: maker for name, maker in made.items() if maker and maker != NO_PROVISIONER}

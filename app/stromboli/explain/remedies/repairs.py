@@ -33,7 +33,7 @@ def repairs(case: Case) -> Iterator[Candidate]:
 
 
 def _unwell(record: NodeRecord) -> bool:
-    """Whether the node, not somebody who cordoned it, keeps pods away."""
+    """Whether the state of the node keeps pods away, rather than a cordon."""
     tainted = any(says_state(taint.key) and taint.key != UNSCHEDULABLE.key for taint in record.taints)
     return not record.is_ready or tainted
 

@@ -117,7 +117,7 @@ class Stock:
         return found[self.kind[rows]]
 
     def whole(self, rows: Rows) -> Rows:
-        """How many cards of some nodes nobody uses."""
+        """How many cards of some nodes are free."""
         return cast("Rows", (self.left[rows] == CARD).sum(axis=1))
 
     def beyond_cpu(self, rows: Rows, cpu: Vector, idle: Rows) -> Vector:
