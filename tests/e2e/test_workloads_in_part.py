@@ -74,13 +74,14 @@ def test_a_pod_of_a_job_set_comes_anew_when_one_of_its_jobs_has_succeeded_and_is
     for name, size in sizes.items():
         world.create(jobs(world), job(f"train-{name}-0", size, owner=whole))
     eventually(lambda: len(world.placed()) == 3)
-    pods.succeed(pods.names("train-driver")[0])
+    (driver,) = pods.names("train-driver")
+    pods.succeed(driver)
     eventually(lambda: succeeded(world, "train-driver-0") == 1)
     counts = dict.fromkeys(("active", "failed", "ready", "suspended"), 0)
     listed = [{"name": name, "succeeded": int(name == "driver"), **counts} for name in sizes]
     patch(world, f"{sets}/train/status", {"status": {"replicatedJobsStatus": listed}})
     world.api.delete(f"{jobs(world)}/train-driver-0", params={"propagationPolicy": "Background"}).raise_for_status()
-    pods.end(pods.names("train-driver")[0])
+    pods.end(driver)
     eventually(lambda: pods.names("train-driver") == [])
     first = pods.names()[0]
     pods.end(first)
