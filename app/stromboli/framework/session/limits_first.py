@@ -68,17 +68,14 @@ class _Besides:
         rows = self._view.membership.pending(job.index)
         if lacking is not None or len(rows) < need:
             return lacking
-        _, firsts = np.unique(self._view.pods.pod_class[rows], return_index=True)
-        kinds = self._view.records(rows[firsts])
-        self.left -= len(kinds)
-        if self.left < 0:
-            return None
-        answers = [self._ask.allocatable(job.queue, pod, need) for pod in kinds]
-        if len(kinds) == 1:
-            return answers[0][1]
-        # Limits are sums: where they leave so many pods of each kind, they leave as many of all kinds.
-        if all(count == need for count, _ in answers):
-            return None
+        classes, firsts = np.unique(self._view.pods.pod_class[rows], return_index=True)
+        requests = self._view.snapshot.requests[classes]
+        sizes = (requests / np.maximum(requests.max(axis=0), 1.0)).sum(axis=1)
+        self.left -= 1
+        _, refused = self._ask.allocatable(job.queue, self._view.record(int(rows[firsts[sizes.argmax()]])), need)
+        if len(classes) == 1 or refused is None or refused.scalable:
+            # Limits are sums: where they leave so many of the largest pods, they leave as many of all.
+            return refused
         chosen = self._smallest(rows, need)
         self.left -= len(chosen)
         return self._together(job, chosen) if self.left >= 0 else None
