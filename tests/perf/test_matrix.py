@@ -69,6 +69,12 @@ def calls(trial: Trial, nodes: int, more: str = "") -> dict[str, int]:
     return out
 
 
+@pytest.mark.parametrize("feature", ["attach limits, none placed", "vGPU, distinct", "anti-affinity of its own"])
+def test_gangs_too_large_for_the_cluster_take_as_many_steps_if_their_pods_differ(feature: str) -> None:
+    usual, unlike = (calls(FEATURES[name].trial, 16)["vain"] for name in ("default, gang", feature))
+    assert unlike <= 1.5 * usual
+
+
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("feature", RANGES["growth"]["features"])
 def test_more_nodes_and_placed_pods_take_no_more_steps(feature: str) -> None:
