@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine
 from tests.builders import NOON, node, pod, pod_group, queue, state
-from tests.expectations.test_no_needless_victim import SHARES, started
+from tests.expectations.test_no_needless_victim import SHARES, check_none_could_stay
 from tests.expectations.world import CLASSES
 from tests.fuzz import tried
 
@@ -82,22 +81,20 @@ def check(action: str, jobs: Others, first: int, more: Sequence[int], rule: str)
     result = _BY[action].decide(state(objs).snapshot(), now=NOON)
     gone = {each.name for each in result.decisions if isinstance(each, Evict)}
     places = len(more) - result.session.view.jobs["default/g"].counts[PodState.Pending]
-    for name, least in least_of.items():
-        lost = sorted(each for each in gone if each.startswith(f"{name}-"))
-        held = sum(each.metadata.name.startswith(f"{name}-") for each in objs)
-        back = max(1, least - (held - len(lost)))
-        for stay in combinations(lost, back) if lost else ():
-            assert started(objs, gone - {*stay}) < places, f"{stay} of {gone} could have stayed"
+    check_none_could_stay(objs, least_of, gone, places)
 
 
-@pytest.mark.parametrize("action", _BY)
-@tried(20)
-@given(
+scenes = given(
     jobs=others,
     first=st.integers(1, 2),
     more=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     rule=st.sampled_from(sorted(_RULES)),
 )
+
+
+@pytest.mark.parametrize("action", _BY)
+@tried(20)
+@scenes
 @example(
     jobs=[(3, [(1, 2), (1, 2), (0, 1), (1, 1)]), (0, [(1, 1)])],
     first=2,
@@ -117,12 +114,7 @@ def test_no_pod_too_many_goes(action: str, jobs: Others, first: int, more: list[
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("action", _BY)
 @tried(200)
-@given(
-    jobs=others,
-    first=st.integers(1, 2),
-    more=st.lists(st.integers(1, 4), min_size=1, max_size=3),
-    rule=st.sampled_from(sorted(_RULES)),
-)
+@scenes
 def test_no_pod_too_many_goes_in_many_clusters(
     action: str, jobs: Others, first: int, more: list[int], rule: str
 ) -> None:
