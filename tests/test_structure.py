@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -106,6 +106,57 @@ def test_what_counts_as_reaching_into_another_module(source: str, found: list[st
 def test_private_names_are_used_in_their_own_module_only() -> None:
     reached = {name: set(foreign(nodes)) - ALLOWED for name, nodes in modules().items()}
     assert {name: names for name, names in reached.items() if names} == {}
+
+
+def unread(nodes: list[ast.AST], elsewhere: Set[str] = frozenset()) -> set[str]:
+    """The private variables and attributes that a module sets and that are never read.
+
+    Attributes may be read `elsewhere`, by a class that inherits them or from which theirs inherits.
+    """
+    variables: set[str] = set()
+    module = nodes[0]
+    assert isinstance(module, ast.Module)
+    for node in module.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        variables.update(target.id for target in targets if isinstance(target, ast.Name))
+    attributes = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+    }
+    return {name for name in variables | attributes - elsewhere if is_private(name)} - read(nodes)
+
+
+def read(nodes: list[ast.AST]) -> set[str]:
+    """The names of variables and attributes that are read."""
+    loaded = [node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Load)]
+    variables = {node.id for node in loaded if isinstance(node, ast.Name)}
+    return variables | {node.attr for node in loaded if isinstance(node, ast.Attribute)}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("_A = _B = 1\nprint(_B)", {"_A"}),
+        ("_A: int = 1", {"_A"}),
+        ("class A:\n    def f(self):\n        self._x, self._y = 1, 2\n        return self._y", {"_x"}),
+        ("def f():\n    _unused, used = g()\n    return used", set()),
+    ],
+)
+def test_what_counts_as_set_and_never_read(source: str, found: set[str]) -> None:
+    assert unread(list(ast.walk(ast.parse(source)))) == found
+
+
+def test_private_variables_and_attributes_are_read() -> None:
+    related = {name: set(imported(name)) for name in modules()}
+    for name in modules():
+        for base in imported(name):
+            related[base].add(name)
+    reads = {name: read(nodes) for name, nodes in modules().items()}
+    found = {
+        name: unread(nodes, set().union(*(reads[each] for each in related[name]))) for name, nodes in modules().items()
+    }
+    assert {name: names for name, names in found.items() if names} == {}
 
 
 #: app factories: functions that are a list of routes

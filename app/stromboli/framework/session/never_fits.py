@@ -111,7 +111,6 @@ class _Judge:
     ) -> None:
         self._view = view
         self._own = own
-        self._gangs = gangs
         self._empty_nodes = EmptyNodes(view)
         self._pending, self._job_of = view.membership.all_pending()
         self._rows = self._pending.rows

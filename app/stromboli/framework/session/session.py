@@ -40,19 +40,13 @@ from stromboli.framework.session.limits_first import heed_limits
 from stromboli.framework.session.never_fits import anything_waits, judge
 from stromboli.framework.session.outcome import Outcome
 from stromboli.framework.session.statement import Statement, eviction
-from stromboli.framework.session.turns import TURN, Beyond
+from stromboli.framework.session.turns import TURN
 from stromboli.policy.model import Policy
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
 T = TypeVar("T")
-_NO_ANNOTATIONS: Mapping[str, str] = {}
-_PENDING = int(PodState.Pending)
-#: no job is beyond what a session reaches
-_ALL = Beyond()
-#: questions to plugins that a pod takes at most, as a rule
-_QUESTIONS = 4
 
 
 @dataclass(slots=True)

@@ -29,7 +29,6 @@ def may_order(problem: Problem, places: Sequence[tuple[int, int]]) -> bool:
 
 class _Order:
     def __init__(self, problem: Problem, places: Sequence[tuple[int, int]]) -> None:
-        self._problem = problem
         #: how many pods of each kind on each node are still to come
         self._left = Counter(places)
         self._order: list[tuple[int, int]] = []
