@@ -106,7 +106,7 @@ async def test_headers_that_are_too_long_are_refused(seen: Published, head: byte
     ids=["nothing", "half a head", "half a body"],
 )
 async def test_requests_that_do_not_end_are_ended(seen: Published, half: bytes, status: bytes) -> None:
-    async with served(seen, http_timeout=1.5, http_max_requests=300, http_max_connections=400) as port:
+    async with served(seen, http_timeout=0.8, http_max_requests=300, http_max_connections=400) as port:
         answers = await asyncio.gather(*[said(port, half) for _ in range(300)])
         assert {answer[: len(status)] for answer in answers} == {status}
         assert await healthy(port)
@@ -115,12 +115,12 @@ async def test_requests_that_do_not_end_are_ended(seen: Published, half: bytes, 
 async def test_an_answer_that_nobody_reads_is_dropped(seen: Published) -> None:
     names = [f"node-{number:06}-{'x' * 300}" for number in range(60_000)]
     question = by_name(builders.pod("other", "other", scheduler="default-scheduler"), names)
-    async with served(seen, http_timeout=1.0) as port:
+    async with served(seen, http_timeout=0.5) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(post(question, f"content-length: {len(question)}"))
         await writer.drain()
-        await asyncio.sleep(2)
+        await asyncio.sleep(1)
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         with contextlib.suppress(ConnectionError):
             assert len(await reader.read()) < len(question) // 2

@@ -6,7 +6,10 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 
+import pytest
+
 from stromboli.engine import Engine
+from stromboli.live import takeover
 from stromboli.live.takeover import begun_gangs, overcommitting
 from stromboli.state.pods import seconds
 from tests.live.cluster import Cluster
@@ -43,8 +46,11 @@ async def test_a_gang_that_was_begun_is_completed_before_all_others(cluster: Clu
     assert len(cluster.pods()) == 20
 
 
-async def test_of_gangs_that_block_each_other_the_least_makes_room(cluster: Cluster, start: StartService) -> None:
+async def test_of_gangs_that_block_each_other_the_least_makes_room(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both need twelve of sixteen places, and hold nine and seven."""
+    monkeypatch.setattr(takeover, "_PATIENCE", 2.0)
     for name, pods, node in (("most", 9, "n0"), ("least", 7, "n1")):
         cluster.gang(name, 12)
         for number in range(pods):
@@ -92,8 +98,11 @@ async def test_what_was_bound_long_before_the_take_over_is_left_alone(cluster: C
     assert found(seconds(long_ago) + 30) == (2, ["default/old"])
 
 
-async def test_a_gang_that_several_leaders_left_in_part_is_still_evicted(cluster: Cluster, start: StartService) -> None:
+async def test_a_gang_that_several_leaders_left_in_part_is_still_evicted(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was begun minutes ago, and no leader since had the time to complete it or to give it up."""
+    monkeypatch.setattr(takeover, "_PATIENCE", 1.0)
     cluster.gang("begun", 20)
     bound, since = (
         datetime.fromtimestamp(time.time() - past, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for past in (150, 180)

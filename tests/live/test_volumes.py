@@ -406,8 +406,9 @@ async def test_a_provisioner_is_asked_for_no_node_that_is_gone(
     claimed_gang(cluster, 2)
     await until(lambda: len(reserved(cluster)) == 2)
     node = selected(cluster, "t0-0")
-    asyncio.get_running_loop().call_later(5.0, setattr, controllers, "provisioning", True)
     cluster.delete(f"/api/v1/nodes/{node}")
+    await until(lambda: selected(cluster, "t0-0") != node)
+    controllers.provisioning = True
     await until(lambda: cluster.all_bound(2))
     assert node not in cluster.pods().values()
 

@@ -56,14 +56,14 @@ class Takeover:
         #: keys of evicted pods
         self._evicted: set[str] = set()
 
-    async def run(self, *, lasts: float = _LASTS, period: float = _PERIOD, patience: float = _PATIENCE) -> None:
+    async def run(self) -> None:
         """Look and repair until nothing more is expected."""
-        began, end = time.time(), time.monotonic() + lasts
+        began, end = time.time(), time.monotonic() + _LASTS
         since = (began if self._since is None else min(began, self._since)) - _LATELY
         while time.monotonic() < end or self._begun:
             self._relieve_nodes(since)
-            self._complete_gangs(since, began, patience)
-            await asyncio.sleep(period)
+            self._complete_gangs(since, began)
+            await asyncio.sleep(_PERIOD)
 
     def _relieve_nodes(self, since: float) -> None:
         """An excess that is seen only once may be a binding of ours about to be refused, or a pod about to end."""
@@ -74,18 +74,18 @@ class Takeover:
                 self._evict(record, "NodeOvercommitted", why)
         self._too_many = {record.uid for record in found}
 
-    def _complete_gangs(self, since: float, began: float, patience: float) -> None:
+    def _complete_gangs(self, since: float, began: float) -> None:
         """Sessions place partial gangs first. Of those that they could not complete, the smallest is evicted."""
         now, begun = time.monotonic(), {group.key: pods for group, pods in begun_gangs(self._state, since, began)}
         for key in begun.keys() - self._begun.keys():
             self._tell(key, len(begun[key]))
-        self._begun = {key: self._begun.get(key, now + patience) for key in begun}
+        self._begun = {key: self._begun.get(key, now + _PATIENCE) for key in begun}
         late = [key for key, until in self._begun.items() if until <= now]
         if late:
             least = min(late, key=lambda key: (len(begun[key]), key))
             for record in begun[least]:
                 self._evict(record, "GangIncomplete", f"the rest of gang {least} cannot be scheduled")
-            self._begun = {key: now + patience for key in self._begun if key != least}
+            self._begun = {key: now + _PATIENCE for key in self._begun if key != least}
 
     def _tell(self, key: str, bound: int) -> None:
         group = self._state.pod_group(key)
