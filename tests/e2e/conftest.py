@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -66,10 +67,15 @@ def start(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
     services: list[Service] = []
 
     def run(
-        *args: str, kubeconfig: Path | None = None, wait: bool = True, certificate: Certificate | None = None
+        *args: str,
+        kubeconfig: Path | None = None,
+        wait: bool = True,
+        certificate: Certificate | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Service:
         log = tmp_path / f"stromboli-{len(services)}.log"
-        service = ForkedService(kubeconfig or world.cluster.kubeconfig(), log, *args, certificate=certificate)
+        config = kubeconfig or world.cluster.kubeconfig()
+        service = ForkedService(config, log, *args, certificate=certificate, settings=settings)
         services.append(service)
         return service.wait_ready() if wait else service
 

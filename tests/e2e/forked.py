@@ -5,24 +5,32 @@ The import takes longer than most of what tests then ask of the service.
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["stromboli.cli.run", __name__])
 
 
 class Forked:
-    """A command like one of `subprocess.Popen`, in a process group of its own, that logs into a file."""
+    """A command like one of `subprocess.Popen`, in a process group of its own, that logs into a file.
 
-    def __init__(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    `settings` are those of the service that no option sets.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], log: Path, environment: Mapping[str, str], settings: Mapping[str, Any]
+    ) -> None:
         self.argv = argv
-        self._process = _FORKS.Process(target=_run, args=(list(argv), str(log), dict(environment)))
+        self._process = _FORKS.Process(target=_run, args=(list(argv), str(log), dict(environment), dict(settings)))
         self._process.start()
 
     @property
@@ -52,9 +60,11 @@ class Forked:
         self._process.kill()
 
 
-def _run(argv: list[str], log: str, environment: dict[str, str]) -> None:
+def _run(argv: list[str], log: str, environment: dict[str, str], settings: dict[str, Any]) -> None:
     from stromboli.cli import main
 
+    command: Any = importlib.import_module("stromboli.cli.run")
+    command.Settings = partial(command.Settings, **settings)
     os.setpgid(0, 0)
     os.environ.clear()
     os.environ.update(environment)

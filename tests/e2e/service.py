@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import httpx
 import trustme
@@ -82,10 +82,24 @@ class Service(Program):
 
 
 class ForkedService(Service):
-    """The service in a process that has all of its modules from the beginning: for tests that start many."""
+    """The service in a process that has all of its modules from the beginning: for tests that start many.
+
+    `settings` are those that no option sets.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        log: Path,
+        *args: str,
+        certificate: Certificate | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._settings = settings or {}
+        super().__init__(kubeconfig, log, *args, certificate=certificate)
 
     def _start(self, environment: Mapping[str, str]) -> Forked:
-        return Forked(self.argv, self.log, environment)
+        return Forked(self.argv, self.log, environment, self._settings)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 

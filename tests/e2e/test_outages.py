@@ -23,6 +23,8 @@ pytestmark = pytest.mark.e2e
 
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+#: what is away for some seconds is told, and not only after half a minute
+SOON = {"contact_timeout": 6.0}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +84,7 @@ def state_of(world: World, queue: str) -> str:
 
 def test_definitions_are_deleted_and_come_back(own: World, start: Start, definitions: list[Object]) -> None:
     own.nodes(3, cpu="10")
-    service = start(kubeconfig=own.cluster.kubeconfig())
+    service = start(kubeconfig=own.cluster.kubeconfig(), settings=SOON)
     own.gang("before", 3)
     eventually(lambda: own.bound()["before"] == 3)
     with own.cluster.client() as api:
@@ -101,17 +103,24 @@ def test_definitions_are_deleted_and_come_back(own: World, start: Start, definit
 
 
 @pytest.mark.parametrize(
-    ("program", "how"),
-    [(program, how) for program in ("kube-apiserver", "etcd") for how in (signal.SIGSTOP, signal.SIGKILL)],
+    ("program", "how", "settings"),
+    [
+        ("kube-apiserver", signal.SIGSTOP, SOON),
+        ("kube-apiserver", signal.SIGKILL, {}),
+        ("etcd", signal.SIGSTOP, SOON),
+        ("etcd", signal.SIGKILL, SOON),
+    ],
 )
-def test_the_api_server_or_what_it_keeps_is_away(own: World, start: Start, program: str, how: signal.Signals) -> None:
+def test_the_api_server_or_what_it_keeps_is_away(
+    own: World, start: Start, program: str, how: signal.Signals, settings: dict[str, float]
+) -> None:
     own.nodes(3, cpu="10")
-    service = start(kubeconfig=own.cluster.kubeconfig())
+    service = start(kubeconfig=own.cluster.kubeconfig(), settings=settings)
     before = len(service.text.splitlines())
     with away(own.cluster, program, how):
         eventually(lambda: "API server" in kinds(service), timeout=90)
         assert service.http.get("/healthz").is_success
-        # Some thirty kinds and parts notice, for half a minute and more.
+        # Some thirty kinds and parts notice, without settings for half a minute and more.
         said = service.text.splitlines()[before:]
         assert len(said) < 40, said
     eventually(lambda: unready(service) == [], timeout=60)
