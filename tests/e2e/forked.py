@@ -23,7 +23,7 @@ _FORKS.set_forkserver_preload(["stromboli.cli.run", __name__])
 class Forked:
     """A command like one of `subprocess.Popen`, in a process group of its own, that logs into a file.
 
-    `settings` are those of the service that no option sets.
+    `settings` are those of the service that no option sets, and constants of the modules of `stromboli.live`.
     """
 
     def __init__(
@@ -63,6 +63,9 @@ class Forked:
 def _run(argv: list[str], log: str, environment: dict[str, str], settings: dict[str, Any]) -> None:
     from stromboli.cli import main
 
+    for name in [name for name in settings if "." in name]:
+        module, _, constant = name.partition(".")
+        vars(importlib.import_module(f"stromboli.live.{module}"))[constant] = settings.pop(name)
     command: Any = importlib.import_module("stromboli.cli.run")
     command.Settings = partial(command.Settings, **settings)
     os.setpgid(0, 0)
