@@ -129,7 +129,7 @@ def of_type(found: Any, path: Field = ()) -> Iterator[Field]:
 
 
 def of_schema(schema: Any, path: Field = ()) -> Iterator[Field]:
-    """The same of an OpenAPI schema."""
+    """The fields of an OpenAPI schema, as paths."""
     yield path
     for name, each in schema.get("properties", {}).items():
         yield from of_schema(each, (*path, name))
@@ -140,7 +140,7 @@ def of_schema(schema: Any, path: Field = ()) -> Iterator[Field]:
 
 
 def of_value(value: Any, path: Field = ()) -> Iterator[Field]:
-    """The same of an example."""
+    """The fields of an example, as paths."""
     yield path
     for key, each in value.items() if isinstance(value, dict) else ():
         yield from of_value(each, (*path, key))

@@ -190,12 +190,12 @@ def test_a_plugin_below_one_that_outvotes_it_is_found() -> None:
 
 
 def findings(*objects: Any, by: str = DEFAULT_POLICY) -> list[str]:
-    """The problems that the doctor finds in a session."""
+    """The problems that the doctor finds in a session on some objects."""
     return doubts(state(*objects), by)
 
 
 def doubts(cluster: ClusterState, by: str = DEFAULT_POLICY) -> list[str]:
-    """The same of a cluster."""
+    """The problems that the doctor finds in a session on a cluster."""
     session = decide(cluster, by).session
     return [found.problem for check in OF_SESSIONS for found in check(session)]
 

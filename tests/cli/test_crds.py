@@ -39,7 +39,7 @@ def older() -> dict[str, Any]:
 
 
 def foreign() -> dict[str, Any]:
-    """The same, brought by somebody else."""
+    """An older definition of queues that another project installed."""
     definition = older()
     definition["metadata"] = {"name": QUEUES, "labels": {"installed-by": "volcano"}}
     return definition

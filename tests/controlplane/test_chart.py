@@ -111,7 +111,7 @@ def rendered(helm: Helm, *values: str, of: str = "") -> dict[str, Any]:
 
 
 def made(helm: Helm, *values: str, of: str = "") -> list[Any]:
-    """The same, all of them."""
+    """All that the chart, or one of its templates, makes with these values."""
     sets = [part for value in values for part in ("--set", value)] + (["--show-only", of] if of else [])
     done = helm("template", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, *sets)
     assert done.returncode == 0, done.stderr

@@ -290,7 +290,7 @@ class World:
         return held
 
     def held_now(self, queue: str) -> Mapping[str, int]:
-        """The same with what its terminating pods hold."""
+        """What a queue and those below it hold with their terminating pods, by resource."""
         held = Counter(self.held(queue))
         for name, (job, _, _) in self.leaving.items():
             if job.queue in self.below(queue):

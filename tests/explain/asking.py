@@ -26,14 +26,14 @@ def answer(cluster: ClusterState, question: str, policy: str = DEFAULT_POLICY) -
 
 
 def why(cluster: ClusterState, question: str, policy: str = DEFAULT_POLICY) -> Answer:
-    """The same about a job or pod that is there."""
+    """The answer to a question about a job or pod that is there."""
     found = answer(cluster, question, policy)
     assert isinstance(found, Answer)
     return found
 
 
 def said(cluster: ClusterState, question: str, policy: str = DEFAULT_POLICY) -> str:
-    """The same as a person reads it."""
+    """The answer to a question as `why` prints it."""
     found = answer(cluster, question, policy)
     assert found is not None
     return "\n".join(lines(found))

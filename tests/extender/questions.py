@@ -34,7 +34,7 @@ def by_name(pod: objects.Pod, nodes: list[str]) -> bytes:
 
 
 def in_full(pod: objects.Pod, nodes: list[str]) -> bytes:
-    """The same with whole nodes."""
+    """A question of a scheduler whose extender is sent whole nodes."""
     items = [whole_node(name) for name in nodes]
     return msgspec.json.encode(
         {"Pod": msgspec.to_builtins(pod), "Nodes": {"metadata": {}, "items": items}, "NodeNames": None}

@@ -25,7 +25,7 @@ queues = st.lists(
 
 
 def columns(values: list[float]) -> Matrix:
-    """The same amount in three dimensions, scaled to the total of each."""
+    """Amounts in three dimensions, each the same part of its total."""
     return np.array(values, dtype=np.float64)[:, None] * (TOTAL / TOTAL[0])
 
 

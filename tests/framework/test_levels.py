@@ -113,7 +113,7 @@ def test_without_levels_a_snapshot_is_as_it_was() -> None:
 
 
 def by_hand(places: dict[str, tuple[str, str]]) -> Iterator[crds.HyperNode]:
-    """The same domains as HyperNodes of the cluster that name their nodes."""
+    """HyperNodes of the cluster that name the nodes of each zone and rack."""
     for zone in {zone for zone, _ in places.values() if zone}:
         own = [name for name, place in places.items() if place == (zone, "")]
         in_racks = {rack for its, rack in places.values() if its == zone and rack}

@@ -46,7 +46,7 @@ class Recorded:
 
 
 class RecordedHistories(Histories):
-    """The same histories, recorded."""
+    """Random histories whose sessions are recorded and replayed."""
 
     make_world = RecordedWorld
 

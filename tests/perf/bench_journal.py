@@ -109,7 +109,7 @@ def _pod(gang: str, index: int, *, cpu: str = "1") -> objects.Pod:
 
 
 def _placed(pod: objects.Pod, node: str, conditions: int, phase: str = "Running") -> objects.Pod:
-    """The same pod with a node."""
+    """A pod with a node."""
     started = _STARTED if phase == "Running" else None
     status = objects.PodStatus(phase=phase, start_time=started, conditions=_conditions(conditions))
     return replace(pod, spec=replace(pod.spec, node_name=node), status=status)

@@ -87,7 +87,7 @@ def exponent(times: tuple[int, ...], spent: list[float]) -> float:
 
 
 def last_decade(spent: list[float]) -> float:
-    """The same between ten and a hundred times the smallest size."""
+    """The power with which the time grows between ten and a hundred times the smallest size."""
     first = TIMES.index(10)
     return exponent(TIMES[first:], spent[first:])
 

@@ -46,7 +46,7 @@ _COLUMNS = (
 
 
 def main() -> int:
-    """See the module's docstring."""
+    """Measure each load and print the table; the exit code says whether all stay within their bars."""
     parser = argparse.ArgumentParser(prog="tests.tenants", description=__doc__, formatter_class=_AsWritten)
     parser.add_argument("--only", action="append", choices=LOADS, help="a load; all of them when absent")
     parser.add_argument("--mass", type=int, default=5_000, help="objects of a load")

@@ -32,7 +32,7 @@ _ASKERS = 4
 
 
 def main() -> int:
-    """See the module's docstring."""
+    """Measure requests, quiet and beside what-ifs; the exit code says whether all stay within the bar."""
     parser = argparse.ArgumentParser(prog="tests.tenants.questions", description=__doc__)
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--pods", type=int, default=3_000, help="in each change that is tried")

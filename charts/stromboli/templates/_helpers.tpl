@@ -60,7 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 "scheduling.volcano.sh/queue-name", "volcano.sh/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue"
 {{- end }}
 
-{{/* What may name a queue, or is made by somebody: pods, PodGroups and workloads. */}}
+{{/* What may name a queue and has a user: pods, PodGroups and workloads. */}}
 {{- define "stromboli.workloadRules" -}}
 - apiGroups: [""]
   apiVersions: ["*"]

@@ -47,7 +47,7 @@ class Told:
         return done.output or str(done.exception)
 
     def tried(self, *words: str, code: int = 0) -> str:
-        """The same once all was tried that may help, which a busy machine may leave out."""
+        """What `stromboli why` prints once all was tried that may help, which a busy machine may leave out."""
         for _ in range(4):
             text = self.why(*words, code=code)
             if "Others were not tried" not in text:
