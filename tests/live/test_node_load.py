@@ -6,15 +6,17 @@ import asyncio
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import pytest
 
 from stromboli.framework.cluster.environment import NodeUsage
 from stromboli.live import node_load
+from stromboli.live.prometheus import follow as prometheus_follow
 from stromboli.policy.model import Policy
 from tests.e2e.prometheus import Prometheus
+from tests.live.virtual_time import Clock, run
 
 MINUTES = 20
 STEP = 15
@@ -88,3 +90,23 @@ async def test_a_source_that_does_not_answer_is_asked_again(caplog: pytest.LogCa
     assert told == []
     assert [record.event for record in caplog.records] == ["load of nodes not read"]
     assert "secret" not in caplog.text
+
+
+def test_the_source_of_a_new_policy_is_asked_within_a_second_and_then_at_its_interval() -> None:
+    """As after a start, when the policy of the file takes the place of the built-in one, of which nothing is read."""
+    clock, asked = Clock(), list[float]()
+    policies = [Policy((), ()), Policy((), (), metrics={"type": "prometheus", "interval": "2.5s"})]
+
+    async def answer(at: float) -> float:
+        return at
+
+    def read(policy: Policy) -> Awaitable[float] | None:
+        return answer(clock.now) if policy.metrics else None
+
+    async def follow() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(12):
+                await prometheus_follow("load", lambda: policies[clock.now > 3], read, asked.append)
+
+    run(clock, follow())
+    assert asked == [4.0, 6.5, 9.0, 11.5]

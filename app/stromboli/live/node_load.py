@@ -23,7 +23,7 @@ Loads = Mapping[str, NodeUsage]
 
 
 async def follow(policy: Callable[[], Policy], tell: Callable[[Loads], None]) -> None:
-    """Read the load at the interval of the policy in force, until cancelled."""
+    """Read the load at the interval of the policy in force, and when that changes, until cancelled."""
     await prometheus.follow(
         "load of nodes", policy, lambda current: read(current.metrics) if current.metrics else None, tell
     )

@@ -17,6 +17,8 @@ from stromboli.policy.model import Policy
 log = Logger(__name__)
 
 _TIMEOUT = 60.0
+#: seconds between two looks at whether another policy is in force
+_LOOK = 1.0
 
 T = TypeVar("T")
 #: labels of a series and its value
@@ -39,7 +41,7 @@ class _Answer(msgspec.Struct):
 async def follow(
     what: str, policy: Callable[[], Policy], read: Callable[[Policy], Awaitable[T] | None], tell: Callable[[T], None]
 ) -> None:
-    """Read and report at the interval of the policy in force, until cancelled.
+    """Read and report at the interval of the policy in force, and when another takes its place, until cancelled.
 
     `read` returns None while the policy does not ask for it; `what` names the measurement in the log.
     """
@@ -52,7 +54,10 @@ async def follow(
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError, msgspec.DecodeError) as error:
             # Only the type, since other settings may be passwords.
             log.recurring(f"{what} not read", error, address=current.metrics.get("address", ""))
-        await asyncio.sleep(current.metrics_interval)
+        left = current.metrics_interval
+        while left > 0 and policy() is current:
+            await asyncio.sleep(min(left, _LOOK))
+            left -= _LOOK
 
 
 async def query(metrics: Mapping[str, str], *expressions: str) -> list[Sequence[Sample]]:
