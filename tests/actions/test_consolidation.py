@@ -179,7 +179,7 @@ def test_nobody_else_takes_what_is_kept_but_only_for_so_long() -> None:
 
 
 def test_all_places_are_kept_when_more_pods_are_missing_than_were_moved() -> None:
-    """Two pods were moved, and somebody deletes another one."""
+    """Two pods were moved, and a user deletes another one."""
     third = node("third", cpu="2")
     old, stays = running("old", "left", "left", "third", "third", cpu="1"), running("stays", "right", cpu="2")
     wants, other = starving(cpu="4"), [pod_group("other", 0, queue="poor"), *gang("other", 4, cpu="1")]

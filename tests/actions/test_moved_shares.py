@@ -1,4 +1,4 @@
-"""What is kept for a moved pod counts for its queue until another comes instead of it, whoever shares out."""
+"""What is kept for a moved pod counts for its queue until another pod replaces it, under each plugin of shares."""
 
 from __future__ import annotations
 

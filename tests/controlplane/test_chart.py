@@ -957,7 +957,7 @@ def bind_role(api: httpx.Client, role: str, subject: dict[str, str]) -> None:
 
 
 def may_in_group(api: httpx.Client, group: str, verb: str, resource: str) -> bool:
-    """Whether somebody may as a member of a group, asked as `kubectl auth can-i --as-group` does."""
+    """Whether a member of a group may, asked as `kubectl auth can-i --as-group` does."""
     kind, _, subresource = resource.partition("/")
     attributes = {
         "verb": verb, "group": "scheduling.volcano.sh", "resource": kind, "subresource": subresource,

@@ -40,7 +40,7 @@ class Certificate:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Of whoever serves with it."""
+        """The options of a server that serves with it."""
         return ("--tls-cert-file", str(self.server), "--tls-private-key-file", str(self.server))
 
 

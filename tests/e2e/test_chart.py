@@ -424,7 +424,7 @@ def test_the_test_of_a_release_starts_a_gang(release: World, helm: Helm, start: 
 
 
 def given_devices(world: World) -> None:
-    """Have claims allocated that somebody else changes meanwhile."""
+    """Have claims allocated that another client changes meanwhile."""
     devices = Devices(world)
     devices.device_class("gpu")
     devices.slice("gpus", [{"name": f"gpu-{number}"} for number in range(20)], allNodes=True)
@@ -452,7 +452,7 @@ def given_extended_resources(world: World, devices: Devices) -> None:
 
 
 def given_volumes(world: World, audit: Audit) -> None:
-    """Have claims bound, until somebody else has changed one of them, and one of the volumes, a moment before."""
+    """Have claims bound, until another client has changed one of them, and one of the volumes, a moment before."""
     disks = Disks(world)
     world.nodes(1, cpu="4", prefix="disk")
     disks.storage_class("local")
@@ -512,7 +512,7 @@ def scaled_down(world: World) -> None:
 
 
 async def reviewed(world: World) -> None:
-    """Ask who somebody is and what he may read, with the rights of the service."""
+    """Ask who a user is and what the user may read, with the rights of the service."""
     own = yaml.safe_load(world.cluster.service_account_kubeconfig(NAMESPACE, "stromboli").read_text())
     kube = Kube(Credentials.load(world.cluster.service_account_kubeconfig(NAMESPACE, "stromboli")))
     try:

@@ -146,7 +146,7 @@ def given(devices: Devices) -> list[str]:
 
 @contextmanager
 def disturbed(world: World, paths: Sequence[str]) -> Iterator[None]:
-    """Objects that somebody else changes all the time, while the context lasts."""
+    """Objects that another client changes all the time, while the context lasts."""
     done = threading.Event()
 
     def disturb() -> None:

@@ -110,7 +110,7 @@ def test_no_pod_goes_where_a_device_is_lacking_all_the_same(served: Devices) -> 
 
 @ACTIONS
 def test_a_claim_that_outlives_its_pod_is_waited_for(served: Devices) -> None:
-    """Two pods share one that somebody made, and end slowly: the second goes with the first, and no other."""
+    """Two pods share one that a user made, and end slowly: the second goes with the first, and no other."""
     world = served.world
     served.claim("shared")
     world.group("holds", 1)

@@ -25,7 +25,7 @@ SCHEDULING_GROUP = "scheduling.volcano.sh"
 
 @pytest.fixture
 def elsewhere(plane: Cluster, world: World) -> Iterator[str]:
-    """A job that waits in a namespace of somebody else."""
+    """A job that waits in another tenant's namespace."""
     other = World(plane, f"{world.namespace}-other")
     other.begin()
     other.gang("secret", 1, cpu="64")

@@ -182,7 +182,7 @@ def _write(folder: Path, repository: Path, cluster: Cluster) -> None:
 
 
 def _fill(world: World) -> None:
-    """Nodes, a queue and a job that wait for somebody to ask about them, and Volcano's scheduler."""
+    """Nodes, a queue and a job to ask about, and Volcano's scheduler."""
     world.nodes(2, cpu="4")
     world.queue("research")
     world.queue("retired")

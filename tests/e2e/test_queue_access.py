@@ -245,7 +245,7 @@ def identity(obj: Object) -> tuple[str, list[str]]:
 
 
 def as_user(world: World, user: str, group: str, name: str) -> Object:
-    """A Job of a user, who claims to be somebody else in it and in its template."""
+    """A Job of a user who claims to be another one in it and in its template."""
     lie = {"stromboli.io/user": "ceo", "stromboli.io/groups": "board"}
     manifest = job()
     manifest["metadata"] |= {"name": name, "annotations": lie}

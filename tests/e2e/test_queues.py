@@ -118,7 +118,7 @@ def test_a_queue_at_its_capability_takes_nothing_more_and_says_so(world: World, 
 
 
 def test_volcanos_queue_controller_and_ours_take_turns(world: World, start: Start) -> None:
-    """The way back: what Volcano's controller applies, without force, is never a conflict, whoever wrote before."""
+    """The way back: what Volcano's controller applies, without force, is never a conflict, after either has written."""
     for name in ("new", "theirs", "merged", "closed"):
         world.queue(name)
     assert applied_by_volcano(world, "theirs", "Open")

@@ -1,4 +1,4 @@
-"""Limits of users and node pools, and minimum run times: who goes for a gang that they concern."""
+"""Limits of users and node pools, and minimum run times: which pods are evicted for a gang that they concern."""
 
 from __future__ import annotations
 

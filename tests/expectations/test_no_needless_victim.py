@@ -1,4 +1,4 @@
-"""Whoever is evicted is needed: no evicted pod, and no broken gang, could have stayed beside all that gets places."""
+"""Each victim is needed: no evicted pod, and no broken gang, could have stayed beside all that gets places."""
 
 from __future__ import annotations
 

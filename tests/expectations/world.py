@@ -308,7 +308,7 @@ def job_of(pod: str) -> str:
 
 
 def evictions(result: SessionResult) -> Iterator[Evict]:
-    """Who goes for others by a session's decisions."""
+    """The evictions of a session that make room for other pods."""
     return (decision for decision in result.decisions if isinstance(decision, Evict) and decision.beneficiary)
 
 

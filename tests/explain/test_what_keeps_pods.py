@@ -1,4 +1,4 @@
-"""What is in the way is told with its number, and what to do about it by whoever can."""
+"""What is in the way is told with its number, and with what those can do who may."""
 
 from __future__ import annotations
 

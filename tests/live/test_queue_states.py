@@ -141,7 +141,7 @@ async def test_a_new_queue_below_a_closed_one_is_closed(tree: Cluster) -> None:
 
 
 async def test_queues_that_are_closed_as_soon_as_they_are_made_stay_closed(tree: Cluster) -> None:
-    """Whoever closes a queue does not wait until it was opened, nor until the service knows of it."""
+    """A queue can be closed before it was opened, and before the service knows of it."""
     names = [f"new-{number}" for number in range(40)]
     for name in names:
         queue(tree, name)

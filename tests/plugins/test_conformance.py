@@ -1,4 +1,4 @@
-"""conformance: what the cluster itself needs is never a victim, whoever wants its place."""
+"""conformance: what the cluster itself needs is never a victim, whatever the preemptor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""minruntime: gangs run for a minimum time before they are preempted or reclaimed, whoever says how long that is."""
+"""minruntime: gangs run for a minimum time, of their queue or of the policy, before they are preempted or reclaimed."""
 
 from __future__ import annotations
 

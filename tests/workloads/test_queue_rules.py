@@ -118,7 +118,7 @@ def test_what_a_workload_names_counts_only_where_a_rule_lets_it() -> None:
 
 
 def test_the_nearest_user_above_a_pod_counts() -> None:
-    """A reference to somebody else's object lends no rights, and controllers have none of their own."""
+    """A reference to another user's object lends no rights, and controllers have none of their own."""
 
     def owner(kind: str, user: str) -> dict[str, Any]:
         annotations = {"stromboli.io/user": user} if user else {}

@@ -205,7 +205,7 @@ def a_taint_that_is_tolerated_up_to_a_number(at: Scene) -> None:
 
 
 def a_quota_that_is_used_up(at: Scene) -> None:
-    """The API server refuses the third pod, whoever schedules; what it took counts for both."""
+    """The API server refuses the third pod, whatever the scheduler; what it took counts for both."""
     at.nodes("a")
     path = f"{CORE}/namespaces/{at.world.namespace}/resourcequotas"
     hard = {"requests.cpu": "2", "pods": "5"}

@@ -77,7 +77,7 @@ BOUND: dict[str, tuple[Callable[[Site], None], str]] = {
 
 @dataclass(frozen=True)
 class Submitted:
-    """What somebody submitted, how it is asked about, and what is said."""
+    """What a user submitted, how it is asked about, and what is said."""
 
     make: Callable[[Site], None]
     question: tuple[str, str]
