@@ -20,7 +20,7 @@ from tests.controlplane.projects import released
 from tests.e2e.audit import Audit
 from tests.e2e.conftest import Kubectl, Start
 from tests.e2e.service import Service
-from tests.e2e.world import Object, World, define, pod
+from tests.e2e.world import SCHEDULING, Object, World, define, pod, volcano
 
 pytestmark = pytest.mark.e2e
 
@@ -301,10 +301,25 @@ def test_a_stateful_set_starts_whatever_the_order_of_its_pods_is(world: World, s
     eventually(lambda: len(world.placed()) == 5, 60)
 
 
+def await_garbage_collection(world: World) -> None:
+    """Return when the garbage collector follows PodGroups, half a minute after these were defined at most.
+
+    Before, it takes no owner that was orphaned out of them.
+    """
+    maps = f"/api/v1/namespaces/{world.namespace}/configmaps"
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", **world.create(maps, {"metadata": {"name": "owner"}})}
+    owned = volcano("PodGroup", "owned", {"minMember": 1})
+    owned["metadata"]["ownerReferences"] = [reference(owner)]
+    world.create(f"{SCHEDULING}/namespaces/{world.namespace}/podgroups", owned)
+    world.api.delete(f"{maps}/owner").raise_for_status()
+    eventually(lambda: world.groups() == [])
+
+
 def test_a_stateful_set_that_is_smaller_restarts_and_leaves_no_group_behind_with_its_pods(
     world: World, start: Start
 ) -> None:
     world.nodes(1, cpu="3")
+    await_garbage_collection(world)
     start()
     path = replicated(world, "StatefulSet", "store", 3, "3", serviceName="s", podManagementPolicy="Parallel")
     pods = f"/api/v1/namespaces/{world.namespace}/pods"
