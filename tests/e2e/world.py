@@ -20,6 +20,11 @@ Object = dict[str, Any]
 #: by API group
 Resources = Mapping[str, Sequence[str]]
 
+#: what controllers make pods for
+_MAKERS = (
+    *(("apps/v1", "deployments"), ("apps/v1", "replicasets"), ("apps/v1", "statefulsets")),
+    *(("batch/v1", "cronjobs"), ("batch/v1", "jobs")),
+)
 #: objects that are created at once
 _WRITERS = 8
 
@@ -41,6 +46,9 @@ class World:
     def clear(self) -> None:
         """Delete everything, and wait until no pod, queue or node of this test is left to disturb the next."""
         now = {"gracePeriodSeconds": "0"}
+        # Their controllers would make pods anew, which only go with the namespace, seconds later.
+        for version, kind in _MAKERS:
+            self.api.delete(f"/apis/{version}/namespaces/{self.namespace}/{kind}").raise_for_status()
         for path in (self._pods, self._groups, f"{CORE}/nodes", f"{SCHEDULING}/queues"):
             self.api.delete(path, params=now).raise_for_status()
         self.api.delete(f"{CORE}/namespaces/{self.namespace}").raise_for_status()
