@@ -127,3 +127,11 @@ def test_a_gang_that_goes_for_its_queues_limit_stays_in_part(action: str) -> Non
     engine = Engine(SHARES.replace("allocate, backfill", f"allocate, {action}"))
     decisions = engine.decide(state(objs).snapshot(), now=NOON).decisions
     assert [each.name for each in decisions if isinstance(each, Evict)] == ["j-0"]
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+def test_what_was_spared_first_stays_if_the_gang_that_goes_after_it_leaves_room_for_all(action: str) -> None:
+    """One node has two pods to spare; for the third place the gang of four on the other node is evicted."""
+    runs = [(0, (1, 1), [0, 0], "low"), (1, (1, 1), [0], "high"), (4, (1, 1), [1, 1, 1, 1], "low")]
+    gone, places = decided(action, [(3, 8), (4, 8)], runs, 3, [(1, 1)] * 3)
+    assert (gone, len(places)) == ({"j2-0", "j2-1", "j2-2", "j2-3"}, 3)

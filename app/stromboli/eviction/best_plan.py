@@ -14,15 +14,15 @@ from itertools import accumulate, takewhile
 import numpy as np
 
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.first_places import Attempt, cheapest
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.node_candidates import NodeCandidates
-from stromboli.eviction.ordering import unit_cost
-from stromboli.eviction.plan import Attempt, Plan, cheapest
-from stromboli.eviction.reprieve import settle
+from stromboli.eviction.plan import Demand, Place, Plan
+from stromboli.eviction.reprieve import give_back, settle
 from stromboli.eviction.room import Room, alike, found_no_victims, kinds_to_place, may_start
-from stromboli.eviction.trial import Demand, Place, Trial
-from stromboli.eviction.units import Unit, runs_in_part
+from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
+from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import Problem
 from stromboli.placement.exact.reading import read
@@ -61,10 +61,11 @@ def best_plan(
         if plan is None:
             found_no_victims(context, job, kinds)
     # 3. Without victims that the job can do without to start.
-    if plan is not None and plan.evicts and context.search_left and kinds and not alike(session, job, kinds):
-        plan.set_aside()
-        plan = _OtherPlaces(context, job, kinds, plan).found()
-        plan.resume()
+    if plan is not None and plan.evicted and context.search_left and kinds and not alike(session, job, kinds):
+        before = plan.placed
+        give_back(plan, _InAnyOrder(plan, kinds, least=len(before)))
+        if plan.placed is not before:
+            plan.of_groups = _groups_of(session, job, plan.placed)
     return plan
 
 
@@ -90,12 +91,16 @@ def _plan_in_any_order(
     in_vain = equivalence is not None and context.is_hopeless(equivalence, 1)
     if in_vain or not context.search_left or alike(context.session, job, kinds):
         return None
-    room, plan = Room.of(context, job, kinds), None
+    room, plan = Room.of(context, job, kinds), Plan(context, job)
     if room.suffices:
-        plan = _plan_beside(context, job, kinds, _units(context, room.held, pods))
-    if plan is None and equivalence is not None:
+        plan.evicted = [each for each in map(plan.evict, _units(context, room.held, pods)) if each[1]]
+        if _InAnyOrder(plan, kinds).promise(plan):
+            plan.of_groups = _groups_of(context.session, job, plan.placed)
+            return settle(plan)
+        plan.take_back()
+    if equivalence is not None:
         context.in_vain(equivalence, 0)
-    return plan
+    return None
 
 
 def _units(context: PreemptionContext, held: HeldAmounts, pods: Sequence[PodRecord]) -> list[Unit]:
@@ -104,46 +109,6 @@ def _units(context: PreemptionContext, held: HeldAmounts, pods: Sequence[PodReco
     units = [victim.unit for victim in NodeCandidates(context, held, pod).everything()]
     sums = accumulate(len(unit.pods) for unit in units)
     return [unit for unit, _ in takewhile(lambda each: each[1] <= _MOST_PODS, zip(units, sums, strict=True))]
-
-
-def _plan_beside(
-    context: PreemptionContext, job: Job, kinds: list[list[PodRecord]], units: Iterable[Unit], least: int = 1
-) -> Plan | None:
-    """Evict units, and find so many pods of a job at least, by kind, places; None, and nothing done, without them."""
-    trial = Trial(context, job)
-    trial.evicted = [each for each in map(trial.evict, units) if each[1]]
-    _promise(context, trial, job, kinds, least)
-    if not trial.placed:
-        trial.take_back()
-        return None
-    return settle(context.session, trial, _groups_of(context.session, job, trial.placed))
-
-
-def _promise(context: PreemptionContext, trial: Trial, job: Job, kinds: list[list[PodRecord]], least: int) -> None:
-    """Promise so many pods of a job at least, by kind, places beside what a trial evicted, or none."""
-    session = context.session
-    budget = min(context.search_left, budget_of(session))
-    solver = Solver(session, job, kinds, budget, most_refused=_MOST_REFUSED)
-    solver.took(_EVICTION * sum(len(unit.pods) for unit, _ in trial.evicted))
-    reading = read(session, job, kinds, evicting=True, least=least)
-
-    def may_have(pod: PodRecord) -> bool:
-        return trial.has_share(pod) and context.may_take(job, [pod])
-
-    def accept(problem: Problem, places: Places) -> bool:
-        """Promise the pods these places; False, undone, if some plugin objects."""
-        for pod, node in reading.granted(problem, places, may_have):
-            if not trial.fits(pod, node):
-                break
-            trial.keep([], Place(pod, node, Demand(session, pod)))
-        if least <= len(trial.placed) == len(places) and session.ask.starts_as_promised(job):
-            return True
-        trial.withdraw()
-        trial.placed = []
-        return False
-
-    solver.solve(reading, accept)
-    context.search_left -= budget - solver.left
 
 
 def _groups_of(session: Session, job: Job, placed: Sequence[Place]) -> dict[str, int]:
@@ -155,48 +120,43 @@ def _groups_of(session: Session, job: Job, placed: Sequence[Place]) -> dict[str,
     return {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()}
 
 
-class _OtherPlaces:
-    """Plans for the same job with fewer victims; all of them are set aside."""
+class _InAnyOrder:
+    """Places for any of a job's pods beside victims that stay, by an exact search: so many pods at least."""
 
-    def __init__(self, context: PreemptionContext, job: Job, kinds: list[list[PodRecord]], plan: Plan) -> None:
-        self._context, self._job, self._kinds = context, job, kinds
-        self._plan = plan
+    def __init__(self, plan: Plan, kinds: list[list[PodRecord]], least: int = 1) -> None:
+        self._context, self._job, self._kinds, self._least = plan.context, plan.job, kinds, least
         self._left = _MOST_SEARCHES
 
-    def found(self) -> Plan:
-        """The plan without what can stay."""
-        for first in [unit.pods[0] for unit in sorted(self._plan.units, key=unit_cost, reverse=True)]:
-            unit = next((each for each in self._plan.units if each.pods[0] is first), None)
-            if unit is not None:
-                self._plan = self._without(unit, unit.pods) or self._in_part(unit) or self._plan
-        return self._plan
+    def beside(self, evictions: Sequence[Operation]) -> Sequence[Operation]:
+        """All of them; none once there were too many searches."""
+        return evictions if self._left else ()
 
-    def _in_part(self, unit: Unit) -> Plan | None:
-        """The plan in which as many pods of a gang stay as can, if so it runs."""
-        for pods in (unit.pods, unit.pods[::-1]) if len(unit.pods) > 1 else ():
-            plan, stay = None, list[PodRecord]()
-            for pod in pods:
-                fewer = self._without(unit, [*stay, pod])
-                if fewer is not None:
-                    plan = fewer
-                    stay.append(pod)
-            if plan is not None and self._runs_in_part(plan, unit.job):
-                return plan
-        return None
+    def undo(self) -> None:
+        """Nothing is known of victims that stay but where they are."""
 
-    def _runs_in_part(self, plan: Plan, job: Job) -> bool:
-        plan.resume()
-        runs = runs_in_part(self._context.session, job)
-        plan.set_aside()
-        return runs
-
-    def _without(self, unit: Unit, stay: Sequence[PodRecord]) -> Plan | None:
-        """The plan in which some pods of a unit stay; None if the job finds too few places then."""
-        if not self._left:
-            return None
+    def promise(self, plan: Plan) -> bool:
+        """Promise pods places; False, and none is promised, where too few find them."""
+        context, session, job, least = self._context, self._context.session, self._job, self._least
+        before = plan.placed
         self._left -= 1
-        units = [each.without(stay) if each is unit else each for each in self._plan.units]
-        fewer = _plan_beside(self._context, self._job, self._kinds, units, self._plan.places)
-        if fewer is not None:
-            fewer.set_aside()
-        return fewer
+        budget = min(context.search_left, budget_of(session))
+        solver = Solver(session, job, self._kinds, budget, most_refused=_MOST_REFUSED)
+        solver.took(_EVICTION * sum(len(statement.operations) for _, statement in plan.evicted))
+        reading = read(session, job, self._kinds, evicting=True, least=least)
+
+        def may_have(pod: PodRecord) -> bool:
+            return plan.has_share(pod) and context.may_take(job, [pod])
+
+        def accept(problem: Problem, places: Places) -> bool:
+            """Promise the pods these places; False, undone, if some plugin objects."""
+            granted = reading.granted(problem, places, may_have)
+            fit = plan.promise(Place(pod, node, Demand(session, pod)) for pod, node in granted)
+            if fit and least <= len(plan.placed) == len(places) and session.ask.starts_as_promised(job):
+                return True
+            plan.promises.discard()
+            plan.placed = before
+            return False
+
+        verdict = solver.solve(reading, accept)
+        context.search_left -= budget - solver.left
+        return verdict.found.places is not None

@@ -11,13 +11,13 @@ from itertools import chain
 
 from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.first_places import Attempt, FirstPlaces
 from stromboli.eviction.gang_policy import may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
-from stromboli.eviction.plan import Attempt, FirstPlaces, Plan
+from stromboli.eviction.plan import Plan
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
-from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.placement import domains
@@ -46,16 +46,16 @@ def evict_for_gang(context: PreemptionContext, job: Job) -> None:
     if len(found) > 1 and not context.session.ask.gives_back_in_order:
         found = _at_once(context, job, found)
     for plan in found:
-        context.promise(job, [plan.statement])
+        plan.decide()
 
 
 def _at_once(context: PreemptionContext, job: Job, found: list[Plan]) -> list[Plan]:
     """What a job starts with and grows by in one plan, if that costs less; the victims of one may do for another."""
-    places, apart = sum(plan.places for plan in found), Cost.of([unit for plan in found for unit in plan.units])
+    places, apart = sum(len(plan.placed) for plan in found), Cost.of([unit for plan in found for unit in plan.units])
     for plan in reversed(found):
         plan.set_aside()
     at_once = GangSearch(context, job, places).run()
-    if at_once is not None and at_once.places >= places and at_once.cost < apart:
+    if at_once is not None and len(at_once.placed) >= places and at_once.cost < apart:
         return [at_once]
     if at_once is not None:
         at_once.set_aside()
@@ -133,10 +133,10 @@ class GangSearch:
             return None
         # 3. Where it lies.
         if has_topology(job):
-            domains.locate(session, plan.statement, job)
+            domains.locate(session, plan.promises, job)
         # Without victims the pods have no nominated nodes either.
-        for uid, hyper_node in plan.of_groups.items() if plan.evicts else ():
-            plan.statement.nominate(job.sub_jobs[uid], hyper_node)
+        for uid, hyper_node in plan.of_groups.items() if plan.evicted else ():
+            plan.promises.nominate(job.sub_jobs[uid], hyper_node)
         return plan
 
     def _plan(self, domain: int, places: FirstPlaces) -> Plan | None:
@@ -144,34 +144,35 @@ class GangSearch:
 
         The first pod goes where `places` says.
         """
-        trial = Trial(self._context, self._job)
+        plan = Plan(self._context, self._job)
         of_groups = place_gang(
             self._session,
             self._job,
             self._pods,
             domain,
-            lambda group, hyper_node: self._place_group(trial, group, hyper_node, places),
+            lambda group, hyper_node: self._place_group(plan, group, hyper_node, places),
         )
         if of_groups is None:
-            trial.take_back()
+            plan.take_back()
             return None
-        places.end(trial.placed, None)
-        return settle(self._session, trial, of_groups)
+        plan.of_groups = of_groups
+        places.end(plan.placed, None)
+        return settle(plan)
 
-    def _place_group(self, trial: Trial, group: PendingGroup, hyper_node: int, places: FirstPlaces) -> bool:
-        """Find places for all pods of a group in a HyperNode, beside those of a trial; False, undone, if one fails."""
-        session, of_group = self._session, Trial(self._context, self._job)
+    def _place_group(self, plan: Plan, group: PendingGroup, hyper_node: int, places: FirstPlaces) -> bool:
+        """Find places for all pods of a group in a HyperNode, beside those of a plan; False, undone, if one fails."""
+        session, of_group = self._session, Plan(self._context, self._job)
         left = largest_first(session, group.left())
         within, failed = session.view.topology.mask(hyper_node), None
         while left and failed is None:
-            run, placed = identical(session, left), trial.placed or of_group.placed
+            run, placed = identical(session, left), plan.placed or of_group.placed
             found = MinCostSearch(of_group, run, within if placed else places.within(within)).run()
             failed = run[found] if found < len(run) else None
             left = left[len(run) :]
-        places.end(trial.placed + of_group.placed, failed)
+        places.end(plan.placed + of_group.placed, failed)
         missing = session.ask.sub_job_missing(group.sub_job) > 0 and not session.ask.sub_job_pipelined(group.sub_job)
         if failed is not None or missing:
             of_group.take_back()
             return False
-        trial.absorb(of_group)
+        plan.absorb(of_group)
         return True

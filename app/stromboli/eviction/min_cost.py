@@ -25,8 +25,8 @@ from stromboli.api.resources import Mask, Rows, Vector, fits
 from stromboli.eviction.cheapest_first import CheapestFirst
 from stromboli.eviction.node_candidates import Candidate, NodeCandidates, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
+from stromboli.eviction.plan import Demand, Evicted, Place, Plan, give_back, undo
 from stromboli.eviction.prefilter import candidates
-from stromboli.eviction.trial import Demand, Evicted, Place, Trial, give_back, undo
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.state.pods import PodRecord
 
@@ -39,16 +39,16 @@ _CLEARED = 128
 
 
 class MinCostSearch:
-    """Places for identical pods of a job, at the least cost, beside what a trial has for it."""
+    """Places for identical pods of a job, at the least cost, beside what a plan has for it."""
 
     def __init__(
-        self, trial: Trial, pods: Sequence[PodRecord], within: Mask | None = None, *, within_job: bool = False
+        self, plan: Plan, pods: Sequence[PodRecord], within: Mask | None = None, *, within_job: bool = False
     ) -> None:
         """`within` is where the places have to be; `within_job` has pods of the job itself evicted, and no others."""
-        self.trial = trial
-        self._context = context = trial.context
+        self._plan = plan
+        self._context = context = plan.context
         self._session = session = context.session
-        self._job = job = trial.job
+        self._job = job = plan.job
         self._pods = pods
         self._pod = pods[0]
         self._demand = Demand(session, pods[0])
@@ -139,7 +139,7 @@ class MinCostSearch:
 
     def _lacks_share_above(self, pod: PodRecord) -> bool:
         """Whether a queue above may be at its limit, so that evictions in its other queues may let a pod in."""
-        return self._context.reclaiming and self._job.queue.parent not in ("", "root") and not self.trial.has_share(pod)
+        return self._context.reclaiming and self._job.queue.parent not in ("", "root") and not self._plan.has_share(pod)
 
     def _refresh(self) -> None:
         """Forget the candidates of nodes that changed, and of those with pods of jobs that have less to give."""
@@ -186,12 +186,12 @@ class MinCostSearch:
         """Promise a pod the best node on which it fits once terminating pods are gone; False if there is none."""
         session, nodes = self._session, self._session.view.nodes
         at = rows[fits(self._request, nodes.future_idle(rows), nodes.always) & session.passing_later(pod)[rows]]
-        if not len(at) or not self.trial.has_share(pod):
+        if not len(at) or not self._plan.has_share(pod):
             return False
         node = int(at[np.argmin(self._place[at])])
         if session.ask.refusal(pod, node) is not None:
             return False
-        self.trial.keep([], Place(pod, node, self._demand))
+        self._plan.keep([], Place(pod, node, self._demand))
         return True
 
     def _clear(self, pod: PodRecord, node: int) -> Candidate | None:
@@ -199,11 +199,11 @@ class MinCostSearch:
         if not self._clearable:
             return None
         self._clearable -= 1
-        gone = [self.trial.evict(item.unit) for item in self._node_candidates.on(node)]
+        gone = [self._plan.evict(item.unit) for item in self._node_candidates.on(node)]
         found = None
-        if gone and self.trial.fits(pod, node):
+        if gone and self._plan.fits(pod, node):
             costliest = sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)
-            give_back((statement for _, statement in costliest), lambda: self.trial.fits(pod, node))
+            give_back((statement for _, statement in costliest), lambda: self._plan.fits(pod, node))
             units = [unit for unit, statement in gone if statement]
             found = Candidate(node, units, Cost.of(units))
         undo(gone)
@@ -215,11 +215,11 @@ class MinCostSearch:
         """Evict the units of a candidate and promise a pod the place; False, and nothing done, when that fails."""
         if not self._node_candidates.allowed_together(candidate.units):
             return False
-        gone = [self.trial.evict(unit) for unit in candidate.units]
-        if not self._context.reclaiming and not self.trial.has_share(pod):
+        gone = [self._plan.evict(unit) for unit in candidate.units]
+        if not self._context.reclaiming and not self._plan.has_share(pod):
             gone += self._free_share(pod)
-        if self.trial.fits(pod, candidate.node):
-            self.trial.keep(gone, Place(pod, candidate.node, self._demand))
+        if self._plan.fits(pod, candidate.node):
+            self._plan.keep(gone, Place(pod, candidate.node, self._demand))
             self._reduced_jobs |= self._node_candidates.evicted([unit for unit, _ in gone])
             return True
         undo(gone)
@@ -232,8 +232,8 @@ class MinCostSearch:
         """
         gone = list[Evicted]()
         for item in self._victims_in_order():
-            gone.append(self.trial.evict(item.unit))
-            if self.trial.has_share(pod):
+            gone.append(self._plan.evict(item.unit))
+            if self._plan.has_share(pod):
                 return gone
         undo(gone)
         self._exhausted = True

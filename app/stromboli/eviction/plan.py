@@ -1,121 +1,242 @@
-"""Plans: evictions and places for the pods of a job. Of the plans of several attempts the cheapest is chosen.
-
-Where the first pod of a gang goes decides where those can go that must be near it, or away from it. Its place costs
-least by itself; for those that follow there may be too few victims around it, or too many that matter. So attempts
-differ in the place of the first pod.
-"""
+"""A plan: units that are evicted for pods of a job, each on a statement, and the places that these are promised."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
-from stromboli.api.resources import Mask
+import numpy as np
+
+from stromboli.api.resources import Rows, Vector, fits
+from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.ordering import Cost
-from stromboli.eviction.trial import Place
 from stromboli.eviction.units import Unit
+from stromboli.framework.cluster.job import Job
+from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
-#: how many first places are tried
-_MOST = 8
+#: a unit, and the statement on which it is evicted
+Evicted = tuple[Unit, Statement]
+
+
+class Demand:
+    """What identical pods ask for that look for places together."""
+
+    __slots__ = ("alternatives", "request")
+
+    def __init__(self, session: Session, pod: PodRecord) -> None:
+        """`pod` is any of the pods."""
+        #: what each of them requests, shape (dimensions,)
+        self.request: Vector = session.view.request(pod)
+        #: nodes that they may have besides, if there is room; none where more than amounts counts
+        self.alternatives: Rows = np.zeros(0, np.intp)
+
+
+class Place(NamedTuple):
+    """A place that a pod is promised."""
+
+    pod: PodRecord
+    node: int
+    of: Demand
 
 
 class Plan:
-    """Evictions, and the places that pods are promised; in effect on a statement until they are set aside."""
+    """Evictions and promises for pods of a job, in effect until they are set aside."""
 
-    def __init__(self, statement: Statement, units: Sequence[Unit], places: int, of_groups: Mapping[str, int]) -> None:
-        self.statement = statement
-        #: what is evicted together
-        self.units = units
-        self.cost = Cost.of(units)
-        #: how many pods are promised places
-        self.places = places
+    def __init__(self, context: PreemptionContext, job: Job) -> None:
+        self.context = context
+        self.job = job
+        self._session = context.session
+        self.evicted: list[Evicted] = []
+        self.placed: list[Place] = []
         #: the HyperNode of each group that got places in one, by uid
-        self.of_groups = of_groups
-        self._operations = statement.save()
+        self.of_groups: Mapping[str, int] = {}
+        #: the promises, in effect
+        self.promises: Statement = self._session.statement()
+        #: while it is set aside, the operations of each statement
+        self._aside: list[list[Operation]] = []
 
     @property
-    def evicts(self) -> bool:
-        """Whether there are victims."""
-        return bool(self.units)
+    def units(self) -> list[Unit]:
+        """What is evicted together."""
+        return [unit for unit, _ in self.evicted]
+
+    @property
+    def cost(self) -> Cost:
+        """What the evictions cost."""
+        return Cost.of(self.units)
+
+    # -- one place after the other -------------------------------------------------------------------------------------
+
+    def evict(self, unit: Unit) -> Evicted:
+        """Evict a unit, of which some pods may have been evicted before."""
+        statement, state_of = self._session.statement(), self._session.view.pods.state.item
+        for pod in unit.pods:
+            if state_of(pod.row) in self.context.pod_index.states:
+                statement.evict(pod, self.context.action, self.job.key)
+        return unit, statement
+
+    def fits(self, pod: PodRecord, node: int) -> bool:
+        """Whether a pod has its place, as things stand on the statements."""
+        return has_place(self._session, self.job, pod, node)
+
+    def has_share(self, pod: PodRecord) -> bool:
+        """Whether the queue may take one more pod, as things stand on the statements."""
+        return self._session.ask.allocatable(self.job.queue, pod)[0] > 0
+
+    def keep(self, evicted: Sequence[Evicted], place: Place) -> None:
+        """Keep evictions, and promise a pod its place."""
+        self.evicted += [each for each in evicted if each[1]]
+        self._promise_place(place)
+        self.placed.append(place)
+
+    def _promise_place(self, place: Place) -> None:
+        sub_job = self._session.view.sub_job_of(self.job, place.pod)
+        self.promises.pipeline(sub_job, place.pod, place.node, after_eviction=bool(self.evicted))
+
+    def absorb(self, other: Plan) -> None:
+        """Merge another plan, for more pods of the job."""
+        other.join_gangs()
+        self.evicted += other.evicted
+        self.placed += other.placed
+        self.promises.merge(other.promises)
+
+    # -- all places ----------------------------------------------------------------------------------------------------
+
+    def join_gangs(self) -> None:
+        """Merge what a broken gang gave up alone into its unit, so that the gang is given back as a whole."""
+        statements = [statement for _, statement in self.evicted]
+        for unit, statement in self.evicted:
+            if unit.whole:
+                join(statement, unit.job, statements)
+        self.evicted = [each for each in self.evicted if each[1]]
+
+    def within_share(self) -> bool:
+        """Whether the queue may take all the pods; asked while none of them is promised its place."""
+        granted = self._session.statement()
+        runs = sorted((list(run) for _, run in groupby(self.placed, attrgetter("of"))), key=len)
+        within = all(self._grants(run, granted, last=run is runs[-1]) for run in runs)
+        granted.discard()
+        return within
+
+    def _grants(self, run: list[Place], granted: Statement, *, last: bool) -> bool:
+        """Whether the queue may take identical pods; on a statement, they have what they were granted before.
+
+        `last` says that no question about more pods follows, so that not all of it has to be there.
+        """
+        while run:
+            allowed, _ = self._session.ask.allocatable(self.job.queue, run[0].pod, len(run))
+            if allowed <= 0:
+                return False
+            # A plugin that limits what pods bring along, as devices, may grant fewer at a time than in the end.
+            for pod, node, _ in run[:allowed] if allowed < len(run) or not last else ():
+                granted.pipeline(self._session.view.sub_job_of(self.job, pod), pod, node)
+            run = run[allowed:]
+        return True
+
+    def promise(self, places: Iterable[Place]) -> bool:
+        """Promise pods places instead; False, and none is promised, if one does not fit."""
+        placed = list[Place]()
+        for place in places:
+            if not self.fits(place.pod, place.node):
+                self.promises.discard()
+                return False
+            self._promise_place(place)
+            placed.append(place)
+        self.placed = placed
+        return True
+
+    def settle(self) -> None:
+        """Drop units that were given back, count pods with those that are evicted with them, and promise all places."""
+        self.evicted = [
+            # What a gang gave up alone before the rest of it went is of its unit, too.
+            (replace(unit, pods=[each.pods[0] for each in statement.operations]), statement)
+            for unit, statement in self.evicted
+            if statement
+        ]
+        evicts = bool(self.evicted)
+        if not self.promises or any(promise.after_eviction != evicts for promise in self.promises.operations):
+            self.promises.discard()
+            for place in self.placed:
+                self._promise_place(place)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     def set_aside(self) -> None:
         """Take it out of effect, so that another plan can be tried."""
-        self.statement.discard()
+        statements = self._statements()
+        self._aside = [statement.save() for statement in statements]
+        take_back(reversed(statements))
 
     def resume(self) -> None:
         """Put it into effect, if it was set aside."""
-        if not self.statement:
-            self.statement.recover(self._operations)
+        for statement, operations in zip(self._statements(), self._aside, strict=False):
+            statement.recover(operations)
+        self._aside = []
+
+    def decide(self) -> None:
+        """Decide for the evictions and then the promises."""
+        statement = self._session.statement()
+        statement.merge(*self._statements())
+        self.context.promise(self.job, [statement])
+
+    def take_back(self) -> None:
+        """Undo all promises and evictions."""
+        take_back(reversed(self._statements()))
+        self.evicted, self.placed = [], []
+
+    def _statements(self) -> list[Statement]:
+        return [*(statement for _, statement in self.evicted), self.promises]
 
 
-#: places for a job, the first of them where it says; None, and nothing done, without enough of them
-Attempt: TypeAlias = "Callable[[FirstPlaces], Plan | None]"
-
-
-def cheapest(session: Session, attempts: Iterable[Attempt]) -> Plan | None:
-    """The first of the cheapest plans that attempts, each with different first places, come to; it is in effect."""
-    best = plan = None
-    for attempt in attempts:
-        places, more = FirstPlaces(session), best is None or best.evicts
-        while more:
-            if plan is not None:
-                plan.set_aside()
-            plan = attempt(places)
-            if plan is not None and (best is None or plan.cost < best.cost):
-                best = plan
-            more = places.another() and (plan is None or plan.evicts)
-    if best is not None and best is not plan:
-        if plan is not None:
-            plan.set_aside()
-        best.resume()
-    return best
-
-
-class FirstPlaces:
-    """The nodes that are left for the first pod of a gang, from one attempt to the next."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._attempt = 1
-        #: nodes that were tried, shape (nodes,), and those that the present attempt adds
-        self._tried: Mask | None = None
-        self._now: Mask | None = None
-
-    @property
-    def all(self) -> bool:
-        """Whether the first pod may go anywhere."""
-        return self._tried is None
-
-    def within(self, within: Mask | None) -> Mask | None:
-        """The nodes for the first pod, among those of a mask or all; None for all nodes."""
-        if self._tried is None:
-            return within
-        return ~self._tried if within is None else within & ~self._tried
-
-    def end(self, placed: Sequence[Place], failed: PodRecord | None) -> None:
-        """An attempt ends: these places were found, and none for the pod that failed, None if all have theirs."""
-        self._now = None
-        if placed and (failed is not None or len(placed) > 1):
-            first = placed[0].node
-            self._now = self._near(first, placed[-1].pod if failed is None else failed)
-            if self._now is None and failed is not None and self._session.kernel.varies(failed):
-                self._now = self._session.view.nodes.rows == first
-
-    def another(self) -> bool:
-        """Begin the next attempt; False when no other place makes a difference, or enough were tried."""
-        now, self._now = self._now, None
-        if now is None or self._attempt == _MOST:
-            return False
-        self._attempt += 1
-        self._tried = now if self._tried is None else self._tried | now
+def has_place(session: Session, job: Job, pod: PodRecord, node: int) -> bool:
+    """Whether a pod fits on a node once terminating pods are gone, its queue may hold it, and no plugin refuses."""
+    nodes = session.view.nodes
+    if not fits(session.view.request(pod), nodes.future_idle(node), nodes.always):
+        return False
+    if session.ask.allocatable(job.queue, pod)[0] <= 0 or session.ask.refusal(pod, node) is not None:
+        return False
+    if not session.kernel.varies(pod):
         return True
+    return bool(session.kernel.feasible(pod)[node] or session.passing_later(pod)[node])
 
-    def _near(self, first: int, pod: PodRecord) -> Mask | None:
-        """The nodes, the first pod's among them, to which another pod is confined; None if there are no such."""
-        if not self._session.kernel.varies(pod):
-            return None
-        near = self._session.kernel.feasible(pod)
-        return near.copy() if near[first] and not near.all() else None
+
+def undo(evicted: Sequence[Evicted]) -> None:
+    """Undo evictions, the last first."""
+    take_back(statement for _, statement in reversed(evicted))
+
+
+def evict_until(enough: Callable[[], bool], evictions: Iterable[Statement]) -> list[Statement] | None:
+    """Evict lazily until `enough` holds, and return these evictions; None, and all undone, if it never does."""
+    made: list[Statement] = []
+    for eviction in evictions:
+        made.append(eviction)
+        if enough():
+            return made
+    take_back(reversed(made))
+    return None
+
+
+def give_back(units: Iterable[Statement], still_fits: Callable[[], bool]) -> None:
+    """Undo, in order, each unit without which the preemptor still fits; its statement is then empty."""
+    for unit in units:
+        operations = unit.save()
+        unit.discard()
+        if not still_fits():
+            unit.recover(operations)
+
+
+def join(unit: Statement, gang: Job, units: Iterable[Statement]) -> None:
+    """Merge earlier evictions of a gang into the unit with the rest of it, so that all are given back together."""
+    unit.merge(*[other for other in units if other is not unit and other and other.operations[0].job is gang])
+
+
+def take_back(units: Iterable[Statement]) -> None:
+    """Undo everything that was tried."""
+    for unit in units:
+        unit.discard()

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.first_places import FirstPlaces
 from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.plan import FirstPlaces, Plan
+from stromboli.eviction.plan import Plan
 from stromboli.eviction.preemptors import identical
 from stromboli.eviction.reprieve import settle
-from stromboli.eviction.trial import Trial
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.placement.pending import needed_first
@@ -32,20 +32,20 @@ def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord
     session, pods = context.session, needed_first(context.session, job, pods)
 
     def attempt(places: FirstPlaces) -> Plan | None:
-        trial = _try(context, job, pods, places)
-        if trial.placed and session.ask.starts_as_promised(job):
-            return settle(session, trial)
-        trial.take_back()
+        plan = _try(context, job, pods, places)
+        if plan.placed and session.ask.starts_as_promised(job):
+            return settle(plan)
+        plan.take_back()
         return None
 
     plan = best_plan(context, job, pods, [attempt])
     if plan is not None:
-        context.promise(job, [plan.statement])
+        plan.decide()
 
 
-def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> Trial:
+def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> Plan:
     """Places for a job's pods, the first of them where `places` says, as far as there are any."""
-    session, left, trial = context.session, pods, Trial(context, job)
+    session, left, plan = context.session, pods, Plan(context, job)
     one_by_one = context.reclaiming and session.ask.gives_back_in_order
     failed: PodRecord | None = None
     while left and (context.grows_by_share or session.ask.job_starving(job)):
@@ -55,24 +55,24 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
         run = alike[: max(1, needed)]
         # 2. Places for them, unless an equal search failed before or the queue may not reclaim them.
         equivalence, found = context.kind(job, run[0]), 0
-        in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and trial.placed)
+        in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and plan.placed)
         if not in_vain and context.may_take(job, run):
-            within = None if trial.placed else places.within(None)
-            found = MinCostSearch(trial, run, within).run()
+            within = None if plan.placed else places.within(None)
+            found = MinCostSearch(plan, run, within).run()
             if found < len(run) and len(left) == len(pods) and places.all:
                 context.in_vain(equivalence, found)
         # 3. If there are none, there are none for identical pods either.
         if found < len(run) and failed is None:
             failed = run[found]
         left = left[len(run if found == len(run) else alike) :]
-    places.end(trial.placed, failed)
-    return trial
+    places.end(plan.placed, failed)
+    return plan
 
 
 def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]) -> None:
     """Find places for a job's pods at the cost of its less important ones, pod by pod until one finds none."""
     for pod in pods:
-        trial = Trial(context, job)
-        if not MinCostSearch(trial, [pod], within_job=True).run():
+        plan = Plan(context, job)
+        if not MinCostSearch(plan, [pod], within_job=True).run():
             return
-        context.promise(job, [settle(context.session, trial).statement])
+        settle(plan).decide()

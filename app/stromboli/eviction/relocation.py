@@ -20,7 +20,7 @@ from stromboli.api.resources import Mask, fits
 from stromboli.eviction.eligibility import preemptable
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import victim_key
-from stromboli.eviction.trial import evict_until, give_back, has_place, join
+from stromboli.eviction.plan import evict_until, give_back, has_place, join
 from stromboli.eviction.units import spared, whole_gang
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.reservation import Place

@@ -23,7 +23,7 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.eligibility import agrees
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import began, victim_key
-from stromboli.eviction.trial import evict_until, give_back, take_back
+from stromboli.eviction.plan import evict_until, give_back, take_back
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
