@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from stromboli.eviction.first_fit.gangs import Bundle, bundle_value, bundles, permitted
+from stromboli.actions.gangreclaim import bundle_value
+from stromboli.eviction.first_fit.gangs import bundles, permitted
+from stromboli.eviction.units import Unit
 from stromboli.framework.session.session import Session
 from tests.builders import decide, node, pod, pod_group, policy, queue, state
 
@@ -67,9 +69,9 @@ def test_a_whole_bundle_goes_as_it_is_or_not_at_all() -> None:
     session = session_of(pod_group("j", 1), [member("j-0"), member("j-1"), member("j-2")])
     job = session.view.jobs["default/j"]
     pods = session.view.members(job)
-    safe, whole = Bundle(job, pods[:2], whole=False), Bundle(job, pods[1:], whole=True)
+    safe, whole = Unit(job, pods[:2], whole=False), Unit(job, pods[1:], whole=True)
     assert permitted([safe, whole], pods) == [safe, whole]
-    assert permitted([safe, whole], pods[:1]) == [Bundle(job, pods[:1], whole=False)]
+    assert permitted([safe, whole], pods[:1]) == [Unit(job, pods[:1], whole=False)]
     assert permitted([safe, whole], []) == []
 
 
@@ -78,7 +80,7 @@ def test_worth_is_what_is_needed_of_it_by_what_the_gang_loses() -> None:
     job = session.view.jobs["default/j"]
     pods = session.view.members(job)
     need = session.view.vector({"cpu": "2"})
-    assert bundle_value(session, Bundle(job, pods[:1], whole=False), need) == float("inf")
-    assert bundle_value(session, Bundle(job, pods[:1], whole=True), need) == pytest.approx(0.25)
-    assert bundle_value(session, Bundle(job, pods, whole=True), need) == pytest.approx(0.5)
-    assert bundle_value(session, Bundle(job, pods, whole=True), session.view.vector({})) == float("inf")
+    assert bundle_value(session, Unit(job, pods[:1], whole=False), need) == float("inf")
+    assert bundle_value(session, Unit(job, pods[:1], whole=True), need) == pytest.approx(0.25)
+    assert bundle_value(session, Unit(job, pods, whole=True), need) == pytest.approx(0.5)
+    assert bundle_value(session, Unit(job, pods, whole=True), session.view.vector({})) == float("inf")

@@ -7,22 +7,24 @@ The HyperNode is remembered: allocate of the next session tries each pod first w
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import BaseModel
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import gangs as first_fit
-from stromboli.eviction.first_fit.gangs import Bundle
 from stromboli.eviction.gang_policy import GangEvictionArguments
 from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.ordering import victim_queue_key
 from stromboli.eviction.pod_eviction import evict_for_job
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import evicting_pods, search_steps, starving
+from stromboli.eviction.units import Unit
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.session.session import Session
@@ -71,9 +73,22 @@ class _ByValue:
         self._queue = queue
         self._keys: dict[str, tuple[Any, ...]] = {}
 
-    def key(self, bundle: Bundle, need: Vector) -> tuple[Any, ...]:
+    def key(self, bundle: Unit, need: Vector) -> tuple[Any, ...]:
         """Smaller is evicted first."""
         job = bundle.job
         if job.queue.name not in self._keys:
             self._keys[job.queue.name] = victim_queue_key(self._session, job.queue, self._queue)
-        return *self._keys[job.queue.name], -first_fit.bundle_value(self._session, bundle, need), job.key
+        return *self._keys[job.queue.name], -bundle_value(self._session, bundle, need), job.key
+
+
+def bundle_value(session: Session, bundle: Unit, need: Vector) -> float:
+    """The value of a bundle: the share of the need that it frees, relative to all that its job requests."""
+    if not bundle.whole:
+        return math.inf
+    gives = session.view.requested(bundle.pods)
+    loses = session.view.requested(session.view.members(bundle.job))
+    gain, cost = 0.0, 0.0
+    for column in np.flatnonzero(need > 0).tolist():
+        gain += min(gives[column] / need[column], 1)
+        cost += loses[column] / need[column]
+    return gain / cost if cost > 0 else math.inf

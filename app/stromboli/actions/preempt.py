@@ -13,10 +13,11 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from stromboli.api.pod_state import HELD
+from stromboli.api.pod_state import HELD, PodState
+from stromboli.api.reasons import Stage
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import pods as first_fit
-from stromboli.eviction.first_fit.pods import FirstFit, may_preempt_again
+from stromboli.eviction.first_fit.pods import FirstFit
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.pod_eviction import evict_for_job, evict_within
 from stromboli.eviction.pod_index import PodIndex
@@ -135,7 +136,7 @@ class _FirstFit:
         return (pod for pod in _in_order(self._session, job) if self._eligible(pod))
 
     def _eligible(self, pod: PodRecord) -> bool:
-        return _may_preempt(pod) and (not pod.nominated_node or may_preempt_again(self._session, pod))
+        return _may_preempt(pod) and (not pod.nominated_node or _may_preempt_again(self._session, pod))
 
 
 def _in_order(session: Session, job: Job) -> list[PodRecord]:
@@ -146,3 +147,34 @@ def _in_order(session: Session, job: Job) -> list[PodRecord]:
 def _may_preempt(pod: PodRecord) -> bool:
     """Whether a pod may evict others at all. A place that evictions freed for it before counts as free."""
     return pod.pod_class.spec.preemption_policy != "Never"
+
+
+def _may_preempt_again(session: Session, pod: PodRecord) -> bool:
+    """Whether a pod that others were evicted for may evict more, as Volcano has it.
+
+    It may when its nominated node refuses it, amounts aside, and none of the victims is still on its way out there. A
+    pod that no action asked the predicates about yet counts as refused.
+    """
+    node = session.view.nodes.facts.index.get(pod.nominated_node)
+    if node is None:
+        return False
+    why = session.view.trace.pods.get(pod.row)
+    asked = pod.row in session.ledger.tried or (why is not None and why.stage is Stage.Placement)
+    if (asked or not session.kernel.filters) and session.kernel.feasible(pod)[node]:
+        return False
+    return not any(_leaves_for_another(other, pod) for other in _terminating(session, node))
+
+
+def _terminating(session: Session, node: int) -> list[PodRecord]:
+    pods = session.view.pods
+    return session.view.records(((pods.node == node) & (pods.state == PodState.Releasing)).nonzero()[0])
+
+
+def _leaves_for_another(pod: PodRecord, preemptor: PodRecord) -> bool:
+    """Whether a pod was evicted by a scheduler and is less important than a preemptor."""
+    target = next((c for c in pod.conditions if c.type == "DisruptionTarget"), None)
+    return (
+        (pod.spec_priority or 0) < (preemptor.spec_priority or 0)
+        and target is not None
+        and (target.status, target.reason) == ("True", "PreemptionByScheduler")
+    )

@@ -170,7 +170,7 @@ class NodeCandidates:
         rest: dict[str, list[PodRecord]] = {}
         for order, (pod, alone) in enumerate(spared(self._session, pods)):
             if alone:
-                unit = Unit(self._session.view.jobs[pod.job], (pod,), self._rank(pod), False, began(pod))
+                unit = Unit(self._session.view.jobs[pod.job], (pod,), False, self._rank(pod), began(pod))
                 found.append(PotentialVictim(unit, self._held(pod), order))
             else:
                 rest.setdefault(pod.job, []).append(pod)
@@ -184,7 +184,7 @@ class NodeCandidates:
             whole = self._whole(job)
             if whole:
                 gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
-                unit = Unit(job, whole, max(map(self._rank, whole)), True, min(map(began, whole)))
+                unit = Unit(job, whole, True, max(map(self._rank, whole)), min(map(began, whole)))
                 items.append(PotentialVictim(unit, gain, len(self._held_amounts.rows) + len(items)))
         return items
 

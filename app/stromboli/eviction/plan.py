@@ -89,11 +89,12 @@ class Plan:
         """Whether the queue may take one more pod, as things stand on the statements."""
         return self._session.ask.allocatable(self.job.queue, pod)[0] > 0
 
-    def keep(self, evicted: Sequence[Evicted], place: Place) -> None:
-        """Keep evictions, and promise a pod its place."""
+    def keep(self, evicted: Sequence[Evicted], *places: Place) -> None:
+        """Keep evictions, and promise pods their places."""
         self.evicted += [each for each in evicted if each[1]]
-        self._promise_place(place)
-        self.placed.append(place)
+        for place in places:
+            self._promise_place(place)
+        self.placed += places
 
     def _promise_place(self, place: Place) -> None:
         sub_job = self._session.view.sub_job_of(self.job, place.pod)

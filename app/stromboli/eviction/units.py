@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,16 +26,12 @@ class Unit:
 
     job: Job
     pods: Sequence[PodRecord]
-    #: how important the most important of them is, see `Ranks`
-    rank: int
     #: whether the gang is broken
     whole: bool
+    #: how important the most important of them is, see `Ranks`
+    rank: int = 0
     #: when the first of them started, infinite where that is not known
-    began: float
-
-    def without(self, pods: Collection[PodRecord]) -> Unit:
-        """The unit without pods that stay, by which the gang is not broken."""
-        return replace(self, pods=[pod for pod in self.pods if pod not in pods], whole=False)
+    began: float = math.inf
 
 
 class Surplus:

@@ -8,41 +8,27 @@ gang is below its minimum already.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from stromboli.api.resources import Mask, Vector, fits
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import may_evict, place_gang, search_domains
-from stromboli.eviction.units import spared
+from stromboli.eviction.plan import Plan
+from stromboli.eviction.units import Unit, spared
 from stromboli.framework.cluster import shard
 from stromboli.framework.cluster.job import NOWHERE, Job
-from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement.pending import PendingGroup, by_group, in_turn
 from stromboli.state.pods import PodRecord
 
-#: the places of a job's pods, and the HyperNode of each of its groups that got places, by uid
-_Placed: TypeAlias = tuple[list[Operation], dict[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """Pods of a job that are evicted together."""
-
-    job: Job
-    pods: Sequence[PodRecord]
-    whole: bool
-
-
-BundleKey: TypeAlias = Callable[[Bundle, Vector], tuple[Any, ...]]
+#: the sort key of a bundle, given what is needed
+BundleKey: TypeAlias = Callable[[Unit, Vector], tuple[Any, ...]]
 
 
 def evict_for_gang(context: PreemptionContext, key: BundleKey, job: Job, candidates: Mask) -> None:
@@ -76,38 +62,30 @@ class GangFirstFit:
         context, session, job = self._context, self._session, self._job
         if not (may_evict(session, self._pods) and context.may_take(job, self._pods)):
             return False
-        for domain in search_domains(session, job, context.action):
-            evictions = session.statement()
-            placed = self._evict_until_placed(domain, evictions)
-            if placed is None:
-                evictions.discard()
-                continue
-            places, of_groups = placed
-            # Without victims the pods have no nominated nodes either.
-            for uid, hyper_node in of_groups.items() if evictions else ():
-                evictions.nominate(job.sub_jobs[uid], hyper_node)
-            evictions.recover(places)
-            context.promise(job, [evictions])
-            return context.grows_by_share
-        return False
+        plan = next(filter(None, map(self._plan, search_domains(session, job, context.action))), None)
+        if plan is None:
+            return False
+        # Without victims the pods have no nominated nodes either.
+        for uid, hyper_node in plan.of_groups.items() if plan.evicted else ():
+            plan.promises.nominate(job.sub_jobs[uid], hyper_node)
+        plan.decide()
+        return context.grows_by_share
 
-    def _evict_until_placed(self, domain: int, evictions: Statement) -> _Placed | None:
-        """Evict bundle by bundle, on a statement, until the job fits in a HyperNode."""
-        states, held = self._session.view.pods.state, self._context.pod_index.states
+    def _plan(self, domain: int) -> Plan | None:
+        """Evict bundle by bundle until the job fits in a HyperNode; None, and nothing done, if it never does."""
+        plan = Plan(self._context, self._job)
         for bundle in self._bundles(self._session.view.topology.mask(domain)):
-            for pod in bundle.pods:
-                if states[pod.row] in held:
-                    evictions.evict(pod, self._context.action, self._job.key)
-            placed = self._try(domain)
-            if placed is not None:
-                return placed
+            plan.keep([plan.evict(bundle)])
+            if self._fits(plan, domain):
+                return plan
+        plan.take_back()
         return None
 
-    def _bundles(self, within: Mask) -> list[Bundle]:
+    def _bundles(self, within: Mask) -> list[Unit]:
         """What may be evicted on some nodes, shape (nodes,), in order."""
         session, index = self._session, self._context.pod_index
         willing = self._candidates & within[index.node] & index.alive() & index.willing
-        found: list[Bundle] = []
+        found: list[Unit] = []
         pods = session.view.records(index.rows[index.by_job[willing[index.by_job]]])
         for job, of_job in groupby(pods, attrgetter("job")):
             found += bundles(session, session.view.jobs[job], of_job)
@@ -118,23 +96,19 @@ class GangFirstFit:
 
     # -- places ------------------------------------------------------------------------------------------------------
 
-    def _try(self, domain: int) -> _Placed | None:
-        """The places that the job would get in a HyperNode as things stand. Leaves the session as it was."""
-        session, job, nodes = self._session, self._job, self._session.view.nodes
+    def _fits(self, plan: Plan, domain: int) -> bool:
+        """Promise the job its places in a HyperNode as things stand; False, and none is promised, without them."""
+        session, nodes = self._session, self._session.view.nodes
         free = (nodes.idle + nodes.releasing) @ session.view.topology.mask(domain)
         if not fits(self._need, free, nodes.always):
-            return None
-        statement = session.statement()
-        of_groups = place_gang(
-            session,
-            job,
-            self._pods,
-            domain,
-            lambda group, hyper_node: self._place_group(statement, group, hyper_node),
-        )
-        placed = None if of_groups is None else (statement.save(), of_groups)
-        statement.discard()
-        return placed
+            return False
+        place = partial(self._place_group, plan.promises)
+        of_groups = place_gang(session, self._job, self._pods, domain, place)
+        if of_groups is None:
+            plan.promises.discard()
+            return False
+        plan.of_groups = of_groups
+        return True
 
     def _place_group(self, statement: Statement, group: PendingGroup, hyper_node: int) -> bool:
         """Promise all pods of a group places in a HyperNode, on a statement; False, and nothing done, if one fails."""
@@ -169,36 +143,23 @@ class GangFirstFit:
         return node
 
 
-def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list[Bundle]:
+def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list[Unit]:
     """The safe and the whole bundle of a job's candidates, without empty ones."""
     pods = sorted(candidates, key=lambda pod: (pod.priority, pod.uid))
     below = job.ready_count < job.min_available
     safe, rest = list[PodRecord](), list[PodRecord]()
     for pod, alone in spared(session, pods):
         (safe if below or alone else rest).append(pod)
-    found = Bundle(job, safe, whole=False), Bundle(job, rest, whole=True)
+    found = Unit(job, safe, whole=False), Unit(job, rest, whole=True)
     return [bundle for bundle in found if bundle.pods]
 
 
-def permitted(bundles: Iterable[Bundle], allowed: Iterable[PodRecord]) -> list[Bundle]:
+def permitted(bundles: Iterable[Unit], allowed: Iterable[PodRecord]) -> list[Unit]:
     """The bundles restricted to pods that may be evicted; of a whole bundle all pods are evicted, or none."""
     rows = {pod.row for pod in allowed}
-    found: list[Bundle] = []
+    found: list[Unit] = []
     for bundle in bundles:
         pods = [pod for pod in bundle.pods if pod.row in rows]
         if len(pods) == len(bundle.pods) or (pods and not bundle.whole):
             found.append(replace(bundle, pods=pods))
     return found
-
-
-def bundle_value(session: Session, bundle: Bundle, need: Vector) -> float:
-    """The value of a bundle: the share of the need that it frees, relative to all that its job requests."""
-    if not bundle.whole:
-        return math.inf
-    gives = session.view.requested(bundle.pods)
-    loses = session.view.requested(session.view.members(bundle.job))
-    gain, cost = 0.0, 0.0
-    for column in np.flatnonzero(need > 0).tolist():
-        gain += min(gives[column] / need[column], 1)
-        cost += loses[column] / need[column]
-    return gain / cost if cost > 0 else math.inf

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Stage
 from stromboli.api.resources import Mask, Rows, Vector, fits
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.eligibility import agrees
@@ -26,7 +24,6 @@ from stromboli.eviction.ordering import began, victim_key
 from stromboli.eviction.plan import evict_until, give_back, take_back
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Operation
-from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
@@ -219,34 +216,3 @@ class FirstFit:
             return True
         allowed, _ = self._session.ask.allocatable(self._job.queue, self._pod)
         return allowed > 0 and (not self._varies or bool(self._session.kernel.feasible(self._pod)[node]))
-
-
-def may_preempt_again(session: Session, pod: PodRecord) -> bool:
-    """Whether a pod that others were evicted for may evict more, as Volcano has it.
-
-    It may when its nominated node refuses it, amounts aside, and none of the victims is still on its way out there. A
-    pod that no action asked the predicates about yet counts as refused.
-    """
-    node = session.view.nodes.facts.index.get(pod.nominated_node)
-    if node is None:
-        return False
-    why = session.view.trace.pods.get(pod.row)
-    asked = pod.row in session.ledger.tried or (why is not None and why.stage is Stage.Placement)
-    if (asked or not session.kernel.filters) and session.kernel.feasible(pod)[node]:
-        return False
-    return not any(_leaves_for_another(other, pod) for other in _terminating(session, node))
-
-
-def _terminating(session: Session, node: int) -> list[PodRecord]:
-    pods = session.view.pods
-    return session.view.records(((pods.node == node) & (pods.state == PodState.Releasing)).nonzero()[0])
-
-
-def _leaves_for_another(pod: PodRecord, preemptor: PodRecord) -> bool:
-    """Whether a pod was evicted by a scheduler and is less important than a preemptor."""
-    target = next((c for c in pod.conditions if c.type == "DisruptionTarget"), None)
-    return (
-        (pod.spec_priority or 0) < (preemptor.spec_priority or 0)
-        and target is not None
-        and (target.status, target.reason) == ("True", "PreemptionByScheduler")
-    )
