@@ -38,10 +38,6 @@ class LazyHeap:
         """Put an entry in."""
         heapq.heappush(self._heap, entry)
 
-    def first(self) -> tuple[Any, ...]:
-        """The smallest entry."""
-        return self._heap[0]
-
     def pop(self) -> tuple[Any, ...]:
         """Take the smallest entry out."""
         entry = heapq.heappop(self._heap)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Rows, Vector, fits
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.eviction.cheapest_first import CheapestFirst
 from stromboli.eviction.node_candidates import Candidate, NodeCandidates, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
@@ -30,8 +30,8 @@ from stromboli.eviction.prefilter import candidates
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.state.pods import PodRecord
 
-#: what any place costs at least
-_NO_BOUND = Cost(NO_VICTIMS, 0, 0, -math.inf)
+#: what any place costs at least, and one for which victims are needed whatever the amounts
+_NO_BOUND, _WITH_VICTIMS = Cost(NO_VICTIMS, 0, 0, -math.inf), Cost(0, 0, 1, -math.inf)
 #: how many nodes that look alike are compared for a place
 _COMPARED = 16
 #: how many nodes are cleared for a pod
@@ -91,7 +91,7 @@ class MinCostSearch:
         self._changes = Changes(self._session.view.nodes)
         # 3. The cheapest place for each pod.
         for pod in self._pods:
-            if not (self._varies and self._await(pod, rows)) and not self._find_place(pod):
+            if not self._find_place(pod):
                 break
             self._left -= 1
         # 4. Where they may go instead, for victims that stay after all.
@@ -153,7 +153,8 @@ class MinCostSearch:
         """Forget the candidates of some nodes."""
         for node in nodes:
             self._candidates_by_node.pop(node, None)
-            self._heap.push((*_NO_BOUND, float(self._place[node]), node))
+            bound = _WITH_VICTIMS if node in self._refused else _NO_BOUND
+            self._heap.push((*bound, float(self._place[node]), node))
 
     def _best_candidate(self) -> Candidate | None:
         """The cheapest candidate of the nodes that look best: once its cost is no bound, no other node costs less."""
@@ -181,18 +182,6 @@ class MinCostSearch:
         return found
 
     # -- pods in the way -------------------------------------------------------------------------------------------
-
-    def _await(self, pod: PodRecord, rows: Rows) -> bool:
-        """Promise a pod the best node on which it fits once terminating pods are gone; False if there is none."""
-        session, nodes = self._session, self._session.view.nodes
-        at = rows[fits(self._request, nodes.future_idle(rows), nodes.always) & session.passing_later(pod)[rows]]
-        if not len(at) or not self._plan.has_share(pod):
-            return False
-        node = int(at[np.argmin(self._place[at])])
-        if session.ask.refusal(pod, node) is not None:
-            return False
-        self._plan.keep([], Place(pod, node, self._demand))
-        return True
 
     def _clear(self, pod: PodRecord, node: int) -> Candidate | None:
         """The victims on a node without those beside which a pod fits; None if it does not fit at all."""

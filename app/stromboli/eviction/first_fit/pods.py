@@ -160,8 +160,11 @@ class FirstFit:
             free += self._session.view.request(victim)
         if not fits(self._request, free, nodes.always):
             return None
-        units = self._evict_until_it_fits(node, victims)
-        if units is None or (self._needs_victims and not units):
+        fit = partial(self._fits, node)
+        units = [] if not self._needs_victims and fit() else evict_until(fit, self._evictions(victims))
+        if units and self._compared:
+            give_back(units[::-1], fit)
+        if units is None or (self._needs_victims and not any(units)):
             return None
         evictions = [operation for unit in units for operation in unit.save()]
         take_back(units)
@@ -182,15 +185,6 @@ class FirstFit:
     def _order(self, pod: PodRecord) -> tuple[object, ...]:
         """The victim order as things stand; shares change with every eviction."""
         return victim_key(self._session, pod, self._job.queue)
-
-    def _evict_until_it_fits(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
-        """Evict in victim order, each pod on a statement, until the pod fits; None, undone, if it never does."""
-        fit = partial(self._fits, node)
-        units = [] if not self._needs_victims and fit() else evict_until(fit, self._evictions(victims))
-        if units is None or not self._compared:
-            return units
-        give_back(units[::-1], fit)
-        return [unit for unit in units if unit]
 
     def _evictions(self, victims: list[PodRecord]) -> Iterator[Statement]:
         """Evict one pod after the other, each on a statement."""
