@@ -32,6 +32,7 @@ class HeldAmounts:
         at = ranks.by_node[candidates[ranks.by_node]]
         self.rows: Rows = pod_index.rows[at]
         self.node: Rows = pod_index.node[at]
+        self.job: Rows = pod_index.job[at]
         self.rank: Rows = ranks.rank[at]
         dimensions, count = len(view.dimensions), len(view.nodes)
         #: where the candidates of each node begin and end

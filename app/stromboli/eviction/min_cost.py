@@ -56,10 +56,8 @@ class MinCostSearch:
         self._varies = session.kernel.varies(pods[0])
         self._candidates = candidates(context, job, pods[0], within_job=within_job)
         self._within = within
-        #: by job, the nodes whose candidates have victims of it
-        self._nodes_of: dict[str, set[int]] = {}
-        #: jobs that lost pods since candidates were worked out
-        self._reduced_jobs: set[str] = set()
+        #: nodes with pods of jobs that lost others since candidates were worked out
+        self._reduced: set[int] = set()
         #: nodes that refused the pods although these fit by amounts
         self._refused: set[int] = set()
         #: all units that may be evicted, once they were needed
@@ -144,10 +142,9 @@ class MinCostSearch:
     def _refresh(self) -> None:
         """Forget the candidates of nodes that changed, and of those with pods of jobs that have less to give."""
         changed = {node for node in self._changes.take() if self._possible[node]}
-        for key in self._reduced_jobs:
-            changed |= self._nodes_of.pop(key, set())
+        changed |= self._reduced & self._candidates_by_node.keys()
         self._look_again(changed - self._refused)
-        self._reduced_jobs.clear()
+        self._reduced.clear()
 
     def _look_again(self, nodes: Iterable[int]) -> None:
         """Forget the candidates of some nodes."""
@@ -176,10 +173,7 @@ class MinCostSearch:
         """The candidate of a node for the next places."""
         if node in self._refused:
             return self._clear(self._current, node)
-        found, jobs = self._node_candidates.candidate(node, self._left, self._possible)
-        for key in jobs:
-            self._nodes_of.setdefault(key, set()).add(node)
-        return found
+        return self._node_candidates.candidate(node, self._left, self._possible)
 
     # -- pods in the way -------------------------------------------------------------------------------------------
 
@@ -209,7 +203,7 @@ class MinCostSearch:
             gone += self._free_share(pod)
         if self._plan.fits(pod, candidate.node):
             self._plan.keep(gone, Place(pod, candidate.node, self._demand))
-            self._reduced_jobs |= self._node_candidates.evicted([unit for unit, _ in gone])
+            self._reduced |= self._node_candidates.evicted([unit for unit, _ in gone])
             return True
         undo(gone)
         return False

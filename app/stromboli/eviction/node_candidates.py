@@ -85,24 +85,23 @@ class NodeCandidates:
         #: by node the pods that plugins first allowed, where they judge a victim independently of the others
         self._permitted: dict[int, list[PodRecord]] = {}
 
-    def candidate(self, node: int, left: int, elsewhere: Mask) -> tuple[Candidate | None, Iterable[str]]:
-        """The cheapest way to make room on a node for some of `left` pods, and the jobs on which it depends.
+    def candidate(self, node: int, left: int, elsewhere: Mask) -> Candidate | None:
+        """The cheapest way to make room on a node for some of `left` pods; None if there is none.
 
         `elsewhere` says at which nodes pods may be, besides, shape (nodes,).
         """
         free = self._session.view.nodes.future_idle(node)[self._columns].tolist()
         short = [want - TOLERANCE - have for want, have in zip(self._wanted, free, strict=True)]
         if max(short) < 0:
-            return Candidate(node, (), Cost.of(())), ()
+            return Candidate(node, (), Cost.of(()))
         willing, pods = self._asked_on(node)
-        jobs, found = {pod.job for pod in pods}, self._candidate(node, pods, short, left, elsewhere)
+        found = self._candidate(node, pods, short, left, elsewhere)
         for others in self._permitted_by_size(willing, pods) if self._first_matters else ():
-            jobs |= {pod.job for pod in others}
             sets = (found, self._candidate(node, others, short, left, elsewhere))
             found = min(filter(None, sets), key=lambda each: each.cost, default=None)
             if found is not None:
                 break
-        return found, jobs
+        return found
 
     def _candidate(
         self, node: int, pods: Sequence[PodRecord], short: Sequence[float], left: int, elsewhere: Mask
@@ -119,12 +118,13 @@ class NodeCandidates:
         places = 1 if left == 1 else max(1, int(min(self._gained(node, units, elsewhere), left)))
         return Candidate(node, units, Cost.of(units, places))
 
-    def evicted(self, units: Iterable[Unit]) -> set[str]:
-        """Forget what evicted gangs could give, and return the keys of their jobs, which can spare less now."""
-        keys = {unit.job.key for unit in units}
-        for key in keys:
-            self._allowed.pop(key, None)
-        return keys
+    def evicted(self, units: Iterable[Unit]) -> set[int]:
+        """Forget what evicted gangs could give, and return the nodes of their jobs, which can spare less now."""
+        nodes = set[int]()
+        for job in {unit.job for unit in units}:
+            self._allowed.pop(job.key, None)
+            nodes.update(self._held_amounts.node[self._held_amounts.job == job.index].tolist())
+        return nodes
 
     def everything(self) -> list[PotentialVictim]:
         """All units that may be evicted, the cheapest first."""
