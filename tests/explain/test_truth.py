@@ -339,7 +339,7 @@ def test_a_quota_that_keeps_pods_from_being_made_is_named(used: str, told: bool)
     cluster.upsert("ResourceQuota", {**ended, "status": status})
     found = why(cluster, JOB, policy("gang", "predicates"))
     assert found.reason == "NotEnoughPods"
-    words = "ResourceQuota team would be exceeded by one more (requests.cpu: 1 of 1.5 used), so none is made"
-    assert (words in found.detail) is told
+    words = "ResourceQuota team would be exceeded by one more (requests.cpu: 1 of 1.5 used, 1 more requested)"
+    assert (f"{words}, so none is made" in found.detail) is told
     assert "theirs" not in found.detail
     assert "ended" not in found.detail

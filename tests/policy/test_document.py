@@ -325,6 +325,10 @@ MISTAKES = {
         one_plugin("{name: gang, enableJobOder: true}"),
         [f"{PLUGIN}: unknown key 'enableJobOder', did you mean 'enableJobOrder'? (allowed: {PLUGIN_KEYS})"],
     ),
+    "a switch that is like one without effect": (
+        one_plugin("{name: gang, enabledClusterOrders: true}"),
+        [f"{PLUGIN}: unknown key 'enabledClusterOrders', did you mean 'enableNodeOrder'? (allowed: {PLUGIN_KEYS})"],
+    ),
     "switch that is no boolean": (
         one_plugin("{name: gang, enableJobOrder: 'maybe', enableJobReady: 1}"),
         [

@@ -29,7 +29,7 @@ from stromboli.engine import Engine
 from stromboli.explain.absent import refused_to
 from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.checkup import Findings, findings, scheduler_findings
-from stromboli.explain.foreign import elsewhere, served_here, with_absent
+from stromboli.explain.foreign import elsewhere, served_here, with_absent, with_later
 from stromboli.explain.history import with_history
 from stromboli.explain.named import jobs_meant, names_in
 from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, PodPage, PodRow, QueuePage, QueueRow
@@ -281,8 +281,14 @@ class Here:
             raise NotFoundError(self._missing(question, key))
         if kind == "job":
             not_made = self.known.loaded.empty.get(f"{question.namespace}/{found.workload.rpartition('/')[2]}", "")
+            # The session tells of the quotas that it sees.
+            not_made = "" if "ResourceQuota" in found.detail else not_made
             absent = (not_made, elsewhere(self._foreign_of(key), self.known.state.scheduler_names))
-            found = with_absent(found, "; ".join(filter(None, absent)))
+            made = found.workload.replace("/", f" {question.namespace}/")
+            later = {why for why in self.known.loaded.later.values() if why.startswith(f"{made} ")}
+            found = with_absent(found, "; ".join(filter(None, (*absent, *sorted(later)))))
+        elif key in self.known.loaded.later:
+            found = with_later(found, self.known.loaded.later[key])
         if question.tries:
             found = with_start(found, self._rehearsal, self.known.past())
         if question.nodes is not None:
@@ -293,6 +299,8 @@ class Here:
         """Why there is no answer, with what may have been meant."""
         if question.kind == "pod" and (forbidden := self.known.loaded.forbidden.get(key)):
             return f"pod {key} is not made: {forbidden}"
+        if question.kind == "pod" and (later := self.known.loaded.later.get(key)):
+            return f"pod {key} is not made yet: {later}"
         if question.kind == "pod" and (scheduler := self._foreign(key)) is not None:
             served = self.known.state.scheduler_names
             near = did_you_mean(scheduler, served)

@@ -6,12 +6,17 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 
+from stromboli.api.reasons import Passage
+from stromboli.api.resources import told_quantity
 from stromboli.api.validation import nearest
 from stromboli.api.words import by_number, counted
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.kube.quotas import PODS, Counted, amounts, common_name, counts, hard_of, used_by
 from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.workloads.amounts import formatted
+
+_ONE_NAMESPACE = "the pods of a gang are in the namespace of their PodGroup"
 
 
 def why_no_more(session: Session, job: Job) -> str:
@@ -43,6 +48,34 @@ def _astray(session: Session, job: Job) -> str:
     return f"{counted(lost[near], 'pod')} {verb} PodGroup {near}, which is not there (annotation {GROUP_ANNOTATION})"
 
 
+def groups_elsewhere(session: Session, key: str) -> list[Passage]:
+    """The PodGroups of other namespaces that have the name of one that is not there."""
+    namespace, _, name = key.partition("/")
+    groups = (group for group in session.view.snapshot.pod_groups if group is not None)
+    others = sorted(group.metadata.namespace for group in groups if name and group.metadata.name == name)
+    return [
+        Passage((other,), f"{_ONE_NAMESPACE}, and PodGroup {other}/{name} is in another", _ONE_NAMESPACE)
+        for other in others
+        if other != namespace
+    ]
+
+
+def pods_elsewhere(session: Session, job: Job) -> list[Passage]:
+    """The pods of other namespaces that name a PodGroup of a job's name, which is not there."""
+    view = session.view
+    named = (pod.namespace for pod in view.pods.records if pod is not None and pod.job.partition("/")[2] == job.name)
+    counts = Counter(namespace for namespace in named if f"{namespace}/{job.name}" not in view.jobs)
+    return [
+        Passage(
+            (namespace,),
+            f"{counted(pods, 'pod')} of namespace {namespace} {by_number(pods, 'names', 'name')} PodGroup {job.name}, "
+            f"and {_ONE_NAMESPACE}",
+            "",
+        )
+        for namespace, pods in sorted(counts.items())
+    ]
+
+
 def refused_to(version: str, kind: str, name: str, namespace: str) -> str:
     """Where a workload says why it has no pods, or no more."""
     # kubectl takes a name that two groups have for the one of Kubernetes itself.
@@ -62,9 +95,14 @@ def _exceeded(session: Session, job: Job) -> Iterator[str]:
             continue
         used = amounts((manifest.get("status") or {}).get("used"))
         short = [
-            f"{resource}: {float(used.get(resource, 0)):g} of {float(most):g} used"
+            f"{resource}: {_told(resource, used.get(resource, Fraction(0)))} of {_told(resource, most)} used, "
+            f"{_told(resource, more)} more requested"
             for resource, most in amounts(hard_of(manifest)).items()
-            if (more := one_more.get(common_name(resource), 0)) and used.get(resource, 0) + more > most
+            if (more := one_more.get(common_name(resource), Fraction(0))) and used.get(resource, 0) + more > most
         ]
         if short:
-            yield f"ResourceQuota {name} would be exceeded by one more ({', '.join(short)}), so none is made"
+            yield f"ResourceQuota {name} would be exceeded by one more ({'; '.join(short)}), so none is made"
+
+
+def _told(resource: str, amount: Fraction) -> str:
+    return told_quantity(resource, formatted(amount))

@@ -25,6 +25,7 @@ from stromboli.framework.session.session import Session
 from stromboli.kube.dra.extended import backing
 from stromboli.plugins.nodepools import NodePools
 from stromboli.plugins.nodepools.arguments import listed, named_by, nodes_of
+from stromboli.state.nodes import devices_lost
 from stromboli.state.pods import GROUP_ANNOTATION
 
 #: objects of a kind that are named
@@ -42,7 +43,7 @@ KUBE_SCHEDULER = "default-scheduler"
 class Finding(Struct, frozen=True):
     """Something that is likely to be wrong."""
 
-    #: policy, queues, pools, pods, topology, crds, access, schedulers or files
+    #: policy, queues, pools, pods, nodes, topology, crds, access, schedulers or files
     area: str
     problem: str
     #: what to do about it
@@ -264,7 +265,7 @@ def pod_findings(session: Session) -> Iterator[Finding]:
     for pod in waiting:
         if pod.job not in groups:
             lost[pod.job].append(pod.key)
-    offered = _offered(session)
+    offered = _offered(session).union(_in_capacity(session))
     unknown: defaultdict[str, list[str]] = defaultdict(list)
     for pod in waiting:
         for name in pod.pod_class.request:
@@ -284,6 +285,23 @@ def pod_findings(session: Session) -> Iterator[Finding]:
             )
         advice = advice if group else "the service makes one for each"
         yield in_objects("pods", "pod", pods, f"{_THEM}: {what}", advice)
+
+
+def device_findings(session: Session) -> Iterator[Finding]:
+    """Nodes that have more devices than can be allocated."""
+    facts = session.view.nodes.facts
+    for name in _in_capacity(session):
+        lost: defaultdict[str, list[str]] = defaultdict(list)
+        for record in facts.without_devices(name):
+            lost[devices_lost(record, name)].append(record.name)
+        for how, nodes in lost.items():
+            advice = "see whether their device plugin and their devices are well"
+            yield in_objects("nodes", "node", nodes, f"{name}: {_THEM} with {how}", advice)
+
+
+def _in_capacity(session: Session) -> list[str]:
+    """The resources that nodes have, be they allocatable or not."""
+    return sorted({name for record in session.view.nodes.facts.records for name in record.capacity})
 
 
 def request_findings(session: Session) -> Iterator[Finding]:
@@ -354,5 +372,6 @@ OF_SESSIONS: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     topology_findings,
     pool_findings,
     pod_findings,
+    device_findings,
     request_findings,
 )

@@ -26,6 +26,11 @@ def elsewhere(schedulers: Iterable[str], served: Collection[str]) -> str:
     )
 
 
+def with_later(said: Answer, later: str) -> Answer:
+    """An answer about a pod that waits, with what other pods of its workload it is not made before."""
+    return replace(said, detail="; ".join(filter(None, (later, said.detail)))) if said.reason else said
+
+
 def with_absent(said: Answer, absent: str) -> Answer:
     """An answer about a gang that lacks pods, or a pod without a PodGroup, with why these are not there."""
     if said.reason not in ("NotEnoughPods", "NotEnoughPodsOfTask", "NoPodGroup") or not absent:

@@ -14,7 +14,7 @@ from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import fits
 from stromboli.api.words import by_number, counted
-from stromboli.explain.absent import why_no_more
+from stromboli.explain.absent import groups_elsewhere, pods_elsewhere, why_no_more
 from stromboli.explain.answers import Answer, Eviction, Step
 from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
 from stromboli.explain.doubts import too_small
@@ -151,7 +151,8 @@ def _lacking_pods(session: Session, job: Job, waiting: Sequence[PodRecord], said
     first = in_order(job.pod_group, waiting)
     held = held_up_together(session, job)
     told = (said.detail, first.why if first and first.why else why_no_more(session, job), held)
-    return replace(said, detail="; ".join(filter(None, told)))
+    passages = [*said.passages, *pods_elsewhere(session, job)]
+    return replace(said, detail="; ".join(filter(None, told)), passages=passages)
 
 
 def in_order(group: PodGroup, waiting: Sequence[PodRecord]) -> Ordered | None:
@@ -205,6 +206,7 @@ def _unseen(session: Session, said: Answer, key: str, waiting: Sequence[PodRecor
     """The answer about what is no job of the session, since its PodGroup or its queue does not exist."""
     group, pods = _lost(session, key), _pods_of(session, key) or waiting
     lacking = reasons.queue_not_found(group.spec.queue, session.view.queues) if group else reasons.no_pod_group(pods[0])
+    lacking = lacking if group else lacking.saying(said.namespace, groups_elsewhere(session, pods[0].job))
     to_come = group is not None and not pods and group.status.phase != "Completed"
     placed = sum(int(session.view.pods.state[pod.row]) in READY_STATES for pod in pods)
     instead = f"{have_places(placed, len(pods))}, and {lacking.message}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from stromboli.api import quantity
+from stromboli.api import objects, quantity
 from stromboli.api.conditions import pod_terms
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.resources import ResourceAmounts, exact
@@ -85,14 +85,24 @@ class Counted:
         """A pod that exists."""
         request, limit = pod.pod_class.request, pod.pod_class.limit
         best_effort = not any(request.get(name) or limit.get(name) for name in _OF_QUALITY)
-        across = any(term.namespaces or term.namespace_selector is not None for term in pod_terms(pod.pod_class.spec))
-        return cls(best_effort, pod.terminating, pod.priority_class_name, across)
+        return cls(best_effort, pod.terminating, pod.priority_class_name, _across_namespaces(pod.pod_class.spec))
+
+    @classmethod
+    def made(cls, spec: objects.PodSpec, asked: Amounts) -> Counted:
+        """A pod that is being created, by its spec and what a quota counts of it."""
+        best_effort = not any(asked.get(name) or asked.get(f"limits.{name}") for name in _OF_QUALITY)
+        ends = spec.active_deadline_seconds is not None
+        return cls(best_effort, ends, spec.priority_class_name or "", _across_namespaces(spec))
 
     @classmethod
     def expected(cls, asked: Amounts, priority_class: str) -> Counted:
         """Pods that do not exist yet, by what their job requests in canonical names."""
         named = {name.removeprefix("limits.") for name, amount in asked.items() if amount}
         return cls(named.isdisjoint(_OF_QUALITY), False, priority_class, False)
+
+
+def _across_namespaces(spec: objects.PodSpec) -> bool:
+    return any(term.namespaces or term.namespace_selector is not None for term in pod_terms(spec))
 
 
 def counts(manifest: Mapping[str, Any], what: Counted) -> bool:

@@ -361,12 +361,12 @@ class _Reader:
     def _known(self, path: str, what: str, found: object, known: Collection[str]) -> None:
         """Report an unknown name, with the known name that is most similar."""
         if not (isinstance(found, str) and found in known) and not self._full():
-            self._wrong(path, f"unknown {what} {shown(found)}{did_you_mean(found, known)}", known)
+            self._wrong(path, f"unknown {what} {shown(found)}{did_you_mean(found, _shown(known))}", known)
 
     def _wrong(self, path: str, what: str, allowed: Iterable[str] = ()) -> None:
         if self._full():
             return
-        names = ", ".join(sorted(set(allowed) - OTHER_SPELLINGS.keys() - set(WITHOUT_EFFECT.values())))
+        names = ", ".join(sorted(_shown(allowed)))
         line = f"{what} (allowed: {names})" if names else what
         self.problems.append(f"{path}: {line}" if path else line)
         if self._full():
@@ -375,6 +375,11 @@ class _Reader:
     def _full(self) -> bool:
         """Whether the limit on reported errors is reached."""
         return len(self.problems) >= _MOST_PROBLEMS
+
+
+def _shown(allowed: Iterable[str]) -> set[str]:
+    """The names that are told: of several spellings one, and none that has no effect."""
+    return set(allowed) - OTHER_SPELLINGS.keys() - set(WITHOUT_EFFECT.values())
 
 
 def _default(switch: str) -> bool:

@@ -21,9 +21,9 @@ from stromboli.api.validation import did_you_mean, nearest, readable
 from stromboli.api.words import counted
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.claims import VolumeClaims, with_claims
-from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable
-from stromboli.simulation.limit_ranges import Permitted
+from stromboli.simulation.defaults import SYSTEM_PRIORITIES, with_allocatable
 from stromboli.simulation.manifests import Loaded
+from stromboli.simulation.permission import Permitted
 from stromboli.state.cluster import object_key
 from stromboli.state.pods import group_of as job_of
 from stromboli.state.queue_states import obeyed
@@ -57,7 +57,6 @@ def admit(
     Workloads get their queues by `rules`, if there are any.
     """
     priorities = _Priorities(obj for kind, obj in loaded.objects if kind == "PriorityClass")
-    runtimes = {obj.metadata.name: obj for kind, obj in loaded.objects if kind == "RuntimeClass"}
     admitted: list[tuple[str, Any]] = []
     namespaces = {obj["metadata"]["name"]: obj for kind, obj in loaded.objects if kind == "Namespace"}
     written = {obj.key: obj for kind, obj in loaded.objects if kind == "PodGroup"}
@@ -65,7 +64,7 @@ def admit(
     run_times, volumes = _RunTimes(groups.declared), VolumeClaims(loaded.objects, loaded.owners)
     for kind, obj in Permitted(loaded).made():
         if kind == "Pod":
-            pod = priorities.applied(of_runtime_class(obj, runtimes.get(obj.spec.runtime_class_name)))
+            pod = priorities.applied(obj)
             if pod.spec.scheduler_name in scheduler_names and is_bare(pod):
                 pod = groups.joined(pod)
             else:

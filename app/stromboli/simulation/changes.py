@@ -7,8 +7,10 @@ as they are. A document with `actions` or `tiers` is a policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import msgspec
@@ -22,6 +24,7 @@ from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.framework.runtime.node_questions import CALL, Watch
+from stromboli.kube.quotas import Counted, amounts, common_name, counts, used_by
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.simulation.admission import admit
 from stromboli.simulation.lists import is_list, of_list
@@ -30,6 +33,7 @@ from stromboli.simulation.standing import Standing, Workloads
 from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.resource_names import resources_of
 from stromboli.workloads import Family
+from stromboli.workloads.amounts import formatted
 from stromboli.workloads.labelled import id_of, object_of, stands_for_label
 
 #: what was written, by where it is from
@@ -247,7 +251,10 @@ def _decode(
         out.removed = []
         return
     given = {(kind, object_key(obj)) for kind, obj in loaded.objects}
-    loaded.objects += [each for each in _heeded(state, loaded) if (each[0], object_key(each[1])) not in given]
+    # What goes, and what workloads that are there were made of, leaves its part of the quotas.
+    leaving = itertools.chain(out.removed, *(standing.removed() for standing in out.standing))
+    there = [*_heeded(state, loaded), *_quotas(state, {key for kind, key in leaving if kind == "Pod"})]
+    loaded.objects += [each for each in there if (each[0], object_key(each[1])) not in given]
     before = ((each.before or {}).get("spec") or {} for each in proposals)
     missed = {spec.get("priorityClassName", "") for spec in before}
     by = rules(out.policy)
@@ -281,6 +288,18 @@ def _heeded(state: ClusterState, loaded: Loaded) -> Iterator[tuple[str, Any]]:
     yield from (("PriorityClass", known) for known in state.priority_classes.values())
     yield from ((kind, known) for kind in ("Namespace", "LimitRange") for known in state.objects[kind].values())
     yield from (("Queue", known) for known in state.queues.values() if loaded.commands)
+
+
+def _quotas(state: ClusterState, gone: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """The ResourceQuotas that are there as they are once some pods are gone, with their kind."""
+    pods = [pod for key in gone if (pod := state.record(key)) is not None]
+    for manifest in state.objects["ResourceQuota"].values():
+        namespace = manifest["metadata"].get("namespace") or "default"
+        mine = [pod for pod in pods if pod.namespace == namespace and counts(manifest, Counted.of(pod))]
+        status, freed = manifest.get("status") or {}, used_by(mine)
+        used = {name: most - freed.get(common_name(name), 0) for name, most in amounts(status.get("used")).items()}
+        left = {name: formatted(max(Fraction(0), amount)) for name, amount in used.items()}
+        yield "ResourceQuota", {**manifest, "status": {**status, "used": left}}
 
 
 def _named_by_labels(loaded: Loaded, state: ClusterState) -> dict[str, PodGroup | None]:

@@ -15,23 +15,13 @@ from msgspec.structs import replace
 from stromboli.api import objects, requests
 from stromboli.api.quantity import parse
 from stromboli.api.resources import told_quantity
-from stromboli.api.words import by_number, counted, measured
-from stromboli.simulation.defaults import with_defaults
-from stromboli.simulation.manifests import Loaded
-from stromboli.state.cluster import object_key
+from stromboli.api.words import measured
+from stromboli.simulation.forbidden import ForbiddenError
 from stromboli.workloads.amounts import exact, formatted
-from stromboli.workloads.groups import owners_of
 from stromboli.workloads.paths import Object, items, mapping
 
 #: the bounds of an item of a LimitRange
 _BOUNDS = ("min", "max", "maxLimitRequestRatio")
-
-
-class ForbiddenError(Exception):
-    """An object that a LimitRange of its namespace keeps from being created; the text says what is out of bounds."""
-
-    def __init__(self, key: str, problem: str) -> None:
-        super().__init__(f"LimitRange {key} forbids it: {problem} (change that, or have the LimitRange changed)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +74,9 @@ class LimitRanges:
             out._items.setdefault(namespace, []).extend(read)
         return out
 
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
     def applied(self, pod: objects.Pod) -> objects.Pod:
         """A pod with its default requests and limits. Raises ForbiddenError."""
         limits = self._items.get(pod.metadata.namespace or "default")
@@ -95,7 +88,7 @@ class LimitRanges:
         for item in limits:
             for asked in _of_pod(pod.spec, item.type):
                 for problem in _problems(item, asked):
-                    raise ForbiddenError(item.of, problem)
+                    raise _forbidden(item.of, problem)
         return pod
 
     def check_claim(self, claim: Object) -> None:
@@ -108,7 +101,7 @@ class LimitRanges:
         asked = _Asked("it", size, size)
         for item in self._items.get(metadata.get("namespace") or "default", ()):
             for problem in _problems(item, asked) if item.type == "PersistentVolumeClaim" else ():
-                raise ForbiddenError(item.of, problem)
+                raise _forbidden(item.of, problem)
 
 
 def _defaulted(spec: objects.PodSpec, item: _Item) -> objects.PodSpec:
@@ -160,59 +153,9 @@ def _problems(item: _Item, asked: _Asked) -> Iterator[str]:
             yield f"{asked.name} requests {_told(name, requested)}, above its default limit, {_told(name, limit)}"
 
 
+def _forbidden(key: str, problem: str) -> ForbiddenError:
+    return ForbiddenError(f"LimitRange {key}", problem, "change that, or have the LimitRange changed")
+
+
 def _told(name: str, amount: Fraction) -> str:
     return measured(told_quantity(name, formatted(amount)), name)
-
-
-class Permitted:
-    """What the LimitRanges of namespaces let through, with the defaults that they give."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        self._loaded = loaded
-        self._ranges = LimitRanges.of(obj for kind, obj in loaded.objects if kind == "LimitRange")
-        #: why, and the number of pods, of workloads that made pods in vain, by their kind and key
-        self._forbidden: dict[tuple[str, str], tuple[str, int]] = {}
-
-    def made(self) -> Iterator[tuple[str, Any]]:
-        """What is made, with its kind; pods have all the requests that the API server gives them.
-
-        After the last one it is told of what is not made.
-        """
-        for kind, obj in self._loaded.objects:
-            if kind == "Pod":
-                pod = self._pod(with_defaults(obj))
-                if pod is not None:
-                    yield kind, pod
-            elif kind != "PersistentVolumeClaim" or self._allows(obj):
-                yield kind, obj
-        for (kind, key), (why, pods) in self._forbidden.items():
-            said = f"{counted(pods, 'pod')} {by_number(pods, 'is', 'are')} not made: {why}"
-            self._loaded.empty[key] = f"{kind} {key}: {said}"
-
-    def _allows(self, claim: dict[str, Any]) -> bool:
-        """Whether a PersistentVolumeClaim is made."""
-        try:
-            self._ranges.check_claim(claim)
-        except ForbiddenError as error:
-            self._tell("PersistentVolumeClaim", object_key(claim), str(error))
-            return False
-        return True
-
-    def _pod(self, pod: objects.Pod) -> objects.Pod | None:
-        """A pod as it is made; None if it is not."""
-        try:
-            return self._ranges.applied(pod)
-        except ForbiddenError as error:
-            known, why = self._loaded.owners, str(error)
-            self._loaded.forbidden[object_key(pod)] = why
-            owners = list(owners_of(pod, lambda reference: known.get(reference.uid)))
-            if owners:
-                of = str(owners[-1]["kind"]), object_key(owners[-1])
-                self._forbidden[of] = why, self._forbidden.get(of, ("", 0))[1] + 1
-            else:
-                self._tell("Pod", object_key(pod), why)
-        return None
-
-    def _tell(self, kind: str, key: str, why: str) -> None:
-        place = self._loaded.places.get((kind, key))
-        self._loaded.problems.append(f"{f'{place[0]}: ' if place else ''}{kind} {key}: {why}")

@@ -79,8 +79,8 @@ class Loaded:
     places: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
     #: what the pods of files are made by, as it was written, by uid
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: the keys of pods that are not made before others of their workload run
-    later: set[str] = field(default_factory=set)
+    #: why pods are not made before others of their workload run, by their keys
+    later: dict[str, str] = field(default_factory=dict)
     #: why nothing became of workloads, and why pods are not made, by key
     empty: dict[str, str] = field(default_factory=dict)
     forbidden: dict[str, str] = field(default_factory=dict)

@@ -63,8 +63,8 @@ class Expansion:
     nodes: Callable[[], NodeFacts]
     most: int = MOST_PODS
     pods: int = 0
-    #: the keys of pods that are not made before others run
-    later: set[str] = field(default_factory=set)
+    #: why pods are not made before others run, by their keys
+    later: dict[str, str] = field(default_factory=dict)
     #: kind and key of workloads of which there are pods beside the files
     begun: set[tuple[str, str]] = field(default_factory=set)
     #: why nothing became of workloads, or of parts of them, by key
@@ -149,7 +149,7 @@ class Expansion:
             free = (number for number in itertools.count(role.first) if not self.is_taken(f"{prefix}-{number}"))
             for made, number in enumerate(itertools.islice(free, role.count)):
                 if first is not None and made >= first:
-                    self.later.add(f"{prefix}-{number}")
+                    self.later[f"{prefix}-{number}"] = making.later(role)
                 yield "Pod", making.pod(gang, role, number, named, in_order=first is not None and made < first)
             first = None if first is None else max(0, first - role.count)
 
@@ -246,6 +246,12 @@ class _Making:
             return gang.at_first
         return 0 if gang.after else gang.pods if gang.at_first is None else gang.at_first
 
+    def later(self, role: Role) -> str:
+        """Why pods of a role are not made at first."""
+        after = f"those of {role.after}" if role.after else "others of its pods"
+        named = f"pods of {role.name}" if role.name else "pods"
+        return f"{self.kind.row.kind} {_key(self.manifest)} makes {named} when {after} run"
+
     def pod(self, gang: Gang, role: Role, number: int, group: str = "", *, in_order: bool = False) -> Manifest:
         """A pod of a role; `in_order` says that others come once it runs."""
         made, row = self.manifest["metadata"], self.kind.row
@@ -309,6 +315,11 @@ def check_counts(value: Any, where: str, path: tuple[int | str, ...] = ()) -> No
 
 def _key(manifest: Manifest) -> str:
     return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+
+
+def is_expanded(manifest: Manifest) -> bool:
+    """Whether a workload whose pods were made is one that no API server has seen."""
+    return bool(manifest["metadata"].get("uid") == _owner(manifest)["uid"])
 
 
 def _owner(manifest: Manifest) -> Manifest:

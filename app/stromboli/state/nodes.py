@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
 
 from stromboli.api import objects, readers
+from stromboli.api.errors import InvalidQuantityError
+from stromboli.api.quantity import parse
 from stromboli.api.resources import CPU, EXACT, MEMORY, Dimensions, Mask, Matrix, Rows, Vector, amounts
 from stromboli.state.columns import Column, Numbers
 
@@ -58,13 +60,26 @@ class NodeRecord(Struct, frozen=True, gc=False):
         )
 
 
+def devices_lost(record: NodeRecord, resource: str) -> str:
+    """How many devices a node has and can allocate, in words."""
+    there, left = _count(record.capacity, resource), _count(record.allocatable, resource)
+    return f"{there:g}, {left:g} of them allocatable" if left else f"{there:g}, none allocatable"
+
+
+def _count(listed: objects.ResourceList, resource: str) -> float:
+    try:
+        return float(parse(listed.get(resource, 0)))
+    except InvalidQuantityError:
+        return 0.0
+
+
 class NodeFacts:
     """What is known of the nodes besides amounts, in order of arrival. Shared by snapshots until a node changes.
 
     Label values are interned as numbers: asking which of 5,000 nodes carry a label is one comparison.
     """
 
-    __slots__ = ("_before", "_columns", "_keys", "_origin", "cache", "index", "records", "unschedulable")
+    __slots__ = ("_before", "_columns", "_keys", "_lost", "_origin", "cache", "index", "records", "unschedulable")
 
     def __init__(
         self, records: list[NodeRecord], before: NodeFacts | None = None, changed: list[int] | None = None
@@ -92,6 +107,7 @@ class NodeFacts:
         self._origin: Rows = origin
         #: the labels that any node has: what is kept of others that pods ask for is one column for all of them
         self._keys: frozenset[str] | None = None
+        self._lost: dict[str, list[NodeRecord]] | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -128,6 +144,17 @@ class NodeFacts:
         if self._keys is None:
             self._keys = frozenset().union(*(record.labels for record in self.records))
         return key in self._keys
+
+    def without_devices(self, resource: str) -> Sequence[NodeRecord]:
+        """The nodes that have more devices of a resource than can be allocated."""
+        if self._lost is None:
+            lost: dict[str, list[NodeRecord]] = {}
+            for record in self.records:
+                for name in record.capacity:
+                    if "/" in name and _count(record.allocatable, name) < _count(record.capacity, name):
+                        lost.setdefault(name, []).append(record)
+            self._lost = lost
+        return self._lost.get(resource, ())
 
 
 def _origins(records: list[NodeRecord], before: NodeFacts) -> Rows:

@@ -27,7 +27,7 @@ def total(specs: Iterable[tuple[objects.PodSpec, int]]) -> dict[str, str]:
     amounts: dict[str, Fraction] = {}
     for spec, pods in specs:
         if pods:
-            for name, amount in _usage(spec).items():
+            for name, amount in usage(spec).items():
                 of_all = amount if pods == 1 else amount * pods
                 amounts[name] = amounts[name] + of_all if name in amounts else of_all
     return {name: formatted(amount) for name, amount in amounts.items()}
@@ -58,14 +58,15 @@ def pod_spec(manifest: Object, where: str) -> objects.PodSpec:
     return with_requests(spec)
 
 
-def _usage(spec: objects.PodSpec) -> dict[str, Fraction]:
-    usage = {"count/pods": Fraction(1), "pods": Fraction(1)}
+def usage(spec: objects.PodSpec) -> dict[str, Fraction]:
+    """What a resource quota counts for a pod, by the quota's names. Raises InvalidQuantityError."""
+    used = {"count/pods": Fraction(1), "pods": Fraction(1)}
     for name, amount in requests.total(spec, "requests", exact).items():
-        usage[name] = usage[f"requests.{name}"] = amount
+        used[name] = used[f"requests.{name}"] = amount
     for name, amount in requests.total(spec, "limits", exact).items():
         if name in ("cpu", "memory", "ephemeral-storage"):
-            usage[f"limits.{name}"] = amount
-    return usage
+            used[f"limits.{name}"] = amount
+    return used
 
 
 def exact(listed: objects.ResourceList | None) -> dict[str, Fraction]:

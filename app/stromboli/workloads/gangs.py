@@ -50,6 +50,8 @@ class Role:
     deadline: int | None = None
     #: whether they are made only once pods of other roles run
     later: bool = False
+    #: the names of those roles, where they are said
+    after: str = ""
     #: the number at the end of the first one's name
     first: int = 0
     #: the label that tells sub groups of them apart, and how many are in each; None where there are none

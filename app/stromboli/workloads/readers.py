@@ -172,12 +172,13 @@ def volcano_job(owner: Object, kind: WorkloadKind) -> Workload:
     roles, sub_groups, name = [], list[Object](), text(owner, "metadata.name")
     for index, (_, task) in enumerate(items(owner, "spec.tasks")):
         called, pods = text(task, "name") or f"default{index}", number(owner, task, "replicas")
-        later, size = bool(at(task, "dependsOn.name")), count(owner, task, f"{_PARTITIONS}.partitionSize", 0) or 0
+        named, size = at(task, "dependsOn.name"), count(owner, task, f"{_PARTITIONS}.partitionSize", 0) or 0
+        after = " and ".join(map(str, named)) if isinstance(named, list) else ""
         parts = count(owner, task, f"{_PARTITIONS}.minPartitions")
         needed = count(owner, task, "minAvailable", pods if parts is None else min(pods, parts * size)) or 0
         template, prefix = mapping(task, "template"), f"{name}-{called}"
         divided = (PARTITION, size) if size else None
-        roles.append(Role(called, template, pods, needed, prefix, later=later, divided=divided))
+        roles.append(Role(called, template, pods, needed, prefix, later=bool(named), after=after, divided=divided))
         if size:
             sub_groups.append(_sub_groups(called, size, parts, mapping(task, _PARTITIONS)))
     least = count(owner, owner, "spec.minAvailable", sum(role.count for role in roles))

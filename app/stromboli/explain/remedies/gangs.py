@@ -58,6 +58,12 @@ def gangs(case: Case) -> Iterator[Candidate]:
     job = case.job
     if job is None or job.min_available <= 1:
         return
+    short = case.reason == "NotEnoughPods" and bool(case.pods)
+    missing = job.min_available - job.valid_count
+    more = f"create {counted(missing, 'more pod')} of {job.title}"
+    full = list(_full_quotas(case, missing)) if short else []
+    if full:
+        yield Candidate(f"raise {', '.join(full)}, and {more}", "admin", _more(case, missing))
     low = max(1, job.ready_count + 1)
     high = min(job.min_available - 1, job.valid_count)
     known = min(high, job.ready_count + case.answer.would_fit)
@@ -75,17 +81,12 @@ def gangs(case: Case) -> Iterator[Candidate]:
         words = smaller_gang(job.pod_group, number)
         if first is not None:
             words = first.instead if first.only else f"{words}, or {first.instead}"
-        elif case.reason == "NotEnoughPods" and case.pods:
+        elif short and not full:
             words = f"{words}{_or_more(case, job)}"
         yield Candidate(words, "user", change, needed=start)
-    if case.reason == "NotEnoughPods" and case.pods:
-        missing = job.min_available - job.valid_count
-        words = f"create {counted(missing, 'more pod')} of {job.title}"
-        full = list(_full_quotas(case, missing))
-        if full:
-            words = f"raise {', '.join(full)}, and {words}"
-        yield Candidate(words, "admin" if full else "user", _more(case, missing))
-        if not full and 1 < job.valid_count < low:
+    if short and not full:
+        yield Candidate(more, "user", _more(case, missing))
+        if 1 < job.valid_count < low:
             # Many more pods than there are, and more than fit: the number may be what is wrong.
             words = f"{smaller_gang(job.pod_group, job.valid_count)}, if these are all its pods"
             yield Candidate(words, "user", set_group(job.key, min_member=job.valid_count, min_resources=None))
@@ -94,7 +95,7 @@ def gangs(case: Case) -> Iterator[Candidate]:
 def _or_more(case: Case, job: Job) -> str:
     """The pods that are missing, as the other way out; empty where there could be none."""
     missing = job.min_available - job.valid_count
-    if list(_full_quotas(case, missing)) or not case.helps(_more(case, missing)):
+    if not case.helps(_more(case, missing)):
         return ""
     if job.counts[PodState.Failed] >= missing:
         return f", or create {counted(missing, 'pod')} in place of {'the one' if missing == 1 else 'those'} that failed"

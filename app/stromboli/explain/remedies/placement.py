@@ -21,6 +21,7 @@ from stromboli.explain.remedies.changes import respec
 from stromboli.explain.remedies.labels import corrected_joining, corrected_spread, labels
 from stromboli.explain.remedies.shares import limits, needs
 from stromboli.framework.cluster.view import View
+from stromboli.framework.reasons import resource_name
 from stromboli.kube.node_affinity import label_values
 from stromboli.kube.ports import host_ports
 from stromboli.kube.taints import REPELLING, says_state, tolerates
@@ -173,7 +174,9 @@ def requests(case: Case) -> Iterator[Candidate]:
         willing = np.ones(len(view.nodes), np.bool_)
     largest = room[:, willing].max(axis=1)
     over = [c for c in np.flatnonzero(request > largest).tolist() if c != PODS]
-    if not over or (_has_cards_elsewhere(case) and any(is_device(view.dimensions[c]) for c in over)):
+    gone = [resource_name(view.dimensions, pod, c) for c in over if largest[c] == 0]
+    unwell = any(view.nodes.facts.without_devices(name) for name in gone)
+    if not over or unwell or (_has_cards_elsewhere(case) and any(is_device(view.dimensions[c]) for c in over)):
         # Cards are not given up where there are some: what keeps the pod off their nodes is what is wrong.
         return
     cut = {name: most for c in over for name, most in _by_name(view, pod, c, largest[c]).items()}

@@ -1,8 +1,9 @@
-"""Remedies for nodes that take no pods for now: those that are cordoned, and those that are not well."""
+"""Remedies for nodes that take no pods for now: those that are cordoned, or that are not well, or their devices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.kube.taints import UNSCHEDULABLE, says_state
 from stromboli.state.cluster import ClusterState
-from stromboli.state.nodes import NodeRecord
+from stromboli.state.nodes import NodeRecord, devices_lost
 
 #: reasons that a node which takes pods again may do away with
 _HELPED = frozenset(
@@ -30,6 +31,9 @@ def repairs(case: Case) -> Iterator[Candidate]:
     records = case.session.view.nodes.facts.records
     yield from _each_and_all("uncordon", [each for each in records if each.unschedulable], _opened)
     yield from _each_and_all("bring back", [each for each in records if _unwell(each)], _well)
+    for name in sorted(case.pods[0].pod_class.request):
+        lost = case.session.view.nodes.facts.without_devices(name)
+        yield from _each_and_all(f"mend {name} of", lost, partial(_with_devices, name), partial(_devices, name))
 
 
 def _unwell(record: NodeRecord) -> bool:
@@ -38,21 +42,28 @@ def _unwell(record: NodeRecord) -> bool:
     return not record.is_ready or tainted
 
 
-def _each_and_all(
-    verb: str, records: Sequence[NodeRecord], mended: Callable[[NodeRecord], objects.Node]
-) -> Iterator[Candidate]:
-    for some in [*([record] for record in records[:MOST_ALIKE]), *([records] if len(records) > 1 else [])]:
-        named = first_few([f"{record.name}{_how(record)}" for record in some], MOST_ALIKE)
-        words = f"{verb} {by_number(len(some), 'node', 'nodes')} {named}"
-        yield Candidate(words, "admin", _putting([mended(record) for record in some]))
-
-
 def _how(record: NodeRecord) -> str:
     """What a node says of itself where it is not ready."""
     if not record.is_ready:
         return f" (Ready is {record.ready})"
     keys = [taint.key for taint in record.taints if says_state(taint.key) and taint.key != UNSCHEDULABLE.key]
     return f" ({', '.join(keys)})" if keys else ""
+
+
+def _devices(resource: str, record: NodeRecord) -> str:
+    return f" ({devices_lost(record, resource)}: see its device plugin)"
+
+
+def _each_and_all(
+    verb: str,
+    records: Sequence[NodeRecord],
+    mended: Callable[[NodeRecord], objects.Node],
+    how: Callable[[NodeRecord], str] = _how,
+) -> Iterator[Candidate]:
+    for some in [*([record] for record in records[:MOST_ALIKE]), *([records] if len(records) > 1 else [])]:
+        named = first_few([f"{record.name}{how(record)}" for record in some], MOST_ALIKE)
+        words = f"{verb} {by_number(len(some), 'node', 'nodes')} {named}"
+        yield Candidate(words, "admin", _putting([mended(record) for record in some]))
 
 
 def _putting(nodes: Sequence[objects.Node]) -> Change:
@@ -76,3 +87,10 @@ def _well(record: NodeRecord) -> objects.Node:
     taints = [taint for taint in record.taints if taint.key == UNSCHEDULABLE.key or not says_state(taint.key)]
     ready = [objects.NodeCondition("Ready", "True")]
     return replace(node, spec=replace(node.spec, taints=taints), status=replace(node.status, conditions=ready))
+
+
+def _with_devices(resource: str, record: NodeRecord) -> objects.Node:
+    """The node with all of its devices."""
+    node = node_of(record)
+    allocatable = {**record.allocatable, resource: record.capacity[resource]}
+    return replace(node, status=replace(node.status, allocatable=allocatable))

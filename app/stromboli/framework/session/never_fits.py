@@ -25,6 +25,7 @@ from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.cluster.view import View
 from stromboli.framework.reasons import resource_name
 from stromboli.framework.session.empty_nodes import EmptyNodes
+from stromboli.state.nodes import devices_lost
 from stromboli.state.pods import PodRecord
 
 #: phases in which a job waits, or may have to wait again
@@ -83,15 +84,19 @@ def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[
     lacking = np.flatnonzero(request > largest).tolist()
     names = [resource_name(view.dimensions, pod, column) for column in lacking]
     numbers = (_too_large(view, *of, request, largest) for of in zip(names, lacking, strict=True))
+    unwell = any(view.nodes.facts.without_devices(name) for name in names)
+    who = Actionable.Admin if unwell else Actionable.User
     message = f"no node is large enough in {', '.join(names)}" if names else "no node is large enough"
-    return Reason(
-        Stage.Placement, "NeverFits", message, Actionable.User, "; ".join(numbers), nodes or {}, scalable=True
-    )
+    return Reason(Stage.Placement, "NeverFits", message, who, "; ".join(numbers), nodes or {}, scalable=True)
 
 
 def _too_large(view: View, name: str, column: int, request: Vector, largest: Vector) -> str:
     """What a pod asks for of a resource beside what nodes have, with those that the pod may not use."""
     asks, elsewhere = f"{name}: asks for {told(name, request[column])}", float(view.nodes.allocatable[column].max())
+    if elsewhere < request[column] and (unwell := view.nodes.facts.without_devices(name)):
+        first, *others = unwell
+        more = f", and {counted(len(others), 'more node')} like it" if others else ""
+        return f"{asks}, node {first.name} has {devices_lost(first, name)}{more}: is its device plugin well?"
     if view.dimensions[column] == UNKNOWN:
         return f"{asks}, and no node offers it{did_you_mean(name, view.dimensions)}"
     if elsewhere >= request[column]:

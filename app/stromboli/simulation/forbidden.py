@@ -1,0 +1,8 @@
+"""What admission keeps from being created."""
+
+
+class ForbiddenError(Exception):
+    """An object that a LimitRange or ResourceQuota of its namespace keeps from being created, and what can be done."""
+
+    def __init__(self, by: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{by} forbids it: {problem} ({remedy})")
