@@ -76,6 +76,72 @@ class Case:
     not_said: tuple[str, ...] = ()
 
 
+CLAIM = """
+{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: gpu}, spec: {}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: my-gpu, namespace: a, uid: c1}
+spec: {devices: {requests: [{exactly: {deviceClassName: gpu}, name: r}]}}
+status:
+  allocation:
+    devices: {results: [{device: g0, driver: d, pool: n2, request: r}]}
+    nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [n2]}]}]}
+---
+"""
+ROLES = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: train, namespace: a}
+spec:
+  replicatedJobs:
+  - name: workers
+    replicas: 2
+    template: {spec: {parallelism: 1, template: {spec: &pod {schedulerName: stromboli, restartPolicy: Never, containers:
+      [{name: m, image: x, resources: {requests: {cpu: "2"}}}]}}}}
+  - name: driver
+    template: {spec: {parallelism: 1, template: {spec: {<<: *pod, containers:
+      [{name: m, image: x, resources: {requests: {cpu: "40"}}}]}}}}
+"""
+VOLUME = """
+kind: PersistentVolume
+metadata: {name: pv1}
+spec:
+  accessModes: [ReadWriteOnce]
+  capacity: {storage: 1Gi}
+  claimRef: {name: data, namespace: a, uid: u1}
+  local: {path: /x}
+  nodeAffinity: {required: {nodeSelectorTerms: [
+    {matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [gone-7]}]}]}}
+status: {phase: Bound}
+---
+kind: PersistentVolumeClaim
+metadata: {name: data, namespace: a, uid: u1, annotations: {pv.kubernetes.io/bind-completed: "yes"}}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, volumeName: pv1}
+status: {phase: Bound}
+---
+"""
+RAY = """
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: ray, namespace: a}
+spec:
+  enableInTreeAutoscaling: true
+  headGroupSpec: {template: {spec: &pod {schedulerName: stromboli, containers: [
+    {name: m, image: x, resources: {requests: {cpu: "20"}}}]}}}
+  workerGroupSpecs: [{groupName: gpu, replicas: 3, minReplicas: 1, maxReplicas: 8, template: {spec: *pod}}]
+"""
+NEAR = (
+    "{podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+    "[{labelSelector: {matchLabels: {app: cache}}, topologyKey: kubernetes.io/hostname}]}}"
+)
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, namespace: a}
+spec: {parallelism: 1, template: {spec: {schedulerName: strombolli, restartPolicy: Never, containers: [
+  {name: m, image: x}]}}}
+"""
 TWO = NODE + GROUP + pod("train-0") + pod("train-1", namespace="b")
 CARD = pod("train-0", group="", asks="nvidia.com/gpu: 1")
 MEND = "admin: mend nvidia.com/gpu of node gpu-1 (8, none allocatable: see its device plugin) -> 1 pod bound"
@@ -133,6 +199,61 @@ CASES = {
         NODE + VOLCANO.replace("LEAST", "3").replace("40", "2"),
         "why job a/train",
         ("Job a/train makes pods of worker when those of ps run; role worker needs 2 pods and has 0",),
+    ),
+    "a claim has its devices on another node": Case(
+        NODE + CLAIM + pod("train-0", group="", resourceClaims="[{name: gpu, resourceClaimName: my-gpu}]"),
+        "why pod a/train-0",
+        ("resourceclaim not available on the node the devices of ResourceClaim my-gpu are on no node that is there",),
+    ),
+    "a claim has its devices on a node that is tainted": Case(
+        NODE
+        + NODE.replace("name: n,", "name: n2,").replace(
+            "status:", "spec: {taints: [{key: x, effect: NoSchedule}]}\nstatus:"
+        )
+        + CLAIM
+        + pod("train-0", group="", resourceClaims="[{name: gpu, resourceClaimName: my-gpu}]"),
+        "why pod a/train-0",
+        ("the devices of ResourceClaim my-gpu are on n2", "user: tolerate taint x:NoSchedule -> 1 pod bound"),
+    ),
+    "one role of a gang is too large": Case(
+        NODE + ROLES, "why job a/train", ("cpu: role driver asks for 40, the largest node has 32",)
+    ),
+    "a RayCluster that autoscales is too large": Case(
+        NODE + RAY,
+        "why job a/ray",
+        ("user: lower the replicas, or minReplicas where it autoscales, of RayCluster a/ray",),
+    ),
+    "a pod wants to be near pods that are not there": Case(
+        NODE + pod("train-0", group="", affinity=NEAR),
+        "why pod a/train-0",
+        ("no pod of namespace a with app=cache has a node", "user: drop the required pod affinity (app=cache by"),
+    ),
+    "the name of a volume claim is misspelt": Case(
+        NODE + VOLUME + pod("train-0", group="", volumes="[{name: d, persistentVolumeClaim: {claimName: dta}}]"),
+        "why pod a/train-0",
+        ("user: create PersistentVolumeClaim a/dta, or name a/data instead -> 1 pod bound",),
+    ),
+    "a local volume was on a node that is gone": Case(
+        NODE + VOLUME + pod("train-0", group="", volumes="[{name: d, persistentVolumeClaim: {claimName: data}}]"),
+        "why pod a/train-0",
+        (
+            "the volume pv1 of claim data is in kubernetes.io/hostname: gone-7, a node that is not there",
+            "admin: bring back node gone-7, where PersistentVolume pv1 of PersistentVolumeClaim a/data is -> 1 pod",
+        ),
+        ("move the data",),
+    ),
+    "what a RuntimeClass adds makes a pod too large": Case(
+        NODE
+        + "{kind: RuntimeClass, metadata: {name: gvisor}, handler: runsc, overhead: {podFixed: {cpu: 31500m}}}\n---\n"
+        + pod("train-0", group="", runtimeClassName="gvisor"),
+        "why pod a/train-0",
+        ("cpu: asks for 33.5, 31.5 of it the overhead of its RuntimeClass, the largest node has 32",),
+    ),
+    "the scheduler of a workload is misspelt": Case(
+        NODE + JOB,
+        "why job a/train",
+        ("Job a/train: 1 pod of it waits for another scheduler: spec.schedulerName is strombolli; ",),
+        ("kubectl describe",),
     ),
 }
 

@@ -68,7 +68,11 @@ def test_a_job_is_found_by_the_name_of_its_workload(made: Any, called: str, show
             "set spec.runPolicy.schedulingPolicy.minAvailable: 2 in PyTorchJob default/llm, and minResources to match",
         ),
         (JOB, "set the annotation scheduling.volcano.sh/group-min-member: 2 on Job default/sweep"),
-        (RAY, "lower the replicas of RayCluster default/train-x7 so that 2 of its pods start together"),
+        (
+            RAY,
+            "lower the replicas, or minReplicas where it autoscales, of RayCluster default/train-x7 so that 2 of its "
+            "pods start together",
+        ),
         (
             pod_group("mine", 3, minResources={"cpu": "3"}),
             "set minMember: 2 in PodGroup default/mine, and minResources to match",

@@ -323,6 +323,8 @@ class Here:
             meta, kind = owner["metadata"], known.kinds.of(owner)
             namespace = meta.get("namespace") or clusters.DEFAULT_NAMESPACE
             if kind is not None and f"{namespace}/{meta.get('name')}" == key:
+                if other := elsewhere(self._foreign_to(namespace, str(meta["name"])), self.known.state.scheduler_names):
+                    return f"{kind.row.kind} {key}: {other}"
                 said = refused_to(str(owner.get("apiVersion", "")), kind.row.kind, str(meta["name"]), namespace)
                 return f"{kind.row.kind} {key} has no pods: {said}"
         return ""
@@ -331,6 +333,14 @@ class Here:
         """The scheduler that a pod names which is there and not ours."""
         pods = (obj for kind, obj in self.known.loaded.objects if kind == "Pod" and obj.metadata.key == key)
         return next((pod.spec.scheduler_name or "" for pod in pods), None)
+
+    def _foreign_to(self, namespace: str, owner: str) -> Iterator[str]:
+        """The schedulers of the pods of a workload that are not ours."""
+        pods = (obj for kind, obj in self.known.loaded.objects if kind == "Pod" and not self.known.state.is_ours(obj))
+        for pod in pods:
+            owners = {reference.name for reference in pod.metadata.owner_references or ()}
+            if pod.metadata.namespace == namespace and owner in owners:
+                yield pod.spec.scheduler_name or ""
 
     def _foreign_of(self, key: str) -> Iterator[str]:
         """The schedulers of the pods of a PodGroup that are not ours."""

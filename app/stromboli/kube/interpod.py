@@ -16,7 +16,7 @@ import numpy as np
 from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.causes import Elsewhere, Filters, Passing
+from stromboli.framework.plugin.causes import Detailed, Elsewhere, Filters, Passing
 from stromboli.framework.plugin.relations import Apart, Near, Relation
 from stromboli.kube.domains import Domains, domains
 from stromboli.kube.placed import PlacedPods, Scope, Trait
@@ -164,7 +164,18 @@ class InterPod:
             near = ~reduce(np.logical_or, far)
             yield (Elsewhere(_NOT_NEAR, partial(self._joined, terms)) if itself else _NOT_NEAR), near
         elif not itself:
-            yield _NOT_NEAR, np.zeros(len(self._facts), np.bool_)
+            yield Detailed(_NOT_NEAR, partial(self._missed, terms, pod)), np.zeros(len(self._facts), np.bool_)
+
+    def _missed(self, terms: tuple[Term, ...], pod: PodRecord) -> Passage:
+        """The labels of which no pod that has a node has all, where a pod is to be near such pods."""
+        affinity = pod.pod_class.spec.affinity
+        wanted = (affinity.pod_affinity.required if affinity and affinity.pod_affinity else None) or ()
+        labels = [(each.label_selector.match_labels or {} if each.label_selector else {}) for each in wanted]
+        named = " and ".join(", ".join(f"{key}={value}" for key, value in sorted(each.items())) for each in labels)
+        where = " or ".join(sorted({namespace for term in terms for namespace in term.namespaces}))
+        if not named or not where or len(self._selected_by_all(terms)):
+            return Passage((), "", "")
+        return Passage(tuple(where.split(" or ")), f"no pod of namespace {where} with {named} has a node", "")
 
     def _joined(self, terms: tuple[Term, ...]) -> Passage:
         """A pod that all of some terms select, on the first node that has one."""

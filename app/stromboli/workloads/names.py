@@ -12,6 +12,8 @@ from stromboli.workloads.table import Kind, known_kinds
 
 #: where the size of a gang stands that is of no use without all its pods
 _SIZES = {"LeaderWorkerSet": "spec.leaderWorkerTemplate.size"}
+#: those that start with the least number of their replicas where they autoscale
+_SCALING = ("RayCluster", "RayJob", "RayService")
 
 
 def workload_of(group: PodGroup) -> str:
@@ -69,7 +71,8 @@ def smaller_gang(group: PodGroup, number: int) -> str:
         return f"set {_SIZES[owner.field('kind')]}: {number} in {owner.name}, if so many suffice"
     if _is_made_for(group):
         return f"set the annotation {MIN_MEMBER[0]}: {number} on {owner.name}"
-    return f"lower the replicas of {owner.name} so that {number} of its pods start together"
+    which = "the replicas, or minReplicas where it autoscales," if owner.field("kind") in _SCALING else "the replicas"
+    return f"lower {which} of {owner.name} so that {number} of its pods start together"
 
 
 def _to_match(group: PodGroup, *fields: str) -> str:

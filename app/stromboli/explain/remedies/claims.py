@@ -43,7 +43,10 @@ def claims(case: Case) -> Iterator[Candidate]:
         # What was made from a template is not made by hand.
         return
     if missing:
-        yield Candidate(f"create {_listed(missing)}", "user", partial(_without, pods=case.pods, gone=missing))
+        near = [nearest(key, [other for other in there[kind] if _beside(key, other)]) for kind, key in missing]
+        instead = f", or name {', '.join(filter(None, near))} instead" if any(near) else ""
+        made = f"create {_listed(missing)}{instead}"
+        yield Candidate(made, "user", partial(_without, pods=case.pods, gone=missing))
     there_now = [claim for claim in named if claim not in missing]
     lost = [claim for claim in there_now if _has_lost(case.rehearsal.state, claim)]
     if lost:
@@ -64,6 +67,11 @@ def claims(case: Case) -> Iterator[Candidate]:
             elif of_kind:
                 words.append(f"provide {what} for {first_few(list(_by_source(case, of_kind)), MOST_ALIKE)}")
         yield Candidate(" and ".join(words), "admin", partial(_without, pods=case.pods, gone=named))
+
+
+def _beside(key: str, other: str) -> bool:
+    """Whether two objects are in one namespace."""
+    return key.partition("/")[0] == other.partition("/")[0]
 
 
 def _to_be_made(state: ClusterState, claims: Sequence[tuple[str, str]]) -> str:
@@ -131,6 +139,13 @@ def _elsewhere(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Cand
         if not labels or not records or any(labels.items() <= record.labels.items() for record in records):
             continue
         first = records[0]
+        if list(labels) == ["kubernetes.io/hostname"]:
+            gone = labels["kubernetes.io/hostname"]
+            words = f"bring back node {gone}, where PersistentVolume {name} of {claim[0]} {claim[1]} is"
+            yield Candidate(words, "admin", partial(_without, pods=case.pods, gone=[claim]))
+            words = f"delete {claim[0]} {claim[1]} and create it again, if its data may be lost with node {gone}"
+            yield Candidate(words, "user", partial(_without, pods=case.pods, gone=[claim]))
+            continue
         node = node_of(first)
         meta = replace(node.metadata, name=f"{node.metadata.name}-more", uid=f"{node.metadata.name}-more")
         meta = replace(meta, labels={**(meta.labels or {}), **labels, "kubernetes.io/hostname": meta.name})

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Rows, Vector, amounts, told
+from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Rows, Vector, amounts, told, told_quantity
 from stromboli.api.validation import did_you_mean
 from stromboli.api.words import counted
 from stromboli.framework.cluster.job import Job, Queue, lineage
@@ -83,16 +83,21 @@ def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[
     request, largest = view.request(pod), whole.max(axis=1)
     lacking = np.flatnonzero(request > largest).tolist()
     names = [resource_name(view.dimensions, pod, column) for column in lacking]
-    numbers = (_too_large(view, *of, request, largest) for of in zip(names, lacking, strict=True))
+    numbers = (_too_large(view, pod, *of, largest) for of in zip(names, lacking, strict=True))
     unwell = any(view.nodes.facts.without_devices(name) for name in names)
     who = Actionable.Admin if unwell else Actionable.User
     message = f"no node is large enough in {', '.join(names)}" if names else "no node is large enough"
     return Reason(Stage.Placement, "NeverFits", message, who, "; ".join(numbers), nodes or {}, scalable=True)
 
 
-def _too_large(view: View, name: str, column: int, request: Vector, largest: Vector) -> str:
+def _too_large(view: View, pod: PodRecord, name: str, column: int, largest: Vector) -> str:
     """What a pod asks for of a resource beside what nodes have, with those that the pod may not use."""
-    asks, elsewhere = f"{name}: asks for {told(name, request[column])}", float(view.nodes.allocatable[column].max())
+    request, elsewhere = view.request(pod), float(view.nodes.allocatable[column].max())
+    overhead, who = pod.pod_class.spec.overhead or {}, f"role {pod.role} " if pod.role else ""
+    asks = f"{name}: {who}asks for {told(name, request[column])}"
+    if name in overhead:
+        above = told_quantity(name, overhead[name])
+        asks = f"{asks}, {above} of it the overhead of its RuntimeClass"
     if elsewhere < request[column] and (unwell := view.nodes.facts.without_devices(name)):
         first, *others = unwell
         more = f", and {counted(len(others), 'more node')} like it" if others else ""
@@ -131,7 +136,7 @@ class _Judge:
         self._queues = list(view.queues.values())
         self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.has_jobs}
         self._copies: dict[int, float] = {}
-        self._too_large: dict[int, Reason] = {}
+        self._too_large: dict[tuple[int, str], Reason] = {}
         least = np.maximum(view.jobs.min_available, 1)
         #: how many pods each job starts with, shape (jobs,)
         self._need: Rows = least if gangs else np.ones_like(least)
@@ -276,11 +281,11 @@ class _Judge:
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
     def _larger_than_any_node(self, at: int) -> Reason:
-        pod_class = int(self._class[at])
-        if pod_class not in self._too_large:
-            pod = self._view.record(int(self._rows[at]))
-            self._too_large[pod_class] = larger_than_any_node(self._view, pod, self._empty_nodes.amounts)
-        return self._too_large[pod_class]
+        pod = self._view.record(int(self._rows[at]))
+        known = pod.pod_class.id, pod.role
+        if known not in self._too_large:
+            self._too_large[known] = larger_than_any_node(self._view, pod, self._empty_nodes.amounts)
+        return self._too_large[known]
 
     def _beyond_nodes_alone(self, job: Job, need: int, copies: float) -> Reason | None:
         if copies >= need or not self._has_nodes:

@@ -31,7 +31,7 @@ from stromboli.kube.dra.extended import SpecialClaim
 from stromboli.kube.dra.feasible import PASSED, TOO_FEW, Feasible
 from stromboli.kube.dra.holdings import claim_keys, holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
-from stromboli.kube.dra.numbers import told_of
+from stromboli.kube.dra.numbers import on_its_nodes, told_of
 from stromboli.kube.dra.objects import ClaimError, NoDeviceClassError, ResourceClaim
 from stromboli.kube.dra.pod_claims import ClaimsOfPods
 from stromboli.kube.dra.readiness import failure, is_ready, unusable, waits
@@ -169,9 +169,9 @@ class _Book:
             kind = Unprovided if isinstance(error, NoDeviceClassError) else Anywhere
             yield kind(str(error)), np.zeros(len(self._facts), np.bool_)
             return
-        for selector in map(self._nodes, claims):
+        for claim, selector in zip(claims, map(self._nodes, claims), strict=True):
             if selector is not None:
-                yield "resourceclaim not available on the node", selected_nodes(selector, self._facts)
+                yield on_its_nodes(claim, selected_nodes(selector, self._facts), self._facts)
         if any(given.new and given.taken is None for claim in claims if (given := self._given.get(claim.key))):
             yield Passing(TOO_FEW[1]), np.zeros(len(self._facts), np.bool_)
         if feasible is not None:

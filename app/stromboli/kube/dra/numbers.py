@@ -10,6 +10,7 @@ import numpy as np
 from stromboli.api.reasons import Passage
 from stromboli.api.resources import Mask
 from stromboli.api.words import by_number, counted, first_few
+from stromboli.framework.plugin.causes import Detailed
 from stromboli.kube.dra.allocator import Demand
 from stromboli.kube.dra.inventory import Devices, Inventory
 from stromboli.kube.dra.objects import ResourceClaim
@@ -17,13 +18,28 @@ from stromboli.kube.dra.pools import Offer
 from stromboli.kube.dra.requests import Choice, ClaimRequest
 from stromboli.kube.dra.selection import NO
 from stromboli.kube.dra.stock import Balance
+from stromboli.state.nodes import NodeFacts
 
 #: requests that are told, and devices whose shared counters are looked at
 _MOST_REQUESTS, _MOST_DEVICES = 4, 1_000
 #: characters of a selector that are told, and values of what it reads
 _LONGEST, _MOST_VALUES = 200, 3
+#: nodes that are named
+_MOST_NODES = 3
 #: what a selector reads of devices
 _READ = re.compile(r"\b(attributes|capacity)\[['\"]([^'\"]+)['\"]\]\.(\w+)")
+
+
+def on_its_nodes(claim: ResourceClaim, nodes: Mask, facts: NodeFacts) -> tuple[Detailed, Mask]:
+    """The cause that keeps a pod off all but the nodes where the devices of its claim are, with these nodes."""
+
+    def where() -> Passage:
+        names = [facts.records[row].name for row in np.flatnonzero(nodes).tolist()]
+        told = first_few(names, _MOST_NODES) if names else "no node that is there"
+        namespace, _, name = claim.key.partition("/")
+        return Passage((namespace,), f"the devices of ResourceClaim {name} are on {told}", "")
+
+    return Detailed("resourceclaim not available on the node", where), nodes
 
 
 def told_of(
