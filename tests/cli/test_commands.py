@@ -142,6 +142,13 @@ def test_jobs_are_listed_with_a_word_why_they_wait(files: Path) -> None:
     assert len(stromboli("job", "list", "-n", "other", "-f", files).output.splitlines()) == 1
 
 
+def test_jobs_of_a_queue_that_is_not_there_are_not_an_empty_list(files: Path) -> None:
+    told = stromboli("job", "list", "-A", "--queue", "reserach", "-f", files)
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert "there is no queue reserach, did you mean 'research'?" in told.stderr
+    assert len(stromboli("job", "list", "-A", "--queue", "default", "-f", files).output.splitlines()) <= 2
+
+
 def test_the_doctor_names_misspelt_fields(files: Path) -> None:
     files.write_text(CLUSTER.replace("weight: 3", "wieght: 3"))
     told = stromboli("doctor", "-f", files)

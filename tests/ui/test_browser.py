@@ -69,6 +69,13 @@ def test_from_the_overview_to_the_cause_of_a_pending_pod_in_two_clicks(tab: Page
     expect(tab.locator(".remedies")).to_contain_text("open queue old")
 
 
+def test_reasons_are_not_broken_within_a_word(tab: Page) -> None:
+    tab.goto("/")
+    link = tab.get_by_role("link", name="QueueNotOpen")
+    rename = "each.textContent = 'AReasonThatIsFarLongerThanAllThatThereAreWhichFitsOnNoPhone'"
+    assert link.evaluate(f"each => {{ {rename}; return each.getClientRects().length }}") == 1
+
+
 def test_queues_are_found_by_their_bars_and_resources_can_be_chosen(tab: Page) -> None:
     tab.goto("/")
     expect(tab.get_by_role("img", name="queue a holds 3, deserves 3")).to_be_visible()

@@ -9,10 +9,12 @@ from typing import Annotated
 
 import typer
 
+from stromboli.api.validation import did_you_mean
 from stromboli.cli import clusters
 from stromboli.cli.completion import queue_names
 from stromboli.cli.options import Format, Namespace, Output
 from stromboli.cli.output import columns, show
+from stromboli.cli.problems import NotFoundError
 from stromboli.cli.sources import opened
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.dashboard.filters import JobFilter
@@ -52,7 +54,10 @@ def list_(
     """
     namespace = clusters.namespace_of(namespace, which.filename, which.kubeconfig, which.context)
     only = JobFilter(namespace="" if all_namespaces else namespace, queue=queue, reason=reason)
-    found = sorted(opened(which).jobs(only), key=_KEYS[sort])
+    source = opened(which)
+    found = sorted(source.jobs(only), key=_KEYS[sort])
+    if queue and not found and queue not in (names := [each.name for each in source.queues()]):
+        raise NotFoundError(f"there is no queue {queue}{did_you_mean(queue, names)}")
     show(found, output, columns(_rows(found, time.time(), wide=output is Output.wide)))
 
 
