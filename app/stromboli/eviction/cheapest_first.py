@@ -13,8 +13,9 @@ import numpy as np
 from stromboli.api.resources import Mask, Rows
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.lazy_heap import LazyHeap
-from stromboli.eviction.node_candidates import NodeCandidates, PotentialVictim
+from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.ordering import unit_cost
+from stromboli.eviction.sufficient import PotentialVictim
 from stromboli.eviction.units import above_minimum
 
 #: the place of a job among its units: it is asked before any of them

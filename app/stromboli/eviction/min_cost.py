@@ -23,10 +23,11 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.eviction.cheapest_first import CheapestFirst
-from stromboli.eviction.node_candidates import Candidate, NodeCandidates, PotentialVictim
+from stromboli.eviction.node_candidates import Candidate, NodeCandidates
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.plan import Demand, Evicted, Place, Plan, give_back, undo
 from stromboli.eviction.prefilter import candidates
+from stromboli.eviction.sufficient import PotentialVictim
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.state.pods import PodRecord
 

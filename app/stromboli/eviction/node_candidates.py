@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter, sub, truediv
 from typing import Any
 
 import numpy as np
@@ -15,14 +13,11 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_on
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.held_amounts import HeldAmounts
-from stromboli.eviction.ordering import Cost, began, unit_cost
+from stromboli.eviction.ordering import Cost, began
+from stromboli.eviction.sufficient import PotentialVictim, sufficient
 from stromboli.eviction.units import Unit, spared, whole_gang
 from stromboli.framework.cluster.job import Job
 from stromboli.state.pods import PodRecord
-
-#: of units of one level all are considered, or none
-_LEVEL = attrgetter("unit.rank", "unit.whole")
-
 
 #: sizes of pods that plugins are asked about first, where those asked about before let too few go
 _MOST_SIZES = 8
@@ -35,21 +30,6 @@ class Candidate:
     node: int
     units: Sequence[Unit]
     cost: Cost
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PotentialVictim:
-    """A unit in a calculation: what a node gains by its eviction."""
-
-    unit: Unit
-    gain: list[float]
-    #: its place in victim order among those of the node
-    order: int
-
-    @property
-    def cheapness(self) -> tuple[float, ...]:
-        """Smaller is evicted first."""
-        return *unit_cost(self.unit), self.order
 
 
 class NodeCandidates:
@@ -109,7 +89,7 @@ class NodeCandidates:
         """The candidate if some pods may be evicted, with what each place costs; None when they do not suffice."""
         alone, rest = self.sparable(pods)
         # A gang is evicted before a more important pod that could be spared.
-        needed = [item.unit for item in _sufficient(alone + self.gangs(rest), short, self._divisors)]
+        needed = [item.unit for item in sufficient(alone + self.gangs(rest), short, self._divisors)]
         if not needed:
             return None
         # What a gang gives whole is not given again pod by pod.
@@ -282,39 +262,3 @@ class NodeCandidates:
         if held is None:
             held = self._amounts[pod.pod_class.id] = self._session.view.request(pod)[self._columns].tolist()
         return held
-
-
-def _sufficient(
-    items: list[PotentialVictim], short: Sequence[float], divisors: Sequence[float]
-) -> list[PotentialVictim]:
-    """The units that a node needs to be `short` of nothing, none if all are too few.
-
-    More important ones are not looked at while the others suffice. `divisors` are the amounts that are wanted.
-    """
-
-    def reprieve_key(item: PotentialVictim) -> tuple[float, ...]:
-        """Larger is given back first; one that releases less of the request counts as more pods."""
-        unit, part = item.unit, sum(map(truediv, item.gain, divisors))
-        return unit.rank, unit.whole, len(unit.pods), -part, -unit.began, item.order
-
-    lacking, taken = list(short), list[PotentialVictim]()
-    items.sort(key=_LEVEL)
-    for _, alike in groupby(items, _LEVEL):
-        for item in alike:
-            taken.append(item)
-            lacking = [lack - gain for lack, gain in zip(lacking, item.gain, strict=True)]
-        if max(lacking) < 0:
-            break
-    if max(lacking) >= 0:
-        return []
-    for item in sorted(taken, key=reprieve_key, reverse=True):
-        without = [lack + gain for lack, gain in zip(lacking, item.gain, strict=True)]
-        if max(without) < 0:
-            taken.remove(item)
-            lacking = without
-    if len(taken) > 1:
-        return taken
-    # Of all that suffice alone, and are as few and as important as the largest, the last to begin is evicted.
-    least = unit_cost(taken[0].unit)[:3]
-    enough = [item for item in items if max(map(sub, short, item.gain)) < 0 and unit_cost(item.unit)[:3] == least]
-    return [min(enough, key=lambda item: item.cheapness, default=taken[0])]
