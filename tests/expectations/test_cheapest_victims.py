@@ -1,4 +1,4 @@
-"""The victims on one node for one pod cost least, in the documented order."""
+"""The victims on one node for one pod cost least, in the documented order; a job that grows shares victims."""
 
 from __future__ import annotations
 
@@ -107,3 +107,20 @@ def test_no_other_victims_cost_less(action: str, drawn: list[Running], cpu: int,
     if gone:
         assert places == 1
         assert cost(jobs, gone) == min(cost(jobs, each) for each in sets_that_suffice(jobs, cpu, memory))
+
+
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+@pytest.mark.parametrize("large", ["n0", "n1"])
+@pytest.mark.parametrize("least", [1, 2])
+def test_one_victim_makes_room_for_all_by_which_a_job_grows(action: str, large: str, least: int) -> None:
+    """A pod of the other node makes room for one."""
+    cluster: list[Any] = [*CLASSES, queue("mine", deserved={"cpu": "12"}), queue("theirs", deserved={"cpu": "0"})]
+    for name in ("n0", "n1"):
+        cpu = 3 if name == large else 1
+        cluster += [node(name, cpu="6"), pod_group(f"on-{name}", 1, "theirs", "Running")]
+        cluster += [pod(f"on-{name}-{at}", f"on-{name}", f"{cpu}", f"{cpu}Gi", node=name) for at in range(6 // cpu)]
+    cluster.append(pod_group("g", least, "mine", created=99))
+    cluster += [pod(f"g-{at}", "g") for at in range(3)]
+    decisions = EVICTING[action].decide(state(cluster).snapshot(), now=NOON).decisions
+    assert [each.name for each in decisions if isinstance(each, Evict)] == [f"on-{large}-1"]
+    assert sum(isinstance(each, Nominate) for each in decisions) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 
 from stromboli.eviction.best_plan import best_plan
@@ -49,10 +50,10 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
     one_by_one = context.reclaiming and session.ask.gives_back_in_order
     failed: PodRecord | None = None
     while left and (context.grows_by_share or session.ask.job_starving(job)):
-        # 1. The next pods that are alike, as many as the job needs to start; one where each eviction changes the order.
+        # 1. The next pods that are alike, as many as the job starts or grows with; one where each eviction changes the
+        #    order.
         alike = identical(session, left)
-        needed = 1 if one_by_one else session.ask.job_missing(job) - job.waiting_count
-        run = alike[: max(1, needed)]
+        run = alike[: 1 if one_by_one else _together(context, job, alike)]
         # 2. Places for them, unless an equal search failed before or the queue may not reclaim them.
         equivalence, found = context.kind(job, run[0]), 0
         in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and plan.placed)
@@ -67,6 +68,15 @@ def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places
         left = left[len(run if found == len(run) else alike) :]
     places.end(plan.placed, failed)
     return plan
+
+
+def _together(context: PreemptionContext, job: Job, alike: Sequence[PodRecord]) -> int:
+    """For how many of identical pods places are looked for together: what a job starts with, and may grow by."""
+    needed = max(1, context.session.ask.job_missing(job) - job.waiting_count)
+    if not context.grows_by_share:
+        return needed
+    more = range(needed + 1, len(alike) + 1)
+    return needed + bisect(more, False, key=lambda count: not context.may_take(job, alike[:count]))
 
 
 def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]) -> None:
