@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -230,6 +231,17 @@ def test_sessions_ask_for_the_time_only_while_one_runs_out() -> None:
     assert not decide(job, gang("job", 1, cpu="99")).session.view.volatile
     assert decide(job, placed("job-0", 1)).session.view.volatile
     assert decide(job, placed("job-0", 600, ready=True), by=policy(maxRunTime="1h")).session.view.volatile
+
+
+@pytest.mark.parametrize(("ages", "left"), [((600, 1800), 1800), ((10,), 3590), ((600, -900), -math.inf)])
+def test_the_next_session_for_maximum_run_times_is_when_the_first_one_ends(ages: tuple[int, ...], left: float) -> None:
+    """A start that lies in the future is asked for again."""
+    job = pod_group("job", 1, phase="Running")
+    by, runs = policy(maxRunTime="1h"), [placed(f"job-{i}", age, ready=True) for i, age in enumerate(ages)]
+    assert decide(job, runs, by=by).again_at == NOON + left
+    if left > 0:
+        assert evicted(decide(job, runs, by=by, after=left - 1)) == []
+        assert len(evicted(decide(job, runs, by=by, after=left))) == len(ages)
 
 
 def test_a_policy_that_times_out_after_it_has_placed_is_told() -> None:

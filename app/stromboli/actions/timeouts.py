@@ -115,9 +115,13 @@ class Timeouts(Action):
         exceeded = jobs.holds("ran for too long", _has_exceeded)
         running = np.isfinite(most) & (jobs.count(*HELD) > 0)
         if running.any():
-            of, at = times_of_held(view, "started or scheduled", started_or_scheduled, view.time(), unknown=math.inf)
+            now = view.time(math.inf)
+            of, at = times_of_held(view, "started or scheduled", started_or_scheduled, now, unknown=math.inf)
+            of, ends = of[running[of]], (at + most[of])[running[of]]
+            # A start that lies in the future is not known yet.
+            view.time(float(ends[ends > now].min(initial=math.inf)) if np.isfinite(ends).all() else -math.inf)
             # One pod is enough: a member that was made anew does not begin the time again.
-            exceeded |= running & (np.bincount(of[at <= view.time() - most[of]], minlength=len(jobs)) > 0)
+            exceeded |= np.bincount(of[ends <= now], minlength=len(jobs)) > 0
         before: dict[tuple[str, str], bool] = view.environment.left.get(_EXCEEDED, {})
         for key, uid in before:
             job = jobs.get(key)
