@@ -1,6 +1,6 @@
 """What holds in any history, whatever the policy: a small cluster lives through random changes, session by session.
 
-`STROMBOLI_HISTORIES=10000` tries more of them, `HYPOTHESIS_PROFILE=default` with `--hypothesis-seed` others.
+`STROMBOLI_HISTORIES=10000` tries more of them, `python -m tests.expectations.histories` others.
 """
 
 from __future__ import annotations
