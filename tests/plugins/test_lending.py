@@ -47,6 +47,14 @@ def test_a_queue_lends_up_to_its_limit() -> None:
     assert bound(schedule(of("a", 2), of("b", 4), *wants("a"))) == {"a": SIZE}
 
 
+@pytest.mark.parametrize("deserved", [None, 0, 2])
+def test_a_guarantee_beyond_what_is_deserved_is_not_borrowed(deserved: int | None) -> None:
+    said: dict[str, Any] = {} if deserved is None else {"deserved": {"cpu": str(deserved)}}
+    kept = queue("b", guarantee={"resource": {"cpu": "3"}}, borrowingLimit={"cpu": "1"}, **said)
+    assert len(schedule(queue("a"), kept, wants("a", 8)).session.bound) == 5
+    assert len(schedule(queue("a"), kept, wants("b", 8)).session.bound) == 4
+
+
 def test_what_is_not_listed_is_unlimited() -> None:
     loose = queue("a", deserved={"cpu": "2"}, borrowingLimit={"memory": "1Gi"}, lendingLimit={"memory": "1Gi"})
     assert bound(schedule(loose, *wants("a"))) == {"a": SIZE}

@@ -10,9 +10,15 @@ from stromboli.framework.cluster.job import Queue
 from stromboli.framework.cluster.view import View
 
 
+def own(view: View, queue: Queue) -> Vector:
+    """What a queue holds without borrowing: what it says that it deserves, or its guarantee where that is more."""
+    owned: Vector = np.maximum(view.vector(shares.entitled(queue)), view.vector(queue.spec.guarantee.resource))
+    return owned
+
+
 def most(view: View, queue: Queue) -> Vector:
     """What a queue may hold by its `borrowingLimit`, infinite where that says nothing."""
-    return view.vector(shares.entitled(queue)) + view.vector(queue.spec.borrowing_limit, np.inf)
+    return own(view, queue) + view.vector(queue.spec.borrowing_limit, np.inf)
 
 
 def ceiling(view: View, queue: Queue) -> Vector:

@@ -17,6 +17,7 @@ from stromboli.explain.evictions import RECLAIMING
 from stromboli.explain.places import amounts
 from stromboli.explain.remedies.case import Candidate, Case, smallest
 from stromboli.explain.remedies.changes import set_queue
+from stromboli.fairness import lending
 from stromboli.framework.cluster.job import Queue, lineage
 from stromboli.kube.quotas import PODS as PODS_OF_QUOTAS
 from stromboli.kube.quotas import asked_for, common_name, hard_of
@@ -57,7 +58,7 @@ def limits(case: Case) -> Iterator[Candidate]:
         wanted = (gauges.amounts["allocated"] if queue is case.job.queue else held[queue.name]) + claimed + asked
         over = (wanted > gauges.limit) & (asked > 0)
         over[PODS] &= view.counts_pods
-        beyond = wanted - view.vector(queue.spec.deserved)
+        beyond = wanted - lending.own(view, queue)
         for field, said, most in (
             ("capability", queue.spec.capability, wanted),
             ("borrowing_limit", queue.spec.borrowing_limit, beyond),
