@@ -61,7 +61,8 @@ def asked(request: Vector, pods: bool = False) -> Mask:
 
 def exceeded(used: Vector, limit: Vector, request: Vector, pods: bool = False) -> list[int]:
     """The columns in which `used` exceeds `limit`, among those that `request` names. There is no tolerance."""
-    return np.flatnonzero(asked(request, pods) & (used > limit)).tolist()
+    columns: list[int] = (asked(request, pods) & (used > limit)).nonzero()[0].tolist()
+    return columns
 
 
 def stays_above(

@@ -68,17 +68,23 @@ class _Besides:
         rows = self._view.membership.pending(job.index)
         if lacking is not None or len(rows) < need:
             return lacking
-        classes, firsts = np.unique(self._view.pods.pod_class[rows], return_index=True)
-        requests = self._view.snapshot.requests[classes]
-        sizes = (requests / np.maximum(requests.max(axis=0), 1.0)).sum(axis=1)
         self.left -= 1
-        _, refused = self._ask.allocatable(job.queue, self._view.record(int(rows[firsts[sizes.argmax()]])), need)
-        if len(classes) == 1 or refused is None or refused.scalable:
+        largest = self._largest(rows)
+        _, refused = self._ask.allocatable(job.queue, self._view.record(int(rows[largest or 0])), need)
+        if largest is None or refused is None or refused.scalable:
             # Limits are sums: where they leave so many of the largest pods, they leave as many of all.
             return refused
         chosen = self._smallest(rows, need)
         self.left -= len(chosen)
         return self._together(job, chosen) if self.left >= 0 else None
+
+    def _largest(self, rows: Rows) -> int | None:
+        """Which of some pods asks for most, by its place among them; None where they are all alike."""
+        classes = self._view.pods.pod_class[rows]
+        if (classes == classes[0]).all():
+            return None
+        requests = self._view.snapshot.requests[classes]
+        return int((requests / np.maximum(requests.max(axis=0), 1.0)).sum(axis=1).argmax())
 
     def _smallest(self, rows: Rows, need: int) -> list[PodRecord]:
         """As many of some pods as are needed, the largest first; none where it is not certain which ones ask least."""
