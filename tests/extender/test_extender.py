@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Never
 
-from stromboli.extender import Published
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from stromboli.extender import NoAnswerError, Published, Standing
+from stromboli.http.server import Probes, make_app
 from stromboli.state.cluster import ClusterState
 from tests import builders
 from tests.extender.questions import ask, by_name, client, in_full, published, whole_node
@@ -34,6 +39,22 @@ async def test_a_decided_pod_gets_exactly_its_node() -> None:
         assert "FailedNodes" not in answer
         scores = await ask(seen, "prioritize", by_name(pod, NODES))
         assert scores == [{"Host": name, "Score": 10 if name == node else 0} for name in NODES]
+
+
+async def test_a_decided_pod_gets_its_node_while_a_plugin_that_is_asked_about_others_hangs() -> None:
+    class Hanging(Standing):
+        async def work_out(self, question: object) -> Never:
+            raise NoAnswerError("a question of kube-scheduler has been worked out for 4 s")
+
+    decided, waits = builders.pod("a", "a"), builders.pod("b", "b", cpu="64")
+    seen = published(cluster(builders.pod_group("a"), builders.pod_group("b"), decided, waits), GANGS)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(make_app(Hanging(lambda: seen), CollectorRegistry(), Probes())),
+        base_url="http://stromboli",
+    ) as http:
+        answer = await http.post("/filter", content=by_name(decided, NODES))
+        assert answer.json()["NodeNames"] == [seen.session.bound["default/a"]]
+        assert (await http.post("/filter", content=by_name(waits, NODES))).status_code == 503
 
 
 async def test_a_place_that_was_decided_by_an_earlier_session_still_counts() -> None:

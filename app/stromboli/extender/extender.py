@@ -161,6 +161,9 @@ class Extender:
             return question(Refused(_not_known(pod)))
         # The state changes while a session is asked, so it is read before.
         cleared = self._cleared(published, record, pod.status.nominated_node_name or "", names)
+        if not cleared and (decided := published.place(record)) is not None:
+            # Nothing is asked of plugins, and kube-scheduler, which asks about one pod at a time, waits for no thread.
+            return question(Placed(decided))
         return await self._source.work_out(lambda: question(_verdict(published, record, cleared)))
 
     def _cleared(self, published: Published, pod: PodRecord, nominated: str, names: Sequence[str]) -> str:
