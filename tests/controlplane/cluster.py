@@ -414,12 +414,14 @@ def free_port() -> int:
         return port
 
 
-def eventually(holds: Callable[[], bool], timeout: float = 60, seen: Callable[[], object] = str) -> None:
+def eventually(
+    holds: Callable[[], bool], timeout: float = 60, seen: Callable[[], object] = str, every: float = 0.05
+) -> None:
     """Poll until `holds`; AssertionError after `timeout` seconds, with what was seen then."""
     deadline = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < deadline, f"not so after {timeout} s: {seen()}"
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 def _memory() -> str | None:

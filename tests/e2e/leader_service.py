@@ -21,6 +21,10 @@ class LeaderService:
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
+            # Connections stay open, as those through a Service do.
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 outer.asked[self.path] += 1

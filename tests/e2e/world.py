@@ -159,6 +159,10 @@ class World:
         """The node of each pod that has one."""
         return {name: node for name, node in self._placements() if node}
 
+    def waits(self) -> bool:
+        """Whether any pod has no node."""
+        return bool(self.get(f"{self._pods}?fieldSelector=spec.nodeName%3D&limit=1")["items"])
+
     def _placements(self) -> Iterator[tuple[str, str]]:
         for found in self.items(self._pods):
             yield found["metadata"]["name"], found["spec"].get("nodeName", "")
