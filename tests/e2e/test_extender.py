@@ -388,3 +388,41 @@ def test_no_managed_pod_slips_by_while_no_replica_leads(scheduled: World, start:
     eventually(lambda: "later" in world.placed())
     assert world.bound() == {"before": 2, "mixed": 3, "": 2}
     leader.close()
+
+
+def lifted_in_part(world: World, name: str, size: int, lifted: Mapping[str, str], bound: Mapping[str, str]) -> None:
+    """A gang as a leader leaves it that dies between its first write and its last.
+
+    `lifted` pods have a nominated node and no gate, `bound` ones got theirs, and all others wait behind the gate.
+    """
+    world.group(name, size)
+    pods = f"/api/v1/namespaces/{world.namespace}/pods"
+    for at in range(size):
+        member = f"{name}-{at}"
+        manifest = gated(member, name)
+        if member in lifted or member in bound:
+            del manifest["spec"]["schedulingGates"]
+        world.pods([manifest])
+        if member in bound:
+            target = {"metadata": {"name": member}, "target": {"kind": "Node", "name": bound[member]}}
+            world.create(f"{pods}/{member}/binding", target)
+        elif member in lifted:
+            patch = {"status": {"nominatedNodeName": lifted[member]}}
+            merge = {"Content-Type": "application/merge-patch+json"}
+            world.api.patch(f"{pods}/{member}/status", json=patch, headers=merge).raise_for_status()
+
+
+def test_a_gang_whose_gates_were_lifted_in_part_is_completed_by_the_next_leader(scheduled: World, start: Start) -> None:
+    """Also where a nominated node is full by then; a part that cannot be completed gives its place back."""
+    world, cluster = scheduled, scheduled.cluster
+    world.nodes(4, cpu="2")
+    world.pods([pod("foreign", scheduler="none", cpu="2", nodeName="node-1")])
+    lifted_in_part(world, "half", 4, {"half-0": "node-0", "half-1": "node-1"}, {"half-2": "node-2"})
+    lifted_in_part(world, "torn", 6, {"torn-0": "node-3"}, {"torn-1": "node-3"})
+
+    leader = LeaderService(start("--leader-elect", kubeconfig=cluster.kubeconfig()))
+    cluster.start_scheduler(cost.advised_by(leader, ignorable=False))
+    eventually(lambda: world.bound()["half"] == 4, 90, world.placed)
+    eventually(lambda: world.bound()["torn"] == 0, 90, world.placed)
+    assert world.placed()["half-2"] == "node-2"
+    leader.close()

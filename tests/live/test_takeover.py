@@ -61,6 +61,20 @@ async def test_of_gangs_that_block_each_other_the_least_makes_room(
     assert told(cluster, "GangIncomplete") >= {"most", "least", "least-0"}
 
 
+async def test_a_gang_that_kube_scheduler_bound_in_part_is_evicted_too(cluster: Cluster, start: StartService) -> None:
+    """Its gates were lifted one by one when the leader went. Pods of kube-scheduler's own stay."""
+    grouped = {"annotations": {"scheduling.k8s.io/group-name": "begun"}}
+    cluster.group("begun", 20)
+    for number in range(20):
+        cluster.pod(f"begun-{number}", metadata=grouped, schedulerName="default-scheduler")
+    cluster.pod("foreign", schedulerName="default-scheduler")
+    for name in ("begun-0", "begun-1", "foreign"):
+        bind(cluster, name, "n0")
+    await start(lambda text: Engine(), leader_elect=True, extender_scheduler_names=("default-scheduler",))
+    await until(lambda: {name for name, node in cluster.pods().items() if node} == {"foreign"})
+    assert told(cluster, "GangIncomplete") == {"begun", "begun-0", "begun-1"}
+
+
 async def test_a_node_that_holds_too_much_loses_what_was_bound_last(cluster: Cluster, start: StartService) -> None:
     for number in range(11):
         cluster.pod(f"p-{number:02}", metadata={"annotations": {"scheduling.k8s.io/group-name": "some"}})

@@ -150,9 +150,16 @@ def begun_gangs(state: ClusterState, since: float, began: float) -> Iterator[tup
 def _bound_since(state: ClusterState, rows: list[int], since: float) -> Iterator[PodRecord]:
     """Our pods, of some, that were bound after a time, the latest first."""
     records = (state.pods.records[row] for row in rows)
-    ours = [record for record in records if record is not None and record.scheduler_name in state.scheduler_names]
+    ours = [record for record in records if record is not None and _is_ours(state, record)]
     lately = [record for record in ours if _bound_at(record) > since]
     yield from sorted(lately, key=lambda record: (_bound_at(record), record.created, record.key), reverse=True)
+
+
+def _is_ours(state: ClusterState, record: PodRecord) -> bool:
+    """Whether sessions decide where a pod goes, also where kube-scheduler binds it."""
+    if record.scheduler_name in state.extender_scheduler_names:
+        return bool(record.job)
+    return record.scheduler_name in state.scheduler_names
 
 
 def _bound_at(record: PodRecord) -> float:
