@@ -12,14 +12,16 @@ from stromboli.api import objects
 from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus
 from stromboli.api.decisions import Evict
 from stromboli.engine import Engine
+from stromboli.explain.checkup import ignored_findings
 from stromboli.explain.remedies import explained
+from stromboli.explain.words import lines
 from stromboli.framework.diagnosis.ignored import ignored_of_job
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load
 from stromboli.simulation.run import Run, feed, run
 from stromboli.state.cluster import ClusterState
-from stromboli.workloads.native import as_pod_group, condition
+from stromboli.workloads.native import as_pod_group, conditions
 from tests import builders
 from tests.plugins.sessions import decide, policy
 
@@ -100,20 +102,35 @@ def test_what_cannot_be_read_is_named(policy: Object, problem: str) -> None:
 def test_the_condition_is_true_once_and_false_while_it_waits() -> None:
     waits = PodGroupCondition(type="Unschedulable", status="True", reason="NotEnough", message="NotEnough: no room")
     waiting = PodGroupStatus(phase="Inqueue", conditions=[waits])
-    found = condition(waiting, group(), "v1alpha2")
+    (found,) = conditions(waiting, group(), "v1alpha2")
     assert found == {
         "type": "PodGroupScheduled",
         "status": "False",
         "reason": "Unschedulable",
         "message": "NotEnough: no room",
     }
-    shown = {**group(), "status": {"conditions": [found]}}
-    assert condition(waiting, shown, "v1alpha2") is None
-    scheduled = condition(PodGroupStatus(phase="Running"), shown, "v1beta1")
-    assert scheduled is not None
+    shown = {**group(), "status": {"conditions": [{**found, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+    assert conditions(waiting, shown, "v1alpha2") == []
+    (scheduled,) = conditions(PodGroupStatus(phase="Running"), shown, "v1beta1")
     assert (scheduled["type"], scheduled["status"]) == ("PodGroupInitiallyScheduled", "True")
-    assert condition(waiting, {"status": {"conditions": [scheduled]}}, "v1beta1") is None
-    assert condition(PodGroupStatus(phase="Inqueue"), group(), "v1alpha2") is None
+    assert conditions(waiting, {"status": {"conditions": [scheduled]}}, "v1beta1") == []
+    assert conditions(PodGroupStatus(phase="Inqueue"), group(), "v1alpha2") == []
+
+
+def test_a_condition_says_which_of_its_fields_have_no_effect() -> None:
+    ignored = PodGroupCondition(type="FieldIgnored", status="True", reason="GroupStartsAlone", message="no effect")
+    over = PodGroupCondition(type="FieldIgnored", status="False", reason="PolicyHeedsIt")
+    (found,) = conditions(PodGroupStatus(phase="Inqueue", conditions=[ignored]), group(), "v1beta1")
+    assert found == {"type": "FieldIgnored", "status": "True", "reason": "GroupStartsAlone", "message": "no effect"}
+    started = PodGroupStatus(phase="Running", conditions=[ignored])
+    assert [each["type"] for each in conditions(started, group(), "v1beta1")] == [
+        "PodGroupInitiallyScheduled",
+        "FieldIgnored",
+    ]
+    heeded = PodGroupStatus(phase="Inqueue", conditions=[over])
+    assert conditions(heeded, group(), "v1beta1") == []
+    (found,) = conditions(heeded, {"status": {"conditions": [found]}}, "v1beta1")
+    assert (found["status"], found["reason"]) == ("False", "PolicyHeedsIt")
 
 
 def test_a_topology_key_that_is_a_label_of_nodes_is_a_level_that_the_policy_lacks() -> None:
@@ -181,11 +198,18 @@ def test_no_pod_is_evicted_for_a_group_that_does_not_preempt(said: Object, gone:
 def test_a_group_of_groups_is_told_to_start_by_itself() -> None:
     done = simulated(group(parentCompositePodGroupName="whole"), *pods(3))
     (job,) = done.session.view.jobs.values()
-    assert ignored_of_job(done.session, job) == {
-        "parentCompositePodGroupName": (
-            "has no effect: it starts by itself, and not together with the other parts of CompositePodGroup whole"
-        )
-    }
+    why = "has no effect: it starts by itself, and not together with the other parts of CompositePodGroup whole"
+    assert ignored_of_job(done.session, job) == {"parentCompositePodGroupName": why}
+    # Where all is well but for that, too.
+    answer = explained(done.session, "job", "default/train", None)
+    assert answer is not None
+    assert list(lines(answer)) == [
+        "PodGroup default/train (PodGroup train.podgroups.scheduling.k8s.io): 3 of 3 pods have a place",
+        "Ignored",
+        f"  spec.parentCompositePodGroupName {why}",
+    ]
+    (found,) = ignored_findings(done.session)
+    assert found.problem == f"1 job (default/train of scheduling.k8s.io): spec.parentCompositePodGroupName {why}"
 
 
 def test_a_claim_that_is_made_for_a_group_is_told_to_be_none_of_its_pods() -> None:

@@ -19,7 +19,7 @@ from stromboli.explain.doubts import GIVE_UNIT, doubtful, largest_cpu, too_few_b
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.explain.guaranteed import beyond_parents
 from stromboli.framework.cluster.job import Queue
-from stromboli.framework.diagnosis.ignored import ignored_of_queue
+from stromboli.framework.diagnosis.ignored import ignored_of_job, ignored_of_queue, jobs_with_ignored, place_of
 from stromboli.framework.reasons import not_open
 from stromboli.framework.session.session import Session
 from stromboli.kube.dra.extended import backing
@@ -224,6 +224,17 @@ def topology_findings(session: Session) -> Iterator[Finding]:
         yield found("there are none", f"{how}, or drop networkTopology")
 
 
+def ignored_findings(session: Session) -> Iterator[Finding]:
+    """What PodGroups say that has no effect; a topology that the policy does not read is told by itself."""
+    saying: defaultdict[str, list[str]] = defaultdict(list)
+    for job in jobs_with_ignored(session):
+        for field, why in ignored_of_job(session, job).items():
+            if field != "networkTopology":
+                saying[f"{place_of(field)} {why}"].append(job.called)
+    for cause, jobs in saying.items():
+        yield in_objects("pods", "job", jobs, f"{_THEM}: {cause}", "clear it, or go without what it asks for")
+
+
 def pool_findings(session: Session) -> Iterator[Finding]:
     """Node pools that overlap or have no nodes, and names of pools that are not in the policy."""
     view = session.view
@@ -373,5 +384,6 @@ OF_SESSIONS: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     pool_findings,
     pod_findings,
     device_findings,
+    ignored_findings,
     request_findings,
 )

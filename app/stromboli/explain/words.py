@@ -111,6 +111,7 @@ def _job(answer: Answer) -> Iterator[str]:
     if not answer.reason:
         yield f"{what}: {answer.message}"
         yield from _history(answer)
+        yield from _ignored(answer.ignored)
         return
     yield f"{what} waits at {answer.stage}: {answer.reason}"
     yield from _cause(answer)

@@ -57,7 +57,7 @@ class NativeGroups:
         self._waits_for: dict[str, str] = {}
         #: by which groups get their queue
         self.rules: Sequence[QueueRule] = ()
-        self._queue: asyncio.Queue[tuple[str, Object, Callable[[], None]]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[str, Sequence[Object], Callable[[], None]]] = asyncio.Queue()
         mirror.listen("Pod", self._pod_changed)
         mirror.listen("Namespace", self._namespace_changed)
 
@@ -165,8 +165,8 @@ class NativeGroups:
         self._decided[_uid(obj)] = decision.status
         self._apply(key)
         version = self._path().split("/")[3]
-        found = native.condition(decision.status, obj, version)
-        if found is not None:
+        found = native.conditions(decision.status, obj, version)
+        if found:
             self._queue.put_nowait((key, found, then))
         else:
             then()
@@ -186,14 +186,15 @@ class NativeGroups:
             try:
                 await self._write(key, found)
             except (ApiError, *CONNECTION_ERRORS) as error:
-                log.recurring("condition not written", error, job=key)
+                log.recurring("conditions not written", error, job=key)
             then()
 
-    async def _write(self, key: str, found: Object) -> None:
+    async def _write(self, key: str, found: Sequence[Object]) -> None:
         namespace, _, name = key.rpartition("/")
         root, plural = self._path().rsplit("/", 1)
         path = f"{root}/namespaces/{namespace}/{plural}/{outer_name(name)}/status"
-        fields = {"status": {"conditions": [{**found, "lastTransitionTime": timestamp()}]}}
+        now = timestamp()
+        fields = {"status": {"conditions": [{**each, "lastTransitionTime": now} for each in found]}}
         await self._kube.persist("PATCH", path, msgspec.json.encode(fields), STRATEGIC_PATCH)
 
 

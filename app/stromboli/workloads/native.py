@@ -27,6 +27,7 @@ from stromboli.api.errors import InvalidObjectError
 from stromboli.api.keys import NATIVE_GROUP, inner_name, outer_name
 from stromboli.api.objects import Pod
 from stromboli.api.validation import shown
+from stromboli.framework.diagnosis.ignored import CONDITION as FIELD_IGNORED
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.pods import EVICTED_TOGETHER, GROUP_ANNOTATION
 from stromboli.workloads import said
@@ -144,22 +145,26 @@ def completed(group: PodGroup, namespace: Object, pods: OfPods, rules: Sequence[
     return group.model_copy(update={"spec": group.spec.model_copy(update=spec)}) if spec else group
 
 
-def condition(decided: PodGroupStatus, shown: Object, version: str) -> Object | None:
-    """The condition to write to a native group, None where what it shows may stay.
+def conditions(decided: PodGroupStatus, shown: Object, version: str) -> list[Object]:
+    """The conditions to write to a native group, beside those that it shows and that may stay.
 
-    It is true once all pods that start together are bound, and stays so; it is false with the reason while they wait.
+    That of its start is true once all pods that start together are bound, and stays so; it is false with the reason
+    while they wait. Another one says which of its fields have no effect.
     """
+    before = {text(each, "type"): each for _, each in items(shown, "status.conditions")}
+    said = {each.type: each for each in decided.conditions}
     type = _CONDITIONS.get(version, _CONDITION)
-    before: Object = next((each for _, each in items(shown, "status.conditions") if each.get("type") == type), {})
-    if before.get("status") == "True":
-        return None
-    if decided.phase in (PodGroupPhase.Running, PodGroupPhase.Completed):
-        return {"type": type, "status": "True", "reason": "Scheduled", "message": ""}
-    why = next((each for each in decided.conditions if each.type == "Unschedulable" and each.status == "True"), None)
-    if why is None:
-        return None
-    found = {"type": type, "status": "False", "reason": "Unschedulable", "message": why.message[:_LONGEST]}
-    return None if all(before.get(key) == value for key, value in found.items()) else found
+    found: list[Object] = []
+    if at(before.get(type), "status") != "True":
+        if decided.phase in (PodGroupPhase.Running, PodGroupPhase.Completed):
+            found.append({"type": type, "status": "True", "reason": "Scheduled", "message": ""})
+        elif (why := said.get("Unschedulable")) is not None and why.status == "True":
+            message = why.message[:_LONGEST]
+            found.append({"type": type, "status": "False", "reason": "Unschedulable", "message": message})
+    if (ignored := said.get(FIELD_IGNORED)) is not None and (ignored.status == "True" or FIELD_IGNORED in before):
+        message = ignored.message[:_LONGEST]
+        found.append({"type": ignored.type, "status": ignored.status, "reason": ignored.reason, "message": message})
+    return [each for each in found if {**before.get(each["type"], {}), **each} != before.get(each["type"])]
 
 
 def _seen(native: Object) -> dict[str, Any]:

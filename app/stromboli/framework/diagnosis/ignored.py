@@ -124,9 +124,9 @@ def tell(session: Session) -> None:
     if not session.rules.ignored_fields:
         return
     known = session.view.jobs
-    noted = known.holds("ignored", _says_what_has_no_effect)
-    ignoring = known.of(_without_class(session) | _topology_unread(session) | _without_tier(session) | noted)
-    for job in known.of(known.holds(CONDITION, lambda group: _is_told(group.status.conditions))):
+    told_already = known.of(known.holds(CONDITION, lambda group: _is_told(group.status.conditions)))
+    ignoring = jobs_with_ignored(session)
+    for job in told_already:
         session.report.condition(job, _OVER)
     for job in ignoring:
         ignored = ignored_of_job(session, job)
@@ -139,6 +139,13 @@ def tell(session: Session) -> None:
             message = told(ignored)
             queue_said = Condition(type=CONDITION, status="True", reason="NotInPolicy", message=message)
             session.report.queue_condition(queue.name, queue_said)
+
+
+def jobs_with_ignored(session: Session) -> Iterable[Job]:
+    """The jobs of which something has no effect."""
+    known = session.view.jobs
+    noted = known.holds("ignored", _says_what_has_no_effect)
+    return known.of(_without_class(session) | _topology_unread(session) | _without_tier(session) | noted)
 
 
 def ignored_of_queue(session: Session, queue: Queue) -> dict[str, str]:
