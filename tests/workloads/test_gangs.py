@@ -18,7 +18,7 @@ from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load
 from stromboli.simulation.run import Run, feed, run
 from stromboli.state.cluster import ClusterState
-from stromboli.workloads import Kinds, family_of, known_kinds, pod_group_for
+from stromboli.workloads import Kinds, family_of, known_kinds, pod_group_for, said
 from tests import builders
 
 Object = dict[str, Any]
@@ -764,6 +764,17 @@ def test_the_submitter_of_a_ray_job_starts_by_itself() -> None:
     assert group_of(owner(BATCH, "Job", {"parallelism": 1}, above=job), job)["spec"]["minMember"] == 1
     cluster = owner(RAY, "RayCluster", ray(replicas(3)), above=job)
     assert group_of(cluster, job)["spec"]["minMember"] == 4
+
+
+def test_a_job_that_cleans_up_after_a_ray_cluster_waits_for_no_pods_of_it() -> None:
+    """These are gone: KubeRay makes the Job once they are, with their labels, and has the cluster wait for it."""
+    wrapper = owner("workload.codeflare.dev/v1beta2", "AppWrapper", wrapped({"replicas": 4}))
+    cluster = owner(RAY, "RayCluster", ray(replicas(3)), above=wrapper, annotations={said.QUEUE[0]: "research"})
+    job = owner(BATCH, "Job", {"template": POD}, above=cluster, name="w-redis-cleanup")
+    group = group_of(job, cluster, wrapper, labels={"ray.io/group": "headgroup", "ray.io/node-type": "redis-cleanup"})
+    assert (group["spec"]["minMember"], group["spec"]["queue"]) == (1, "research")
+    assert group["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+    assert group_of(cluster, wrapper)["spec"]["minMember"] == 4
 
 
 def test_groups_of_a_leader_worker_set_are_told_apart() -> None:

@@ -93,8 +93,9 @@ def family_of(
     kinds = known_kinds() if kinds is None else kinds
     found: tuple[int, Kind | None, Workload] = 0, None, Workload()
     for depth, owner in enumerate(owners):
-        kind = kinds.of(owner)
-        workload = kinds.read(owner)
+        kind, workload = kinds.of(owner), kinds.read(owner)
+        if kind is not None and kind.row.direct and depth > 0:
+            break
         # What starts its own pods one by one, such as a Workflow, may own a gang.
         if workload.gangs and (kind is None or kind.row.starts is Starts.together or not found[2].gangs):
             found = depth, kind, workload

@@ -93,6 +93,9 @@ class WorkloadKind(_Model):
     makes is a workload of its own."""
     roles: tuple[RoleFields, ...] = ()
     """Where its roles are."""
+    direct: bool = False
+    """Whether it makes all of its pods itself: those of a Job that it makes, as to clean up after it, are a workload of
+    their own."""
     reader: str = ""
     """The function that reads its roles, for kinds that need more than paths."""
     role_labels: tuple[str, ...] = ()
