@@ -199,10 +199,10 @@ async def test_pods_of_a_job_set_do_not_wait_for_those_of_jobs_that_succeeded_an
     pods_of(cluster, driver, 1)
     await until(lambda: cluster.all_bound(4))
 
-    def say(succeeded: int) -> None:
+    def say(succeeded: int, restarts: int = 0) -> None:
         path = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/train"
         listed = [{"name": "driver", "succeeded": succeeded}, {"name": "worker", "succeeded": 0}]
-        cluster.patch(path, {"status": {"replicatedJobsStatus": listed}})
+        cluster.patch(path, {"status": {"replicatedJobsStatus": listed, "restarts": restarts}})
 
     cluster.patch(f"{PODS}/driver-0/status", {"status": {"phase": "Succeeded"}})
     say(1)
@@ -214,11 +214,56 @@ async def test_pods_of_a_job_set_do_not_wait_for_those_of_jobs_that_succeeded_an
     for number in (1, 2, 3):
         cluster.delete(f"{PODS}/worker-{number}")
     await until(lambda: not cluster.pods())
-    say(0)
+    say(0, 1)
     pods_of(cluster, worker, 3, 4)
     await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 4)
     assert bound(cluster) == 0
     pods_of(cluster, driver, 1, 1)
+    await until(lambda: cluster.all_bound(4))
+
+
+@pytest.mark.parametrize("kind", ["AppWrapper", "JobSet"])
+async def test_pods_that_come_anew_wait_for_none_that_succeeded_and_are_gone_in_the_same_attempt(
+    cluster: Cluster, start: StartService, kind: str
+) -> None:
+    """One of the pods of a Job, or all of a Job that is deleted when it ends; in another attempt all are waited for."""
+    group, version, plural = {
+        "AppWrapper": ("workload.codeflare.dev", "v1beta2", "appwrappers"),
+        "JobSet": ("jobset.x-k8s.io", "v1alpha2", "jobsets"),
+    }[kind]
+    define(cluster, group, version, kind)
+    cluster.node("n1", cpu="4")
+    await start(engine)
+    part = {"spec": {"parallelism": 2, "completions": 2, "template": TEMPLATE}}
+    spec = {
+        "AppWrapper": {"components": [{"template": {}, "podSets": [{"replicas": 4}]}]},
+        "JobSet": {"replicatedJobs": [{"name": name, "template": part} for name in ("a", "b")]},
+    }[kind]
+    made = make(cluster, f"{group}/{version}", kind, "train", spec)
+
+    def begin(attempt: int) -> None:
+        status = {"phase": "Running", "resettingCount": attempt, "restarts": attempt}
+        cluster.patch(f"/apis/{group}/{version}/namespaces/default/{plural}/train", {"status": status})
+
+    begin(0)
+    first, second = (job(cluster, name, 2, made) for name in ("a", "b"))
+    pods_of(cluster, first, 2)
+    pods_of(cluster, second, 2)
+    await until(lambda: cluster.all_bound(4))
+    for name in ("a-0", "a-1", "b-0"):
+        cluster.patch(f"{PODS}/{name}/status", {"status": {"phase": "Succeeded"}})
+        cluster.delete(f"{PODS}/{name}")
+    await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 1)
+    cluster.delete(f"{PODS}/b-1")
+    pods_of(cluster, second, 1, 2)
+    await until(lambda: cluster.pods() == {"b-2": "n1"})
+    begin(1)
+    await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 4)
+    cluster.delete(f"{PODS}/b-2")
+    pods_of(cluster, second, 2, 3)
+    await until(lambda: len(cluster.pods()) == 2)
+    assert bound(cluster) == 0
+    pods_of(cluster, first, 2, 2)
     await until(lambda: cluster.all_bound(4))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stromboli.api import objects
+from stromboli.api.crds import PodGroup, PodGroupPhase
 from stromboli.api.pod_state import PodState
 from stromboli.state.cluster import ClusterState
 from stromboli.workloads import Family
@@ -35,6 +36,11 @@ def may_have_changed(state: ClusterState, family: Family, owner: Object | None, 
         return True
     lacks = family.workload.dwindles and not state.has_pods(key, (*THERE, *SUCCEEDED), least - 1)
     return lacks and (succeeded or state.has_pods(key, PLACED, 1))
+
+
+def has_completed(state: ClusterState, key: str, group: PodGroup) -> bool:
+    """Whether as many pods of a group have succeeded as started together."""
+    return group.status.phase == PodGroupPhase.Completed or state.has_pods(key, SUCCEEDED, group.spec.min_member)
 
 
 def _some_succeeded(owner: Object | None) -> bool:

@@ -25,6 +25,7 @@ from stromboli.workloads import Family, Kind, Kinds, family_of, label_of, labell
 from stromboli.workloads.gangs import has_ended
 from stromboli.workloads.groups import MOST_OWNERS, controller, manager_of
 from stromboli.workloads.paths import at
+from stromboli.workloads.vanished import attempt_of
 
 log = Logger(__name__)
 
@@ -215,5 +216,6 @@ def print_of(owner: Object) -> int:
     """What an owner says of its groups, as a hash: it is equal for versions of which groups need not follow."""
     meta = owner["metadata"]
     failed = at(owner, "status.failedIndexes")
-    relevant = (meta.get("labels"), meta.get("annotations"), owner.get("spec"), failed, has_ended(owner))
+    status = failed, has_ended(owner), attempt_of(owner)
+    relevant = (meta.get("labels"), meta.get("annotations"), owner.get("spec"), *status)
     return hash(msgspec.json.encode(relevant, order="deterministic"))

@@ -9,19 +9,19 @@ Kubernetes deletes them with it.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
-from stromboli.api.crds import FEWER, RUN_TIME, SLICES, WORKLOAD, PodGroup, PodGroupPhase, group_uid
+from stromboli.api.crds import FEWER, RUN_TIME, SLICES, WORKLOAD, PodGroup, group_uid
 from stromboli.api.errors import StromboliError, in_words
 from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object, already_exists
 from stromboli.live.events import Events, Reference
 from stromboli.live.fair_queue import FairQueue
-from stromboli.live.gang_sizes import SUCCEEDED, THERE, may_have_changed
+from stromboli.live.gang_sizes import THERE, has_completed, may_have_changed
 from stromboli.live.group_writes import GroupWrites
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
@@ -30,12 +30,14 @@ from stromboli.live.owners import Owners, print_of
 from stromboli.live.unmade import Unmade
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
+from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import Family, is_bare, label_of
 from stromboli.workloads.gangs import has_ended
 from stromboli.workloads.groups import controller
 from stromboli.workloads.labelled import id_of
 from stromboli.workloads.native import in_native_group
 from stromboli.workloads.paths import text
+from stromboli.workloads.vanished import is_of, note
 
 log = Logger(__name__)
 
@@ -93,6 +95,8 @@ class PodGroupMaker:
         self._prints: dict[str, int] = {}
         #: what the owners said of queue, priority and topology, by the uid of the workload
         self._said: dict[str, Object] = {}
+        #: how many pods of PodGroups succeeded and are gone, as these do not say yet
+        self._gone: Counter[str] = Counter()
         self._active = False
         self._backoffs: dict[str, Backoff] = {}
         self._unmade = Unmade()
@@ -179,11 +183,23 @@ class PodGroupMaker:
         self._forget(key)
         family = self._families.get(uid)
         ended = not isinstance(pod, str) and pod.status.phase == "Succeeded"
+        if ended and self._active and not isinstance(pod, str):
+            self._vanished(pod)
         if family is not None and (family.is_sized or (family.workload.dwindles and ended)):
             # Those that wait may be all that there are to be by now.
             for waiting in self._managers.get(family.uid, {uid}) & self._bare.keys():
                 self._stale.add(waiting)
                 self._enqueue(waiting)
+
+    def _vanished(self, pod: objects.Pod) -> None:
+        """A pod that succeeded is gone: have none wait for it, where its workload does not say so, too."""
+        name = (pod.metadata.annotations or {}).get(GROUP_ANNOTATION, "")
+        owner = self._owners.latest(uid := group_uid(name))
+        if owner is not None and is_of(owner, pod):
+            self._gone[keys.key(pod.metadata.namespace or "default", name)] += 1
+            # A copy: the owner may be followed right now, for a pod that went before.
+            self._changed[uid] = {**owner}
+            self._enqueue(uid)
 
     def _group_changed(self, type: str, group: PodGroup | str) -> None:
         key = group if isinstance(group, str) else object_key(group)
@@ -363,21 +379,17 @@ class PodGroupMaker:
                 await self._writes.remove(group)
             elif over or (ended and self._state.has_pods(key, THERE, 1)):
                 lasting = True
-            elif ended and self._has_completed(key, group):
-                continue
-            elif changes := family.changes(group, before, sizes.get(key)):
-                await self._writes.change(key, changes)
+            elif not (ended and has_completed(self._state, key, group)):
+                gone = note(owner, group.metadata.annotations, more := self._gone[key])
+                if changes := family.changes(group, before, sizes.get(key, {}) | gone):
+                    await self._writes.change(key, changes)
+                self._gone -= Counter({key: more})
         self._said[uid] = family.said
         if self._changed.get(uid) is owner:
             if lasting:
                 asyncio.get_running_loop().call_later(_LASTING, self._enqueue, uid)
             else:
                 del self._changed[uid]
-
-    def _has_completed(self, key: str, group: PodGroup) -> bool:
-        """Whether as many pods of a group have succeeded as started together."""
-        least = group.spec.min_member
-        return group.status.phase == PodGroupPhase.Completed or self._state.has_pods(key, SUCCEEDED, least)
 
     def _namespace_object(self, name: str | None) -> Object:
         found: Object = self._state.objects["Namespace"].get(name or "default") or {}

@@ -17,7 +17,7 @@ from stromboli.api.crds import FEWER, RUN_TIME, SCHEDULING, SLICES, WORKLOAD, Po
 from stromboli.api.crds.base import dumped
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.pods import GROUP_ANNOTATION, USER_ANNOTATION, USER_GROUPS_ANNOTATION
-from stromboli.workloads import said
+from stromboli.workloads import said, vanished
 from stromboli.workloads.amounts import min_resources, of_roles, scaled
 from stromboli.workloads.assignment import Assigned, assigned, made_by
 from stromboli.workloads.gangs import EACH, Gang, Workload, has_ended, makes_in_order, why_fewer
@@ -258,17 +258,17 @@ class Family:
     def changes(self, group: PodGroup, before: Object | None = None, size: Mapping[str, str] | None = None) -> Object:
         """The merge patch of a PodGroup by what the owners say now, and what `said` was before; empty for none.
 
-        What they say no longer is left to pods and namespace, as in a new group; `size` is the annotation of a new pod
-        with the size of its gang. Raises as `manifest` does.
+        What they say no longer is left to pods and namespace, as in a new group; `size` are new annotations about the
+        size of its gang. Raises as `manifest` does.
         """
-        now, size = group.spec, size or {}
-        gang = self.workload.gang(self._part_of(group.metadata.name), {**group.metadata.annotations, **size})
+        now, size, noted = group.spec, size or {}, {**group.metadata.annotations, **(size or {})}
+        gang = self.workload.gang(self._part_of(group.metadata.name), noted)
         if gang is None:
             return {}
         if has_ended(self.owner or {}):
             # Nothing waits for pods that do not come.
             return {"spec": {"minMember": 1, "minTaskMember": None}} if now.min_member > 1 else {}
-        numbers, said = self._numbers(gang), self.said
+        numbers, said = self._numbers(gang, max(0, vanished.gone(self.owner, noted) - self.workload.done)), self.said
         left = self._left_open(gang) if before and before.keys() - said.keys() else {}
         unsaid = {key: left.get(key) for key in before or ()}
         spec = {"minTaskMember": None, "subGroupPolicy": None, **unsaid, **numbers, **said}
@@ -308,10 +308,10 @@ class Family:
         suffix = name.removeprefix(f"podgroup-{self.uid}").removeprefix("-")
         return next((gang.part for gang in self.workload.gangs if _in_name(gang.part) == suffix), suffix)
 
-    def _numbers(self, gang: Gang) -> Object:
-        """How many pods start together, of which roles, where labels of pods name these, and in what sub groups."""
+    def _numbers(self, gang: Gang, gone: int = 0) -> Object:
+        """How many pods start together beside those that are gone, of which roles, if named, and in what sub groups."""
         row, asked = self.kind.row if self.kind else None, self._asked(gang)
-        spec: Object = {"minMember": gang.started(gang.min_member if asked is None else asked)}
+        spec: Object = {"minMember": max(1, gang.started(gang.min_member if asked is None else asked) - gone)}
         elastic = sum(role.needed for role in gang.roles) < sum(role.count for role in gang.roles)
         named = bool(self.workload.role_labels) and len(gang.roles) > 1
         if gang.by_role or (asked is None and gang.least is None and named and elastic):
