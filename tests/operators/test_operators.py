@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.controlplane.cluster import eventually
+from tests.controlplane.projects import project
 from tests.e2e.conftest import Start
-from tests.e2e.test_workloads import patch
-from tests.e2e.world import Object, World, pod
+from tests.e2e.test_workloads import patch, reference
+from tests.e2e.world import Object, World, define, pod
 from tests.operators.build import JOB_SET, KUBERAY, LEADER_WORKER_SET, MPI, TRAINING
 from tests.operators.conftest import Operate
 
@@ -311,3 +312,71 @@ def test_a_training_operator_that_makes_the_group_is_left_to_it(world: World, st
     assert [group["metadata"]["name"] for group in world.groups()] == ["train"]
     world.api.delete(path).raise_for_status()
     eventually(lambda: world.groups() == [] and count(world) == 0, 60)
+
+
+def train_job(world: World, nodes: int, *before: Object) -> tuple[str, str]:
+    """A TrainJob and the JobSet that the trainer makes of it, which is no part of these tests; returns their paths."""
+    define(world.api, project("trainer").resources())
+    labels = {"kueue.x-k8s.io/queue-name": "research", "kueue.x-k8s.io/priority-class": "urgent"}
+    version, spec = "trainer.kubeflow.org/v1alpha1", {"runtimeRef": {"name": "torch-distributed"}}
+    path = make(world, version, "TrainJob", "llm", {**spec, "trainer": {"numNodes": nodes}}, labels=labels)
+    owner = reference({"apiVersion": version, "kind": "TrainJob", **world.get(path)})
+    trains = {"backoffLimit": 0, "parallelism": nodes, "completions": nodes, "template": template()}
+    node = {"name": "node", "template": {"spec": trains}}
+    if before:
+        node["dependsOn"] = [{"name": each["name"], "status": "Complete"} for each in before]
+    made = {"replicatedJobs": [*before, node], "failurePolicy": {"maxRestarts": 3}}
+    of = make(world, "jobset.x-k8s.io/v1alpha2", "JobSet", "llm", made, ownerReferences=[owner])
+    return path, of
+
+
+def test_a_train_job_starts_whole_in_its_queue_restarts_is_suspended_and_ends(
+    world: World, start: Start, operate: Operate
+) -> None:
+    operate(JOB_SET)
+    urgent(world)
+    world.queue("research")
+    world.nodes(1, cpu="3")
+    start()
+    path, of = train_job(world, 4)
+    eventually(lambda: count(world) == 4, 60)
+    waits_and_is_suspended(world, of, "JobSet", 4, lambda suspend: {"suspend": suspend})
+    (group,) = world.groups()
+    assert group["metadata"]["annotations"]["stromboli.io/workload"] == "TrainJob/llm"
+    # One pod fails, so the JobSet starts anew, and its pods are the same gang.
+    before = {each["metadata"]["uid"] for each in world.items(f"/api/v1/namespaces/{world.namespace}/pods")}
+    one = world.items(f"/api/v1/namespaces/{world.namespace}/pods")[0]["metadata"]["name"]
+    failed = {"status": {"phase": "Failed"}}
+    patch(world, f"/api/v1/namespaces/{world.namespace}/pods/{one}/status", failed)
+
+    def anew() -> int:
+        pods = world.items(f"/api/v1/namespaces/{world.namespace}/pods")
+        return sum(each["metadata"]["uid"] not in before for each in pods)
+
+    eventually(lambda: anew() == count(world) == 4, 90)
+    assert numbers(world) == [4]
+    assert world.placed() == {}
+    world.nodes(1, cpu="1", prefix="more")
+    # Pods of Jobs complete here as soon as they run.
+    eventually(lambda: world.get(of).get("status", {}).get("terminalState") == "Completed", 90)
+    eventually(lambda: [group["status"].get("phase") for group in world.groups()] == ["Completed"], 60)
+    world.api.delete(path).raise_for_status()
+    eventually(lambda: world.groups() == [] and count(world) == 0, 90)
+
+
+def test_the_nodes_of_a_train_job_start_together_after_its_initializer(
+    world: World, start: Start, operate: Operate
+) -> None:
+    operate(JOB_SET)
+    urgent(world)
+    world.queue("research")
+    world.nodes(1, cpu="1")
+    start()
+    loads = {"name": "dataset-initializer", "template": {"spec": {"template": template()}}}
+    _, of = train_job(world, 2, loads)
+    # The first pod completes as soon as it runs, and then there are two for one place.
+    eventually(lambda: numbers(world) == [1, 2] and count(world) == 3, 90)
+    assert {group["spec"]["queue"] for group in world.groups()} == {"research"}
+    assert [name for name in world.placed() if "-node-" in name] == []
+    world.nodes(1, cpu="1", prefix="more")
+    eventually(lambda: world.get(of).get("status", {}).get("terminalState") == "Completed", 90)

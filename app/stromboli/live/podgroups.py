@@ -61,10 +61,7 @@ class PodGroupMaker:
         *,
         inherit: bool = True,
     ) -> None:
-        """`want_queue` has a queue made below a parent.
-
-        Annotations of owners are copied to PodGroups if `inherit`; what they say of gangs counts in any case.
-        """
+        """`want_queue` has a queue made below a parent; with `inherit` annotations of owners are copied to PodGroups."""
         self._writes = GroupWrites(kube, mirror)
         self._mirror = mirror
         self._state = mirror.state
