@@ -380,3 +380,24 @@ def test_the_nodes_of_a_train_job_start_together_after_its_initializer(
     assert [name for name in world.placed() if "-node-" in name] == []
     world.nodes(1, cpu="1", prefix="more")
     eventually(lambda: world.get(of).get("status", {}).get("terminalState") == "Completed", 90)
+
+
+def test_what_cleans_up_after_a_ray_cluster_waits_for_no_pods_of_it(
+    world: World, start: Start, operate: Operate
+) -> None:
+    operate(KUBERAY)
+    world.nodes(1, cpu="4")
+    start()
+    part = {"rayStartParams": {}, "template": {"spec": pod("")["spec"]}}
+    workers = {"groupName": "w", "replicas": 2, "minReplicas": 2, "maxReplicas": 2, **part}
+    spec = {
+        "headGroupSpec": part,
+        "workerGroupSpecs": [workers],
+        "gcsFaultToleranceOptions": {"redisAddress": "redis:6379"},
+    }
+    path = make(world, "ray.io/v1", "RayCluster", "tune", spec)
+    eventually(lambda: len(world.placed()) == 3 and numbers(world) == [3], 90)
+    world.api.delete(path).raise_for_status()
+    # KubeRay makes a Job once these pods are gone, and lets the cluster go when it has ended.
+    eventually(lambda: any("redis-cleanup" in name for name in world.placed()), 90)
+    eventually(lambda: world.groups() == [] and not world.api.get(path).is_success, 90)

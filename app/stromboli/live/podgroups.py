@@ -61,7 +61,7 @@ class PodGroupMaker:
         *,
         inherit: bool = True,
     ) -> None:
-        """`want_queue` has a queue made below a parent; with `inherit` annotations of owners are copied to PodGroups."""
+        """`want_queue` has a queue made below a parent; with `inherit` owners' annotations are copied to PodGroups."""
         self._writes = GroupWrites(kube, mirror)
         self._mirror = mirror
         self._state = mirror.state
