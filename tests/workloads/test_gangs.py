@@ -277,6 +277,67 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         [1, 2],
         3,
     ),
+    "Job of which nothing is asked for": (BATCH, "Job", {"parallelism": 4, "completions": 0, "template": POD}, [], 0),
+    "Job whose pods are replaced once they have failed": (
+        *(
+            BATCH,
+            "Job",
+            {"parallelism": 3, "completions": 6, "podReplacementPolicy": "Failed", "template": POD},
+            [3],
+            3,
+        ),
+    ),
+    "Job that another controller manages": (
+        *(BATCH, "Job", {"parallelism": 2, "managedBy": "example.com/jobs", "template": POD}, [2], 2),
+    ),
+    "JobSet with a coordinator": (
+        *(JOBSET, "JobSet"),
+        replicated(("a", 1, 1), ("b", 2, 2), coordinator={"replicatedJob": "a"}, failurePolicy={"maxRestarts": 3}),
+        [5],
+        5,
+    ),
+    "LeaderWorkerSet of leaders alone": (
+        *("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leader(1, startupPolicy="LeaderReady"), [1, 1], 2),
+    ),
+    "RayCluster of groups of hosts, one of them suspended": (
+        *(RAY, "RayCluster"),
+        ray(
+            replicas(2, groupName="a", numOfHosts=2, minReplicas=1),
+            replicas(2, groupName="b", numOfHosts=2, minReplicas=1, suspend=True),
+            replicas(3, groupName="c", minReplicas=0),
+            enableInTreeAutoscaling=True,
+            autoscalerOptions=FREE,
+        ),
+        [3],
+        8,
+    ),
+    "PyTorchJob of workers alone": (
+        *(KUBEFLOW, "PyTorchJob"),
+        {"pytorchReplicaSpecs": {"Worker": replicas(4)}, "elasticPolicy": {"minReplicas": 2, "maxReplicas": 8}},
+        [2],
+        4,
+    ),
+    "PaddleJob that is elastic": (
+        *(KUBEFLOW, "PaddleJob"),
+        {"paddleReplicaSpecs": {"Worker": replicas(3)}, "elasticPolicy": {"minReplicas": 2}},
+        [2],
+        3,
+    ),
+    "MPIJob whose launcher is a worker and waits for the others": (
+        *("kubeflow.org/v2beta1", "MPIJob"),
+        {
+            "mpiReplicaSpecs": {"Launcher": replicas(1), "Worker": replicas(3)},
+            "runLauncherAsWorker": True,
+            "launcherCreationPolicy": "WaitForWorkersReady",
+        },
+        [3],
+        4,
+    ),
+    "SparkApplication without executors": (
+        *("sparkoperator.k8s.io/v1beta2", "SparkApplication", {**SPARK, "executor": {**EXECUTOR, "instances": 0}}),
+        [1],
+        1,
+    ),
     "AppWrapper": ("workload.codeflare.dev/v1beta2", "AppWrapper", wrapped(), [3], 3),
     "AppWrapper with pod sets": (
         "workload.codeflare.dev/v1beta2",
