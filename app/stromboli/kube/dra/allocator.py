@@ -213,6 +213,8 @@ class _Attempt:
                 suitable = np.array([row for row in suitable.tolist() if self._is_left(choice, row)], np.intp)
         free = suitable if choice.admin else suitable[~self._in_use[suitable]]
         if choice.count is not None:
+            if self._demand.draws and not self._demand.doubtful:
+                free = self._demand.devices.late_last(self._balance.sparing(free))
             return self._pick(at, choice, free.tolist(), choice.count)
         whole = 0 < len(free) <= MOST_DEVICES and len(free) == len(suitable)
         return (

@@ -145,6 +145,10 @@ class Devices:
             out[begin : begin + len(self.pools.offers[pool])] = True
         return out
 
+    def late_last(self, rows: Rows) -> Rows:
+        """Some devices, those of pools that are tried last behind the others, else in the same order."""
+        return rows[np.argsort(self.late[rows], kind="stable")] if self.pools.late else rows
+
     @cached_property
     def new(self) -> Rows:
         """The rows of devices that are not in the earlier version."""
@@ -256,7 +260,7 @@ class Inventory:
         """The devices that pods on a node can use, in order; those of pools with binding conditions come last."""
         local = self.local[node]
         rows = np.sort(np.concatenate([local[local < len(self.devices)], self._shared_rows[self._reached[:, node]]]))
-        return rows[np.argsort(self.devices.late[rows], kind="stable")] if self.devices.pools.late else rows
+        return self.devices.late_last(rows)
 
     def totals(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The sum over the devices that each node can access, of values with shape (devices + 1,), the last 0."""

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from stromboli.api.resources import Rows
+from stromboli.api.resources import Rows, Vector
 from stromboli.kube.dra.capacity import Amount, Capacities
 
 #: amounts in thousandths by row, as exact Python integers
@@ -38,6 +38,11 @@ class PoolStock:
     counters: tuple[Draws, ...]
     #: by device: the row of each capacity; None for a device that is allocated whole
     parts: tuple[Mapping[str, int] | None, ...]
+    #: by device: the counter set that it draws on first, by number, and the sum of its fractions of counters
+    sets: Sequence[int]
+    fractions: Sequence[float]
+    #: the rows of each counter set
+    rows: Sequence[slice]
     #: whether all devices are those of one node
     local: bool
 
@@ -55,6 +60,7 @@ def pool_stock(
     layout = [(name, counter) for name, counters in sets.items() for counter in counters]
     limits = [limit for counters in sets.values() for limit in counters.values()]
     row_of = {name: row for row, name in enumerate(layout)}
+    set_of, ends = {name: number for number, name in enumerate(sets)}, list(accumulate(map(len, sets.values())))
     draws, parts = list[Draws](), list[Mapping[str, int] | None]()
     for number, (counters, capacities) in enumerate(devices):
         draws.append([(row_of[name, counter], drawn) for name, counter, drawn in counters])
@@ -64,7 +70,10 @@ def pool_stock(
             parts[-1] = {name: row for row, name in enumerate(capacities.amounts, first)}
             layout += ((f"/{number}", name) for name in capacities.amounts)
             limits += (each.limit for each in capacities.amounts.values())
-    return PoolStock(tuple(layout), tuple(limits), tuple(draws), tuple(parts), local)
+    firsts = [set_of[counters[0][0]] if counters else -1 for counters, _ in devices]
+    fractions = [sum(drawn / limits[row] for row, drawn in each if limits[row]) for each in draws]
+    rows = list(map(slice, [0, *ends], ends))
+    return PoolStock(tuple(layout), tuple(limits), tuple(draws), tuple(parts), firsts, fractions, rows, local)
 
 
 class Stock:
@@ -79,11 +88,20 @@ class Stock:
         self.pool: Rows = np.full(devices + 1, -1)
         #: its position in the pool
         self.place: Rows = np.zeros(devices + 1, np.intp)
+        #: the counter set of each device, -1 for none, and the sum of the fractions that it draws of counters
+        self.counter_set: Rows = np.full(devices + 1, -1)
+        self.fraction: Vector = np.zeros(devices + 1)
+        self._sets: list[slice] = []
         for number, (begin, pool) in enumerate(self._pools):
             place = np.arange(len(pool.counters))
             draws = [bool(drawn) or parts is not None for drawn, parts in zip(pool.counters, pool.parts, strict=True)]
             self.pool[begin + place[draws]] = number
             self.place[begin + place] = place
+            sets = np.array(pool.sets, np.intp)
+            self.counter_set[begin + place] = np.where(sets < 0, -1, sets + len(self._sets))
+            self.fraction[begin + place] = pool.fractions
+            offset = self._offsets[number]
+            self._sets += (slice(offset + rows.start, offset + rows.stop) for rows in pool.rows)
 
     def __bool__(self) -> bool:
         return bool(self._pools)
@@ -114,6 +132,14 @@ class Stock:
             return ()
         offset = self._offsets[number]
         return [(offset + parts[name], each.consumed) for name, each in consumed.items() if name in parts]
+
+    def left(self, counter_set: int, drawn: Amounts) -> float:
+        """The mean fraction that is left of the counters of a set, 0 for no set."""
+        if counter_set < 0:
+            return 0.0
+        rows = self._sets[counter_set]
+        fractions = [(limit - of) / limit for limit, of in zip(self.limits[rows], drawn[rows], strict=True) if limit]
+        return sum(fractions) / max(1, len(fractions))
 
     def states(self, drawn: Amounts, pools: Rows) -> Rows:
         """Equal numbers for pools with equal remaining amounts and meanings of rows, shape (all pools + 1,)."""
@@ -148,6 +174,14 @@ class Balance:
     def has(self, draws: Draws) -> bool:
         """Whether enough is left."""
         return all(self.drawn[row] + amount <= self.stock.limits[row] for row, amount in draws)
+
+    def sparing(self, devices: Rows) -> Rows:
+        """Some devices in the order that leaves most to others: of the fullest counter sets first, and of one set those
+        that draw least on it."""
+        sets = self.stock.counter_set[devices]
+        left = {each: self.stock.left(each, self.drawn) for each in set(sets.tolist())}
+        fullest = np.array([left[each] for each in sets.tolist()], np.float64)
+        return devices[np.lexsort((self.stock.fraction[devices], fullest))]
 
     def take(self, device: int, consumed: Mapping[str, Amount] | None) -> None:
         """Allocate a device or a share."""
