@@ -61,7 +61,7 @@ def _fields(path: str, found: Manifest, ours: Manifest) -> Iterator[str]:
 
 
 def _values(path: str, found: Manifest, ours: Manifest) -> Iterator[str]:
-    """Values that ours accepts in a field, and the one that was found does not."""
+    """Values of a field that our definition accepts and the one found in the cluster does not."""
     if found.get("enum") and (missing := [each for each in ours.get("enum") or () if each not in found["enum"]]):
         yield f"{path} may not be {' or '.join(map(str, missing))}"
     if found.get("enum") and not ours.get("enum"):

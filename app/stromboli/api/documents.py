@@ -199,7 +199,7 @@ class _Document:
             self._anchors[event.anchor] = value, 1, 0
 
     def _meaning(self, event: Any) -> Scalar:
-        """The value of a scalar: text if it is quoted, else by its spelling."""
+        """The value of a scalar: text if it is quoted, else determined by its spelling."""
         tag, text = event.tag, event.value
         if tag in ("!", f"{_TAG}str") or (tag is None and not event.implicit[0]):
             return str(text)

@@ -22,7 +22,7 @@ def in_words(error: object) -> str:
     """An error in words, never empty; one of a connection without those of the HTTP library, such as `ssl:default`."""
     cause = getattr(error, "os_error", None)
     if isinstance(cause, OSError) and cause.errno:
-        # Negative numbers are those of name resolution, of which the system has no words.
+        # Negative numbers come from name resolution, and the system has no messages for them.
         return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
     return str(error) or repr(error)
 

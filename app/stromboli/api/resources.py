@@ -50,7 +50,7 @@ def amount(resource: str, value: str | int | float) -> int:
 
 
 def in_bytes(resource: str) -> bool:
-    """Whether the amounts of a resource, or of a quota for it, are bytes."""
+    """Whether amounts of a resource, or of a quota for it, are in bytes."""
     name = resource.rpartition("/")[2].removeprefix("requests.").removeprefix("limits.")
     return name in _BYTES or name.startswith("hugepages-")
 

@@ -16,7 +16,7 @@ _NAME = (
     r"|(?:api|access|account|private|signing|encryption)[-_]?key)"
 )
 _CALLED = re.compile(rf".*(?:{_NAME}|authorization)s?", re.IGNORECASE | re.DOTALL)
-#: what stands between a name and its value; either may be quoted, and that quoted again
+#: the separator of a name and its value; either may be quoted, and the quotes quoted again
 _IS = r"\\*+[\"']?+\s*+[:=]\s*+"
 _KEY = r"PRIVATE KEY-----"
 _PATTERNS = tuple(

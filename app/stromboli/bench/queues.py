@@ -1,4 +1,4 @@
-"""What queues say in trials, and whose pods they are."""
+"""The specs of queues in trials, and the queue of each pod."""
 
 from __future__ import annotations
 

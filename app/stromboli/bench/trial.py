@@ -209,7 +209,7 @@ class Cluster:
         return lambda: engine.decide(self._state.snapshot(), now=NOW)
 
     def change(self) -> None:
-        """What changes before each session."""
+        """The changes made before each session."""
         self._changes += 1
         for kind, obj in self._trial.changed(self._changes):
             self._state.upsert(kind, obj)

@@ -29,7 +29,7 @@ def open_(name: Name, kubeconfig: Kubeconfig = None, context: Context = None) ->
 
 
 def close(name: Name, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
-    """Close a queue, and all below it, for new work; what runs goes on.
+    """Close a queue, and all below it, for new work; running jobs keep running.
 
     Example: stromboli queue close research --context production
     """

@@ -61,7 +61,7 @@ def support_bundle(
         typer.Option(help="File with more of a log, of a service that runs in no pod. May be repeated."),
     ] = None,
 ) -> None:
-    """Write what helps others to help into one archive: versions, the policy in force, the queue tree, the newest
+    """Collect what others need to help into one archive: versions, the policy in force, the queue tree, the newest
     sessions as a journal, metrics, what `stromboli doctor` finds, definitions that differ, the leases, and how all
     replicas are, with their logs.
 

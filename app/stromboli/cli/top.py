@@ -50,7 +50,7 @@ def top(
 ) -> None:
     """Follow queues and their shares, what waits by reason, and how full nodes are.
 
-    The service is asked, be it at --url, on this machine or in the cluster; with -f or --policy a session is run here.
+    Asks the service at --url, on this machine or in the cluster; with -f or --policy it runs a session here instead.
     Keys: r shows the next resource, q ends, as does Ctrl-C.
 
     Example: stromboli top --once -o json

@@ -38,10 +38,10 @@ def whatif(
 ) -> None:
     """Tell what a change would bind and evict, and how shares move, as a diff. Nothing is written.
 
-    An object is laid over the one of its name; with `$patch: delete` that is removed. A workload that is there is taken
-    as it is written, and pods of it that run stay as they are. A document with actions and tiers is a policy to try.
+    An object is merged into the one of the same name; with `$patch: delete` that one is removed. An existing workload
+    is replaced, and its running pods stay as they are. A document with actions and tiers is a policy to try.
 
-    What of the change cannot be used is told on standard error, with exit code 2.
+    Parts of the change that cannot be used are named on standard error, with exit code 2.
 
     Example: stromboli whatif -f queue.yaml --fail-on-pending
     """

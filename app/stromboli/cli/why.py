@@ -44,9 +44,9 @@ def why(
     nodes: Annotated[
         bool, typer.Option("--nodes", help="For a pod, show what happened to it, and how plugins scored each node.")
     ] = False,
-    node: Annotated[list[str] | None, typer.Option(help="With --nodes, a node to tell of in any case.")] = None,
+    node: Annotated[list[str] | None, typer.Option(help="With --nodes, a node to show in any case.")] = None,
     try_changes: Annotated[bool, typer.Option("--try/--no-try", help="Try what would help.")] = True,
-    size: Annotated[str, typer.Option(help="When gangs of so many pods would start, such as 8,16,32.")] = "",
+    size: Annotated[str, typer.Option(help="Say when gangs of these sizes would start, such as 8,16,32.")] = "",
     asks: Annotated[
         list[str] | None,
         typer.Option("--request", help="With --size, what a pod asks for, such as cpu=4; may be repeated."),
@@ -55,12 +55,12 @@ def why(
 ) -> None:
     """Say why a pod or a job waits, or how a queue stands: the stage that blocks, who is in the way, what would help.
 
-    The service is asked, be it at --url, on this machine or in the cluster; with -f or --policy a session is run here.
+    Asks the service at --url, on this machine or in the cluster; with -f or --policy it runs a session here instead.
     Nothing is written.
 
     With --nodes it also says what happened to a pod in order, and why it was one node and not another.
 
-    With --size it says instead what could start now, and when each of some gangs would that are submitted now.
+    With --size it says instead which gangs could start now, and when gangs of these sizes would if submitted now.
 
     Example: stromboli why job train -n research
     """

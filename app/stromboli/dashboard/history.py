@@ -19,7 +19,7 @@ from stromboli.framework.session.session import Session
 _RINGS = ((2.0, 900), (60.0, 1_440))
 #: size limit of the samples of each in bytes: with thousands of queues fewer are kept
 _BYTES = 8 << 20
-#: the shortest time that is told of, in seconds
+#: the shortest time span shown, in seconds
 _SHORTEST = 300.0
 _SESSIONS = 500
 #: the amounts in a sample

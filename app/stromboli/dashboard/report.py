@@ -256,7 +256,7 @@ class SessionReport:
 
     @cached_property
     def _asked(self) -> np.ndarray:
-        """What the pods of each job ask for, shape (jobs, dimensions)."""
+        """The requests of the pods of each job, shape (jobs, dimensions)."""
         return self._view.membership.requested()
 
     @cached_property

@@ -11,7 +11,7 @@ from stromboli.api.resources import Mask, Rows
 from stromboli.devices.cards import Cards, Counts, Slice
 from stromboli.framework.recent import Recent
 
-#: groups of pods whose cards are counted on; those of one that was dropped are counted anew
+#: the number of groups of pods with cached counts of cards; a dropped group is counted again
 _MOST_GROUPS = 64
 
 

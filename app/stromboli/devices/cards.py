@@ -29,7 +29,7 @@ LARGEST, MOST_CARDS = 2**31, 1_024
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a container gets of a card."""
+    """The part of a card that a container gets."""
 
     card: int
     memory: int
@@ -93,7 +93,7 @@ class Cards:
         return Cards(*(part.copy(order="K") for part in self._parts()))
 
     def among(self, allowed: Mask) -> Cards:
-        """The cards among which only those that are allowed are there."""
+        """The cards, limited to the allowed ones."""
         there, *others = self._parts()
         return Cards(there & allowed, *others)
 
@@ -204,7 +204,7 @@ class Sharing(Protocol):
         """The cards of a node, None when it has none that are shared in this way."""
 
     def grant(self, pod: PodRecord) -> Grant | None:
-        """What a pod holds by its annotations; None when they say nothing."""
+        """The cards that a pod holds according to its annotations; None if they do not say."""
 
     def choice(self, pod: PodRecord) -> Choice | None:
         """The cards that a pod may have, None when it may have all."""
@@ -219,7 +219,7 @@ class Sharing(Protocol):
         """Whether a pod that loses its place gives its slices back."""
 
     def annotations(self, plan: Plan, inventory: Inventory, node: str, now: float) -> Mapping[str, str]:
-        """What tells the node's device plugin about a plan."""
+        """The annotations that tell the node's device plugin about a plan."""
 
 
 class InventoryIndex:
@@ -251,7 +251,7 @@ class InventoryIndex:
     def cards(self, inventories: Numbers) -> tuple[Cards, Rows, Rows, Rows]:
         """The cards of nodes with these inventories, nothing taken; numbers of ids, types and modes, -1 for none."""
         of, index, *rest = self._cards.T
-        # The row at the end is that of nodes without cards.
+        # The last row stands for nodes without cards.
         table = np.full((6, self._size + 1, int(index.max(initial=0)) + 1), -1)
         table[:, of, index] = rest
         # Taken card by card: a transposed view has the cards of a node in a row again.
@@ -340,7 +340,7 @@ class Fleet:
         return allowed
 
     def locate(self, nodes: Rows, wanted: Rows) -> Rows:
-        """The card of a node that has the number of an id, the last of equals, -1 for none."""
+        """The card of a node whose id has a given number, the last one on a tie; -1 for none."""
         sought = nodes * self._width + wanted + 1
         known = (wanted >= 0) & (wanted < self._width - 1)
         at = np.searchsorted(self._keys, sought, side="right") - 1

@@ -19,7 +19,7 @@ _BINDING = int(PodState.Binding)
 
 
 class Holdings:
-    """What pods hold, counted on as they get and lose places."""
+    """The cards that pods hold, updated as they get and lose places."""
 
     def __init__(self, view: View, sharing: Sharing) -> None:
         self._view = view
@@ -53,7 +53,7 @@ class Holdings:
         return self.inventories.values[number] if number >= 0 else None
 
     def annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
-        """What goes on a pod with its binding to a node: the slices that it got there in this session."""
+        """The annotations that a pod gets with its binding to a node: the slices that it got there in this session."""
         held_on, plan = self._held.get(pod.row, (-1, ()))
         inventory = self.inventory(node)
         if held_on != node or inventory is None:
@@ -102,7 +102,7 @@ class Holdings:
         return on_node
 
     def _running(self) -> CardParts:
-        """What pods on the nodes hold by their annotations."""
+        """The cards that pods on the nodes hold according to their annotations."""
         pods, sharing = self._view.pods, self._sharing
         grants = self._view.snapshot.pod_facts.column((type(sharing), "grant"), sharing.grant)
         rows = np.flatnonzero(self._on_node() & (grants.numbers >= 0))

@@ -50,7 +50,7 @@ _SCORE = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a container asks for, of each of its cards."""
+    """The request of a container for each of its cards."""
 
     cards: int
     memory: int
@@ -76,7 +76,7 @@ class ByTypeAndId:
 
     @classmethod
     def read(cls, annotations: Mapping[str, str]) -> ByTypeAndId | None:
-        """What annotations say; None when they allow all cards."""
+        """The restrictions in annotations; None if they allow all cards."""
         if annotations.keys().isdisjoint(_CHOSEN_BY):
             return None
         use_types = annotations.get(USE_TYPE)
@@ -211,7 +211,7 @@ class Virtual:
         }
 
     def requests(self, pod: PodRecord) -> list[Request]:
-        """What each container asks for that asks for cards."""
+        """The requests of all containers that request cards."""
         cache, key = pod.pod_class.cache, (Request, self._repaired)
         known = cache.get(key)
         if known is None:

@@ -1,4 +1,4 @@
-"""Pods that a gang lacks, and the ResourceQuotas of its namespace that keep them from being made."""
+"""Pods that a gang lacks, and the ResourceQuotas of its namespace that prevent their creation."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ONE_NAMESPACE = "the pods of a gang are in the namespace of their PodGroup"
 
 
 def why_no_more(session: Session, job: Job) -> str:
-    """The quotas that one more pod like those of a job would exceed, with their amounts, pods that miss its name, or
-    where what makes its pods says why it makes no more; empty where nothing does.
+    """Why a job gets no more pods: quotas that one more like them would exceed, pods that do not name the job, or where
+    their controller says why it creates none; empty if nothing is found.
     """
     if quotas := "; ".join(_exceeded(session, job)):
         return quotas
@@ -77,7 +77,7 @@ def pods_elsewhere(session: Session, job: Job) -> list[Passage]:
 
 
 def refused_to(version: str, kind: str, name: str, namespace: str) -> str:
-    """Where a workload says why it has no pods, or no more."""
+    """The place to look for why a workload has no pods, or no more of them."""
     # kubectl takes a name that two groups have for the one of Kubernetes itself.
     of_group = version.partition("/")[0] if kind == "Job" and not version.startswith("batch/") else ""
     described = f"{kind.lower()}{f'.{of_group}' if of_group else ''} {name} -n {namespace}"

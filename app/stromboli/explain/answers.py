@@ -1,4 +1,4 @@
-"""What an answer consists of. Amounts are written as Kubernetes writes them; nothing stands for nothing to say."""
+"""The parts of an answer. Amounts are written as Kubernetes quantities; empty fields mean nothing to say."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Step(Part, frozen=True, kw_only=True):
 
     #: Admission, QueueShare, Gang, Placement, Preemption or Binding
     stage: str
-    #: passed, blocks, or open when what comes before it has to pass first
+    #: passed, blocks, or open while an earlier stage has to pass first
     verdict: str
     #: the numbers that were compared
     text: str
@@ -33,18 +33,18 @@ class NodeCause(Part, frozen=True, kw_only=True):
     cause: str
     #: how many nodes it rules out, each counted under its first cause
     nodes: int
-    #: what else rules out some of those, and how many
+    #: other causes that rule out some of these nodes, with numbers
     also: dict[str, int] = field(default_factory=dict)
 
     @property
     def all_of_it(self) -> str:
-        """The cause, with what else is in the way."""
+        """The cause, with further causes."""
         others = [each if number == self.nodes else f"{each} on {number}" for each, number in self.also.items()]
         return f"{self.cause}; also {', '.join(others)}" if others else self.cause
 
 
 class Holding(Part, frozen=True, kw_only=True):
-    """A job that holds some of what is missing, or is ahead and asks for it."""
+    """A job that holds some of the missing resources, or is ahead and requests them."""
 
     namespace: str
     name: str
@@ -86,7 +86,7 @@ class Eviction(Part, frozen=True, kw_only=True):
 
 
 class NodeScore(Part, frozen=True, kw_only=True):
-    """What was said of a node when a place for a pod was chosen."""
+    """The verdict on a node when a place for a pod was chosen."""
 
     node: str
     #: the plugin that ruled it out, empty where none did
@@ -110,7 +110,7 @@ class Happening(Part, frozen=True, kw_only=True):
     node: str = ""
     #: why, where it was refused
     reason: str = ""
-    #: all nodes or, of many, the one that was chosen, those that were asked for, and those that came closest
+    #: all nodes or, if they are many, the chosen one, the named ones and those that came closest
     nodes: list[NodeScore] = field(default_factory=list)
     #: how many nodes there were
     node_count: int = 0
@@ -136,20 +136,20 @@ class Start(Part, frozen=True, kw_only=True):
     #: in how many of the simulations it started, and how many there were
     started: int = 0
     simulated: int = 0
-    #: why no start is told, empty where one is
+    #: why no start is predicted, empty if one is
     why: str = ""
-    #: jobs that hold what it needs and of which nothing says how long they run, `NAMESPACE/NAME`
+    #: jobs that hold what it needs and whose run time is unknown, `NAMESPACE/NAME`
     unknown: list[str] = field(default_factory=list)
     #: how many there are
     unknown_count: int = 0
-    #: jobs that hold what it needs and run for longer than they said, `NAMESPACE/NAME`
+    #: jobs that hold what it needs and run for longer than declared, `NAMESPACE/NAME`
     overdue: list[str] = field(default_factory=list)
     #: how many there are
     overdue_count: int = 0
 
 
 class SizedStart(Part, frozen=True, kw_only=True):
-    """When a gang of a size would start that is submitted now, and nothing else."""
+    """When a gang of a given size would start if it were submitted now, and nothing else."""
 
     #: how many pods start together
     size: int
@@ -240,7 +240,7 @@ class Level(Part, frozen=True, kw_only=True):
 
     queue: str
     resource: str
-    #: the node pool of which the amounts are; empty for all of the cluster
+    #: the node pool that the amounts refer to; empty for the whole cluster
     pool: str = ""
     #: what its pods hold and ask for; not known of a node pool
     requested: str
@@ -257,7 +257,7 @@ class Level(Part, frozen=True, kw_only=True):
 
 
 class Round(Part, frozen=True, kw_only=True):
-    """What a queue had after a step of the division."""
+    """The amount of a queue after a step of the division."""
 
     #: what was done: guarantees, a round, ...
     step: str
@@ -274,7 +274,7 @@ class QueueAnswer(Part, frozen=True, kw_only=True):
     #: the plugin that divides
     divided_by: str
     weight: int
-    #: the largest part of what it deserves that it holds, over all resources
+    #: the largest fraction of its deserved amount that it holds, over all resources
     share: float | None
     #: whether it gets nothing more for now
     overused: bool

@@ -1,4 +1,4 @@
-"""What is likely to be wrong with a cluster or a policy before a job waits for it."""
+"""Likely mistakes in a cluster or a policy, found before a job has to wait because of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Finding(Struct, frozen=True):
 
 
 class Findings(Struct, frozen=True):
-    """What is likely to be wrong."""
+    """A likely mistake."""
 
     items: list[Finding]
     #: the names of schedulers that are served where it was looked
@@ -63,12 +63,12 @@ class Findings(Struct, frozen=True):
 
 
 def findings(engine: Engine, session: Session) -> list[Finding]:
-    """What is likely to be wrong with a policy, and with the cluster that a session of it saw."""
+    """Likely mistakes in a policy, and in the cluster as a session of that policy saw it."""
     return [*policy_findings(engine), *_in(session)]
 
 
 def policy_findings(engine: Engine) -> Iterator[Finding]:
-    """What of a policy can be used and hardly means what it says."""
+    """Valid parts of a policy that are probably not intended."""
     policy = engine.policy
     actions = list(policy.actions)
     plugins = [option.name for tier in policy.tiers for option in tier.plugins]
@@ -140,7 +140,7 @@ def queue_findings(session: Session) -> Iterator[Finding]:
 
 
 def amount_findings(session: Session) -> Iterator[Finding]:
-    """What queues are promised together beyond what the cluster has, and names of resources that no node offers."""
+    """Promises to queues that exceed the cluster in total, and names of resources that no node offers."""
     view = session.view
     offered = _offered(session)
     top = [queue for queue in view.queues.values() if queue.parent in ("", "root") and queue.name != "root"]
@@ -357,7 +357,7 @@ def in_objects(area: str, noun: str, keys: list[str], cause: str, advice: str) -
 
 
 def news(before: Session, after: Session) -> Iterator[Finding]:
-    """What is found in a session and was not in one before it, or was in other objects only."""
+    """The findings of a session that an earlier one did not have, or only had for other objects."""
     known: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for finding in _in(before):
         known[finding.area, finding.cause or finding.problem].update(finding.objects)

@@ -1,4 +1,4 @@
-"""Other jobs in the way of one that waits: those that are served before it, and those that hold what it lacks."""
+"""Jobs that compete with a waiting one: those served before it, and those that hold what it lacks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NOWHERE = np.zeros(0, np.bool_)
 
 
 def jobs_ahead(session: Session, job: Job, reason: Reason, willing: Mask) -> list[Job]:
-    """The jobs that wait for capacity only, are served before this one, and want what it wants, in order.
+    """The jobs that wait only for capacity, are served before this one, and want the same resources, in order.
 
     Those that cannot start as they are, even when others finish, take nothing from it; nor do those of queues whose
     share is not the one that it lacks or, where nodes lack capacity, those that go to none of its nodes (`willing`).
     """
     if job.counts[PodState.Pipelined]:
-        # A place is kept for it, which counts in its share as if it held it.
+        # A place is reserved for it, which counts in its share as if it held it.
         return []
     ask, kernel = session.ask, session.kernel
     at_nodes = reason.stage >= Stage.Gang
@@ -79,7 +79,7 @@ def waiting_for(session: Session, job: Job) -> Holding:
 def holders_of(
     session: Session, job: Job, sample: PodRecord | None, reason: Reason | None, found: Places
 ) -> list[Holding]:
-    """Which other jobs hold what is missing at the stage that blocks: a job that grew waits for none of its own."""
+    """The other jobs that hold what is missing at the blocking stage; a job never waits for its own pods."""
     asked = session.view.request(sample) if sample is not None else job.min_resources
     if reason is None or asked is None:
         return []
@@ -105,7 +105,7 @@ def holders_of(
 
 
 def of_devices(session: Session, pod: PodRecord | None, waiting: Job) -> list[Holding]:
-    """The jobs that hold most of the devices that a pod's claims ask for, without one that waits for them."""
+    """The jobs that hold most of the devices that a pod's claims request, without the waiting job itself."""
     if pod is None or not pod.pod_class.spec.resource_claims:
         return []
     view, held, pods = session.view, dict[str, Counter[str]](), Counter[str]()

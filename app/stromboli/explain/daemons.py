@@ -1,4 +1,4 @@
-"""What pods of DaemonSets hold: they stay on their nodes whatever ends, and each new node gets its own."""
+"""The capacity held by DaemonSet pods: they stay on their nodes whatever ends, and each new node gets its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def daemons_on(view: View, node: int) -> list[PodRecord]:
 
 
 def room_beside_daemons(view: View) -> Matrix:
-    """What nodes can give to pods other than those of DaemonSets, shape (dimensions, nodes)."""
+    """The capacity of nodes for pods other than those of DaemonSets, shape (dimensions, nodes)."""
     room: Matrix = view.nodes.allocatable.copy()
     for pod in _daemons(view, view.pods.node >= 0):
         room[:, view.pods.node[pod.row]] -= view.request(pod)
@@ -24,5 +24,5 @@ def room_beside_daemons(view: View) -> Matrix:
 
 
 def _daemons(view: View, pods: Mask) -> list[PodRecord]:
-    """Those of some pods that are of DaemonSets; `pods` has the shape (pods,)."""
+    """Which pods belong to DaemonSets; `pods` has shape (pods,)."""
     return [pod for pod in view.records(np.flatnonzero(pods)) if node_of_daemon(pod.pod_class.spec)]

@@ -1,4 +1,4 @@
-"""Amounts of pods that hardly mean what they say: a unit that is missing, or another one than was meant."""
+"""Amounts of pods that are probably not intended: a missing or wrong unit."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def largest_cpu(session: Session) -> int:
 
 
 def too_small(pods: Iterable[PodRecord]) -> str:
-    """What some pods are given too little of to run, in one text; of many that are alike it is said once."""
+    """Resources that some pods get too little of to run, in one text; equal cases are mentioned once."""
     specs = {pod.pod_class.id: pod.pod_class.spec for pod in pods}
     found = dict.fromkeys(each for spec in specs.values() for each in _of_bytes(spec))
     return "; ".join(f"{problem}: {advice}" for problem, advice in found)

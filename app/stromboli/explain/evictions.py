@@ -52,12 +52,12 @@ def why_no_evictions(session: Session, job: Job) -> Iterator[tuple[str, Reason]]
 
 
 def point_of(action: str) -> str:
-    """Where plugins are asked about the victims of an action that evicts."""
+    """The extension point that decides about the victims of an action that evicts."""
     return "preemptable" if action in PREEMPTING else "reclaimable"
 
 
 def _not_admitted(session: Session, job: Job) -> Iterator[tuple[str, Reason]]:
-    """For each action that evicts that a job which is not admitted reaches none of them, whatever its priority."""
+    """For each action that evicts, that a job which is not admitted does not reach it, whatever its priority."""
     message = f"{job.title} is not admitted, and only admitted jobs evict, whatever their priority"
     for action in session.policy.actions:
         if action in PREEMPTING or action in RECLAIMING:
@@ -121,7 +121,7 @@ def _may_not_evict(session: Session, job: Job, pod: PodRecord, point: str) -> Re
 
 
 def _unasked(running: Sequence[PodRecord], there: Sequence[PodRecord]) -> str:
-    """How many pods run, and why not one of them is asked about."""
+    """How many pods run, and why none of them is a candidate."""
     if not running:
         return "none runs"
     if not there:
@@ -143,7 +143,7 @@ def _no_victims(
         return _reason("NoVictims", message, detail).saying(job.namespace, said)
     holding = Counter(session.view.jobs[each.job].queue.name for each in there)
     others = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.has_jobs]
-    # Queues that hold nothing there have nothing to give, and are told of only where none does.
+    # Queues that hold nothing there have nothing to give, and are only mentioned if none does.
     others = sorted((queue for queue in others if not holding or holding[queue.name]), key=lambda q: -holding[q.name])
     giving = [queue for queue in others if queue.spec.reclaimable is not False]
     kept = [queue.name for queue in others if queue.spec.reclaimable is False]
@@ -153,7 +153,7 @@ def _no_victims(
 
 
 def _by_priority(session: Session, job: Job, running: Sequence[PodRecord]) -> Iterator[Passage]:
-    """Whose priorities keep a job from evicting, and whose would not if they were in its queue."""
+    """The jobs whose priorities prevent an eviction, and those whose would not if they were in the same queue."""
 
     def lower(pods: Sequence[PodRecord]) -> list[PodRecord]:
         return [pod for pod in pods if session.view.jobs[pod.job].priority < job.priority]
@@ -201,7 +201,7 @@ def young_jobs(session: Session, job: Job, point: str, pods: Sequence[PodRecord]
 
 
 def reclaimer_at(point: str, job: Job) -> Queue | None:
-    """The queue that takes back what others hold; None where a job preempts those of its own."""
+    """The queue that reclaims from others; None if a job preempts within its own queue."""
     return None if point == "preemptable" else job.queue
 
 
@@ -216,7 +216,7 @@ def _young(session: Session, job: Job, point: str, pods: Sequence[PodRecord]) ->
 
 
 def _share(session: Session, queue: Queue, pod: PodRecord) -> str:
-    """What a queue holds beside what it deserves, in what a pod asks for."""
+    """What a queue holds and deserves of the resources that a pod requests."""
     gauges = session.report.gauges.get(queue.name)
     if gauges is None or "deserved" not in gauges.amounts:
         return f"queue {queue.name} has no share that it could exceed"
@@ -281,7 +281,7 @@ def candidates(session: Session, job: Job, point: str) -> list[PodRecord]:
 
 
 def may_be_asked(session: Session, pod: PodRecord, point: str) -> bool:
-    """Whether a pod may be evicted as far as it, its PodGroup and its queue say."""
+    """Whether a pod, its PodGroup and its queue allow its eviction."""
     if not agrees(session, pod):
         return False
     if point == "preemptable":

@@ -1,4 +1,4 @@
-"""Pods that name a gang and another scheduler: they count for the gang only where their scheduler is served."""
+"""Pods that name a gang and another scheduler: they count for the gang only if that scheduler is served."""
 
 from __future__ import annotations
 

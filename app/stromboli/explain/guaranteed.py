@@ -1,4 +1,4 @@
-"""Queues below one that are guaranteed more together than that one is, or may have."""
+"""Child queues whose guarantees add up to more than their parent is guaranteed, or may have."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from stromboli.framework.session.session import Session
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
-#: nodes of a step that are told beside those that were asked for
+#: the number of nodes shown for a step besides the named ones
 _MOST_NODES = 20
 
 
 def with_history(answer: Answer, rehearsal: Rehearsal, named: Collection[str] = ()) -> Answer:
-    """The answer about a pod with what happened to it; of many nodes those that are `named` are told in any case.
+    """The answer about a pod with its history; if there are many nodes, the `named` ones are always shown.
 
     A pod that has a place is taken off it on a copy of the cluster, so that one sees how it would be placed now.
     """
@@ -54,7 +54,7 @@ def _happening(session: Session, step: Step, named: Collection[str]) -> Happenin
 
 
 def _nodes(session: Session, considered: Considered, chosen: int, named: Collection[str]) -> list[NodeScore]:
-    """What was said of nodes: the chosen one first, then the others by score, those that were ruled out last."""
+    """The verdicts on nodes: the chosen one first, then the others by score, those ruled out last."""
     names = [record.name for record in session.view.nodes.facts.records]
     why: dict[int, tuple[str, str]] = {}
     for plugin, cause, failed in considered.refused:

@@ -1,4 +1,4 @@
-"""Why a job or a pod waits: one answer over all stages, from what the last session knows."""
+"""Why a job or a pod waits: one answer over all stages, from the last session."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def explain_pod(session: Session, pod: PodRecord) -> Answer:
         return replace(said, phase=state.name, message="; ".join(filter(None, told)))
     if job is None:
         return _unseen(session, said, pod.job, [pod])
-    # It goes with its gang: what the others lack keeps it waiting, too.
+    # It starts with its gang: what the other pods lack keeps it waiting, too.
     waiting = [pod, *(each for each in without_place(session, job) if each is not pod)]
     return _answer(session, said, job, waiting, why(session, pod, job, session.view.reason(job)))
 
@@ -71,7 +71,7 @@ def _part_of(session: Session, pod: PodRecord) -> str:
 
 
 def explain_job(session: Session, key: str) -> Answer | None:
-    """Why a job waits, or how it runs; None when neither a PodGroup nor a pod of that name is there."""
+    """Why a job waits, or how it runs; None if there is neither a PodGroup nor a pod of that name."""
     view = session.view
     said = Answer(kind="Job", namespace=namespace_of(key), name=key.partition("/")[2])
     job = view.jobs.get(key)
@@ -97,7 +97,7 @@ def outline(session: Session, key: str) -> Answer | None:
 
 
 def _outlined(session: Session, said: Answer, job: Job, reason: Reason | None) -> Answer:
-    """An answer with what a job says of itself, and why it waits."""
+    """An answer with the facts of a job, and why it waits."""
     return replace(
         _told(said, reason, finished(job) or have_places(job.ready_count, job.size)),
         queue=job.queue.name,
@@ -112,7 +112,7 @@ def _outlined(session: Session, said: Answer, job: Job, reason: Reason | None) -
 
 
 def _evicted(session: Session, pod: PodRecord) -> str:
-    """What the Event about an eviction says."""
+    """The message of the Event about an eviction."""
     decided = (each for each in session.decisions if isinstance(each, Evict) and each.key == pod.key)
     return next(
         (each.told(pod.namespace, title_of(session.view.jobs, each.beneficiary)) for each in decided), "Pod is evicted"
@@ -175,7 +175,7 @@ def _eviction(action: str, why: Reason) -> Eviction:
 
 
 def _told(said: Answer, reason: Reason | None, otherwise: str) -> Answer:
-    """An answer with what a reason says, or something else where nothing waits."""
+    """An answer filled in from a reason, or with the message `otherwise` if there is none."""
     if reason is None:
         return replace(said, message=otherwise)
     return replace(
@@ -223,7 +223,7 @@ def _unseen(session: Session, said: Answer, key: str, waiting: Sequence[PodRecor
 
 
 def sample_of(session: Session, waiting: Sequence[PodRecord], reason: Reason | None) -> PodRecord | None:
-    """The pod that an answer about nodes is about: one that was refused for the reason, or the first that waits."""
+    """The pod that an answer about nodes refers to: one refused for the reason, or the first waiting one."""
     trace = session.view.trace.pods
     refused = next((pod for pod in waiting if trace.get(pod.row) is reason), None)
     if refused is None and reason is not None and reason.reason == "NeverFits":
@@ -242,7 +242,7 @@ def _too_large(session: Session, pods: Sequence[PodRecord]) -> PodRecord | None:
 
 
 def places_of(session: Session, job: Job) -> Places:
-    """What the nodes have for the pods of a job that wait, as its answer says it."""
+    """What the nodes offer the waiting pods of a job, in the words of its answer."""
     waiting = without_place(session, job)
     return _places(session, sample_of(session, waiting, why_job(session, job)), waiting)
 
@@ -265,7 +265,7 @@ def _steps(
     found: Places,
     evictions: Sequence[Eviction],
 ) -> list[Step]:
-    """Each stage with what it says, up to and beyond the one that blocks."""
+    """All stages with their messages, including those after the one that blocks."""
     texts = {
         Stage.Admission: f"phase {job.phase or 'not set'}",
         Stage.QueueShare: queue_share(session, job.queue)
@@ -302,5 +302,5 @@ def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
 
 
 def _apart(reason: Reason | None) -> str:
-    """What is left out where it is counted how many pods of a gang would fit."""
+    """Words for a restriction that is ignored when counting how many pods of a gang would fit."""
     return ", wherever HyperNodes are" if reason is not None and reason.reason in _OF_HYPER_NODES else ""

@@ -1,4 +1,4 @@
-"""What a session says at debug level: how the cluster was divided, which jobs were kept back and which pods evicted.
+"""The debug log of a session: how the cluster was divided, which jobs were held back and which pods evicted.
 
 The events are those by which Volcano's guides search a log, and stay what they are; the fields beside them are ours.
 """
@@ -24,7 +24,7 @@ _MOST = 20
 
 
 def log_lines(session: Session) -> Iterator[tuple[str, dict[str, object]]]:
-    """Events with their fields, in the order in which a session comes to them."""
+    """Events with their fields, in the order in which they occur in a session."""
 
     def told(vector: Vector) -> str:
         return listed(amounts(session, np.floor(vector)))

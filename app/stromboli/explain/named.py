@@ -12,15 +12,15 @@ from stromboli.framework.session.session import Session
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
-#: what follows in the names of pods on the name of what makes them: a number, letters that are drawn, or both
+#: the suffix of pod names after the name of their owner: a number, random characters, or both
 _NUMBER = r"(-[0-9]{1,6})?(-[bcdfghjklmnpqrstvwxz2456789]{5})?"
 
 
 def job_called(view: View, key: str) -> str:
-    """The key of the job that people call so, in the namespace of the key; the key itself where there is none.
+    """The key of the job that users know by the name in `key`; `key` itself if there is none.
 
-    A PodGroup of that name comes first. Of several jobs of one workload it is one that waits, by key. Where there is
-    none of the name it is the job of the pods that are called so, but for the number that each has.
+    A PodGroup of that name comes first. Of several jobs of one workload the first waiting one by key is taken. If no
+    workload has the name, it is the job whose pods have that name with a suffix.
     """
     if key in view.jobs:
         return key
@@ -31,14 +31,14 @@ def job_called(view: View, key: str) -> str:
 
 
 def _of_pods_called(records: Iterable[PodRecord | None], key: str) -> str:
-    """The key of the one job that has all pods of a name, as what makes them has it; empty for none, or several."""
+    """The key of the only job whose pods belong to an owner of that name; empty if there is none or more than one."""
     numbered = re.compile(re.escape(key) + _NUMBER)
     found = {pod.job for pod in records if pod is not None and pod.key.startswith(key) and numbered.fullmatch(pod.key)}
     return found.pop() if len(found) == 1 else ""
 
 
 def jobs_meant(state: ClusterState, kind: str, key: str) -> set[str]:
-    """The keys of the jobs that a question about a pod or a job may be about; one of no job for other kinds."""
+    """The keys of the jobs that a question about a pod or a job may refer to; a key of no job for other kinds."""
     if kind == "pod":
         record = state.record(key)
         return {record.job if record is not None else ""}

@@ -1,6 +1,6 @@
-"""What the page tells of the cluster at a glance.
+"""The overview of the cluster for the page.
 
-Amounts are plain numbers: cpu in cores, memory in bytes, all else in its own unit.
+Amounts are plain numbers: cpu in cores, memory in bytes, everything else in its own unit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Amounts: TypeAlias = dict[str, float]
 
 
 class Pending(Part, frozen=True, kw_only=True):
-    """What waits for one reason."""
+    """The jobs and pods that wait for one reason."""
 
     stage: str
     reason: str
@@ -47,7 +47,7 @@ class Overview(Part, frozen=True, kw_only=True):
 
 
 class Page(Part, frozen=True, kw_only=True):
-    """Some of what there is."""
+    """A page of a longer list."""
 
     #: how many there are in all
     total: int
@@ -188,11 +188,11 @@ class Nodes(Page, frozen=True, kw_only=True):
 
 
 class Shares(Part, frozen=True, kw_only=True):
-    """What queues held and deserved over time, in one resource: the n-th number is of the n-th moment."""
+    """The amounts of one resource that queues held and deserved over time: the n-th number is for the n-th moment."""
 
     resource: str
     resources: list[str]
-    #: the time that is told of, in seconds since the epoch; before the first moment nothing is known
+    #: the time span covered, in seconds since the epoch; nothing is known before the first moment
     since: float
     until: float
     #: seconds since the epoch; what was so at the last moment is so until the end
@@ -203,14 +203,14 @@ class Shares(Part, frozen=True, kw_only=True):
     requested: dict[str, list[float | None]]
     #: the queue below which these are
     parent: str
-    #: how many there are, of which those with the most are shown
+    #: the number of queues, of which those with the most are shown
     queues: int
     #: those of them that have queues below
     inner: list[str]
 
 
 class SessionRow(Part, frozen=True, kw_only=True):
-    """What a session took, in seconds, and did."""
+    """The duration of a session, in seconds, and what it did."""
 
     #: counted from the start of the replica, as in its log
     number: int = 0
@@ -237,7 +237,7 @@ class Sessions(Part, frozen=True, kw_only=True):
 
 
 class Moment(Part, frozen=True, kw_only=True):
-    """What a session decided about a job, or what became of it before."""
+    """A decision of a session about a job, or an earlier event of the job."""
 
     #: seconds since the epoch
     at: float
@@ -254,7 +254,7 @@ class Moment(Part, frozen=True, kw_only=True):
 
 
 class Story(Part, frozen=True, kw_only=True):
-    """What happened to a job, the earliest first, as far as this replica remembers."""
+    """The events of a job, the earliest first, as far as this replica remembers."""
 
     items: list[Moment]
 
@@ -298,7 +298,7 @@ class PolicyInForce(Part, frozen=True, kw_only=True):
     #: each rule with whose behaviour it is: volcano or strict
     rules: dict[str, str]
     metrics: dict[str, str]
-    #: why the file was refused, when it says something else
+    #: why the file was refused, if it differs from the policy in force
     problem: str
     #: what plugins failed in the last session, a line for each point of one
     failing: list[str] = field(default_factory=list)

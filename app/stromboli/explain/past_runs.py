@@ -1,7 +1,7 @@
-"""For how long jobs ran that are over, by what owns them, their queue and their size.
+"""How long finished jobs ran, by owner, queue and size.
 
-A job that says nothing of its run time is expected to run as those of its kind did. Of one that says how long it runs
-at most, the part of that is learned that jobs of its kind needed.
+A job without a declared run time is expected to run as long as past jobs of its kind. For jobs with a declared maximum,
+the fraction of it that jobs of their kind needed is learned.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ROUNDING = 0.1
 
 
 class Kind(NamedTuple):
-    """What jobs have in common that run for about as long; an empty part stands for any."""
+    """The properties shared by jobs with similar run times; an empty part stands for any."""
 
     #: `Job`, `RayJob`, ...
     owner: str
@@ -88,11 +88,11 @@ class PastRuns:
         self._added += 1
 
     def lengths(self, kind: Kind) -> Sequence[float]:
-        """How long jobs of a kind ran, or of the nearest one of which enough are known, ascending; empty if of none."""
+        """The run times of a kind, or of the nearest kind with enough known runs, ascending; empty if there is none."""
         return self._known(kind, lambda run: run.seconds)
 
     def parts(self, kind: Kind) -> Sequence[float]:
-        """Which part they needed of the time that they declared."""
+        """The fraction of its declared run time that each job of a kind needed."""
         return self._known(kind, lambda run: run.seconds / run.declared if run.declared else math.nan)
 
     def _known(self, kind: Kind, read: Callable[[Run], float]) -> Sequence[float]:
@@ -106,12 +106,12 @@ class PastRuns:
     # -- beyond the process ----------------------------------------------------------------------------------------
 
     def as_data(self) -> object:
-        """What is written of them."""
+        """The runs as plain data, for storage."""
         rows = [[*kind, [[round(value, 1) for value in run] for run in runs]] for kind, runs in self._runs.items()]
         return {"kinds": rows, "starts": self.starts.as_data()}
 
     def restore(self, data: Any) -> None:
-        """Go on with what was written before. Raises ValueError, KeyError or TypeError."""
+        """Restore stored data. Raises ValueError, KeyError or TypeError."""
         runs: OrderedDict[Kind, deque[Run]] = OrderedDict()
         latest = 0.0
         for owner, queue, size, written in data["kinds"][-_KINDS:]:
@@ -142,7 +142,7 @@ def learn(past: PastRuns, pod: PodRecord, group: PodGroup, now: float) -> bool:
 
 
 def learned_from(state: ClusterState) -> PastRuns:
-    """The runs of the jobs in a state of which pods have succeeded."""
+    """The runs of the jobs in a state that have succeeded pods."""
     past, pods = PastRuns(), state.pods
     counted = set[str]()
     for row in np.flatnonzero(pods.state[: pods.size] == PodState.Succeeded).tolist():
@@ -154,6 +154,6 @@ def learned_from(state: ClusterState) -> PastRuns:
 
 
 def quantile(values: Sequence[float], at: float, beyond: float) -> float:
-    """A quantile of those of ascending values that are greater than `beyond`; NaN if none is."""
+    """A quantile of the ascending values greater than `beyond`; NaN if there is none."""
     left = values[int(np.searchsorted(values, beyond, side="right")) :]
     return float(np.quantile(left, at)) if left else math.nan

@@ -1,4 +1,4 @@
-"""Where a pod would go: nodes by what keeps it from them, the nearest of them, and the jobs that hold what it lacks."""
+"""Where a pod could go: nodes by what rules them out, the nearest ones, and the jobs that hold what it lacks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HOLDS_NODE = np.isin(np.arange(STATES), (*ON_NODE_STATES, PodState.Pipelined))
 
 @dataclass(slots=True)
 class Places:
-    """What the nodes have for a pod; masks have shape (nodes,)."""
+    """What the nodes offer a pod; masks have shape (nodes,)."""
 
     causes: list[NodeCause] = field(default_factory=list)
     #: which nodes have each of the causes
@@ -78,14 +78,14 @@ def amounts(
 
 
 def share(resource: str, value: float) -> str:
-    """A share as a quantity: of memory it is hardly ever a round number of bytes, and cut to whole MiB."""
+    """A share as a quantity; memory is cut to whole MiB, since shares are hardly ever round numbers of bytes."""
     if resource == "memory" and 2**20 < value < UNLIMITED:
         value = float(np.floor(value / 2**20) * 2**20)
     return exact(resource, value)
 
 
 def limited(gauges: QueueGauges, column: int) -> float | None:
-    """What a queue may have at most of a resource; None without a limit."""
+    """The most that a queue may have of a resource; None without a limit."""
     most = gauges.limit if gauges.bound is None else gauges.bound()
     limit = np.inf if most is None else float(most[column])
     return limit if limit < UNLIMITED else None
@@ -134,13 +134,13 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
 
 
 def _crowding(relations: list[Relation]) -> str:
-    """Why a node that a pod fits on alone takes none of a gang: rules between its pods, by name."""
+    """Why a node that fits a pod alone takes no further pod of its gang: the rules between its pods, by name."""
     rules = " and ".join(sorted({each.words for each in relations if isinstance(each, Apart | Balanced | Limited)}))
     return f"fits a pod alone, and none beside the gang's others by {rules}"
 
 
 def _shortage(session: Session, request: Vector, free: Matrix) -> Matrix:
-    """What each node lacks of what is asked for, shape (dimensions, nodes)."""
+    """The part of the request that each node lacks, shape (dimensions, nodes)."""
     short: Matrix = np.where(compared(request, session.view.nodes.always)[:, None], request[:, None] - free, 0.0)
     short[short < TOLERANCE] = 0.0
     return short
@@ -155,7 +155,7 @@ def _too_small(session: Session, pod: PodRecord) -> Iterator[tuple[str, Mask]]:
 
 
 def _lacking(session: Session, pod: PodRecord, short: Matrix) -> list[tuple[str, Mask]]:
-    """Nodes that lack the same resources as one cause, with what the nearest of them lacks; the most first."""
+    """One cause for all nodes that lack the same resources, with the nearest one's shortage; the most nodes first."""
     lacks = short > 0
     patterns, number = np.unique(lacks, axis=1, return_inverse=True)
     relative = _relative(session, pod, short)
@@ -172,7 +172,7 @@ def _lacking(session: Session, pod: PodRecord, short: Matrix) -> list[tuple[str,
 
 
 def _relative(session: Session, pod: PodRecord, short: Matrix) -> Vector:
-    """How much each node lacks as a part of what is asked for, in the dimension in which it is most."""
+    """The largest fraction of the request, over all dimensions, that each node lacks."""
     request = np.maximum(session.view.request(pod), 1)
     out: Vector = (short / request[:, None]).max(axis=0)
     return out
@@ -216,7 +216,7 @@ def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
 
 
 def holders(session: Session, nodes: Mask, columns: Sequence[int], waiting: Job) -> list[Holding]:
-    """The jobs that hold most of some resources on some nodes, without one that waits for them.
+    """The jobs that hold most of some resources on some nodes, without the waiting job itself.
 
     Pods in no job count by namespace.
     """

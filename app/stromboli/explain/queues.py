@@ -1,4 +1,4 @@
-"""How a queue stands: what it deserves and how that was found, what it and those above it hold, what is ignored."""
+"""The standing of a queue: what it deserves and why, what it and its ancestors hold, and its ignored fields."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from stromboli.framework.plugin.report import QueueGauges
 from stromboli.framework.reasons import queue_not_open
 from stromboli.framework.session.session import Session
 
-#: rounds that are told, the last among them
+#: the number of rounds shown, including the last
 _MOST_ROUNDS = 6
 
 
 def explain_queue(session: Session, name: str) -> QueueAnswer | None:
-    """How a queue stands; None when there is none of that name."""
+    """The standing of a queue; None if there is none of that name."""
     queue = session.view.queues.get(name)
     if queue is None:
         return None
@@ -62,7 +62,7 @@ def explain_queue(session: Session, name: str) -> QueueAnswer | None:
 
 
 def _levels(session: Session, queue: Queue) -> Iterator[Level]:
-    """What a queue asks for, holds and may have, by resource; `held` and `requested` count all queues below it."""
+    """What a queue requests, holds and may have, by resource; `held` and `requested` include all descendants."""
     view = session.view
     gauges = session.report.gauges.get(queue.name, QueueGauges())
     held = view.by_queue(view.membership.allocated_now())[queue.name]
@@ -93,7 +93,7 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
 
 
 def _levels_in_pools(session: Session, queue: Queue) -> Iterator[Level]:
-    """What a queue holds and may have of each node pool, by resource, where it says or holds anything."""
+    """What a queue holds and may have in each node pool, by resource, if it declares or holds anything there."""
     view = session.view
     for name, pool in (session.report.pools(queue) if session.report.pools is not None else {}).items():
         some = np.any([pool.held, pool.terminating, pool.claimed, pool.deserved, pool.guarantee], axis=0)
@@ -172,7 +172,7 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
 
 
 def _left_by_others(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]:
-    """The amounts of which a queue wants more and gets none, since guarantees or limits on lending keep the rest."""
+    """The resources that a queue wants but cannot get more of, since guarantees or lending limits keep the rest."""
     if gauges.bound is None:
         return
     bound, held = gauges.bound(), gauges.amounts["allocated"]
@@ -195,11 +195,11 @@ def _said_by(queue: Queue, name: str) -> str:
 
 
 def _deserving_nothing(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]:
-    """What follows for a queue that deserves nothing, from what it holds and from whether it gets more."""
+    """The consequences for a queue that deserves nothing, depending on what it holds and whether it gets more."""
     held = session.view.by_queue(session.view.membership.allocated_now())[queue.name]
     borrows = bool((np.delete(held, PODS) > 0).any())
     if not gauges.gets_nothing_more and gauges.plugin != "capacity":
-        # Others divide by what is requested: none of its jobs takes part yet.
+        # Other plugins divide by requests: none of the queue's jobs takes part yet.
         return
     if not gauges.gets_nothing_more:
         what = "all that it holds is" if borrows else "what it gets is"
@@ -247,7 +247,7 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
 
 
 def in_tree(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Each queue below its parent, with the number of queues above it; those whose parents lead in a circle come last.
+    """Each queue after its parent, with its depth; queues whose parents form a cycle come last.
 
     `parents` has the name of each queue's parent, empty or that of no queue for those at the top.
     """

@@ -1,4 +1,4 @@
-"""Answers for those who may not read the pods of every namespace."""
+"""Answers for users who may not read the pods of every namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sessions would do one after the other, and what a cluster would make of it in between."""
+"""Rehearsals: what successive sessions would decide, and how a cluster would react in between."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CYCLES = 4
 
 
 def advance(state: ClusterState, decisions: Iterable[Decision], now: float, *, nominating: bool = True) -> None:
-    """What a cluster makes of decisions: bound pods run, evicted ones are gone, and statuses are written.
+    """Apply decisions as a cluster would: bound pods run, evicted ones are gone, and statuses are written.
 
     `nominating` says whether the statuses of pods are, in which the node stands that others leave for them.
     """
@@ -68,7 +68,7 @@ def _without_gates(spec: objects.PodSpec) -> objects.PodSpec:
 
 
 def _reserve(state: ClusterState, bind: Bind) -> None:
-    """Give the claims of a pod that is bound their devices and volumes, as far as those are known."""
+    """Give the claims of a bound pod their devices and volumes, if these are known."""
     for use in bind.claims:
         claim = state.objects["ResourceClaim"].get(use.key, use.manifest)
         if claim is not None:
@@ -78,7 +78,7 @@ def _reserve(state: ClusterState, bind: Bind) -> None:
 
 
 def _bind_claim(state: ClusterState, use: VolumeUse, node: str) -> None:
-    """Give a claim its volume; of one that is made on demand no more is known than the node."""
+    """Give a claim its volume; for a volume provisioned on demand only the node is known."""
     claim, volume = (
         state.objects["PersistentVolumeClaim"].get(use.key),
         state.objects["PersistentVolume"].get(use.volume),
@@ -93,13 +93,13 @@ def _bind_claim(state: ClusterState, use: VolumeUse, node: str) -> None:
 
 
 def remove(state: ClusterState, key: str) -> None:
-    """Take away a pod, and from its claims what no other pod uses."""
+    """Delete a pod, and release what its claims hold for it alone."""
     release(state, _known(state, key))
     state.delete("Pod", key)
 
 
 def release(state: ClusterState, pod: PodRecord) -> None:
-    """Take away from a pod's claims what no other pod uses."""
+    """Release what a pod's claims hold for it alone."""
     for key in claim_keys(pod):
         claim = state.objects["ResourceClaim"].get(key)
         if claim is not None:
@@ -117,7 +117,7 @@ def _known(state: ClusterState, key: str) -> PodRecord:
 
 
 def pod_of(record: PodRecord, node: str, status: objects.PodStatus) -> objects.Pod:
-    """A known pod with another node and status; its conditions stay."""
+    """A known pod with a new node and status; its conditions stay."""
     return objects.Pod(
         metadata=objects.Metadata(
             name=record.name,
@@ -161,7 +161,7 @@ def node_of(record: NodeRecord) -> objects.Node:
 
 @dataclass(slots=True)
 class Future:
-    """What sessions would decide, and the last of them."""
+    """The decisions of the rehearsed sessions, and the last session."""
 
     #: node by pod
     bound: dict[str, str] = field(default_factory=dict)
@@ -196,19 +196,19 @@ class Rehearsal:
         most_steps: int | None = None,
         late: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`state` belongs to the rehearsal from now on; `environment` is what the next session would be told.
+        """Take ownership of `state`; `environment` is the one that the next session would get.
 
-        All of it together takes `most_steps`, of which a node looked at is about one; None sets no bound. Once it is
-        `late`, what may be left out is.
+        All sessions together take at most `most_steps`, about one for each node looked at; None sets no bound. Once it
+        is `late`, optional work is skipped.
         """
         self.engine = engine
         self.state = state
         self._extender = Unasked()
-        #: what the next session is told, and when it is
+        #: the environment and the time of the next session
         self.environment = replace(environment, extender=self._extender)
         self.now = now
         self._work = Work(most_steps)
-        #: what was decided in the session on the cluster as it is, once one was asked for
+        #: the outcome of a session on the unchanged cluster, once it was needed
         self.begun: Future | None = None
         #: whether the caller has waited so long that nothing more should be tried
         self.late = late
@@ -231,19 +231,19 @@ class Rehearsal:
         return other
 
     def at(self, now: float) -> Rehearsal:
-        """A rehearsal on the cluster as it is, at another time; its work counts here as well."""
+        """A rehearsal on the unchanged cluster at another time; its work counts here as well."""
         other = copy(self)
         other.now, other.begun = now, None
         return other
 
     def under(self, engine: Engine) -> Rehearsal:
-        """A rehearsal on the cluster as it is, by another engine; its work counts here as well."""
+        """A rehearsal on the unchanged cluster with another engine; its work counts here as well."""
         other = copy(self)
         other.engine, other.begun = engine, None
         return other
 
     def abandon(self) -> None:
-        """End the session that runs, and run no further one; may be called from another thread."""
+        """End the running session and start no other; may be called from another thread."""
         self._work.abandoned = True
 
     def step(self, steps: int) -> None:
@@ -252,11 +252,11 @@ class Rehearsal:
 
     @property
     def misses_extender(self) -> bool:
-        """Whether sessions would have asked an HTTP extender: what depends on it is not as it would be."""
+        """Whether sessions would have asked an HTTP extender, so that results which depend on it may be wrong."""
         return self._extender.missed
 
     def session(self, about: Collection[str] = ()) -> Session:
-        """A session on the cluster as it is. Gangs for which it looked in vain are not searched for again.
+        """A session on the unchanged cluster. Failed searches for gangs are remembered and not repeated.
 
         With the keys of the jobs that it is `about` it does no more work than a session of the service, however many
         others wait.
@@ -345,7 +345,7 @@ class Rehearsal:
 
 
 def _served_first(session: Session, jobs: frozenset[str]) -> Environment:
-    """What a session is told so that some jobs come first: that others had their turns, and other queues too many."""
+    """An environment that puts some jobs first: others had their turns, and other queues are in debt."""
     view, known = session.view, session.view.jobs
     queues = {known[key].queue.name for key in jobs if key in known}
     had = {
@@ -360,7 +360,7 @@ def _served_first(session: Session, jobs: frozenset[str]) -> Environment:
 
 
 def _standing(session: Session, jobs: Collection[str]) -> list[object]:
-    """What a session changes on jobs for which it finds places."""
+    """The status changes of a session on jobs that it finds places for."""
     found = [session.view.jobs.get(key) for key in sorted(jobs)]
     return [job and (job.pending_phase, tuple(job.counts)) for job in found]
 

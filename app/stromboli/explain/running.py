@@ -1,4 +1,4 @@
-"""What pods that have a node do, why they do not run as they should, and how many of a job do."""
+"""The condition of pods that have a node: why they do not run as they should, and how many of a job do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def placed(session: Session, pod: PodRecord, state: PodState) -> str:
 
 
 def _held_up(session: Session, pod: PodRecord) -> str:
-    """What keeps a pod with a node from running well; empty for nothing that is known."""
+    """What keeps a pod with a node from running as it should; empty if nothing is known."""
     said, row = [pod.held_up] if pod.held_up else [], int(session.view.pods.node[pod.row])
     if row >= 0 and not (node := session.view.nodes.facts.records[row]).is_ready:
         said.append(f"node {node.name} is not ready (Ready is {node.ready})")
@@ -66,7 +66,7 @@ def held_up_together(session: Session, job: Job) -> str:
 
 
 def _first_of(some: Sequence[tuple[PodRecord, str]]) -> str:
-    """The first of some pods, its node, and what is said of it."""
+    """The first of some pods, with its node and its problem."""
     pod, why = some[0]
     return f"{pod.name}{f' on {pod.node_name}' if pod.node_name else ''}: {why}"
 

@@ -1,4 +1,4 @@
-"""Sessions on a cluster that no service has looked at: they go on until none prepares what the next one gives."""
+"""Sessions on a cluster that no service has scheduled yet: they run until none prepares anything for the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What queues hold and deserve beside what a job of one of them lacks, in sentences."""
+"""Sentences about what queues hold and deserve, next to what a job of one of them lacks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from stromboli.framework.session.session import Session
 from stromboli.plugins.nodepools import NodePools
 from stromboli.state.pods import PodRecord
 
-#: queues that hold the rest of what is shared, of which so many are named
+#: how many of the queues that hold the rest of the shared capacity are named
 _MOST_QUEUES = 3
 #: a queue by name, and what it holds, deserves and keeps of its guarantee
 _Other: TypeAlias = tuple[str, Vector, Vector, Vector]
 
 
 def undivided(session: Session) -> str:
-    """What stands in place of a share of the cluster."""
+    """The words used if there is no share of the cluster."""
     if session.report.pools is not None:
         return "its shares are those of node pools"
     return "no plugin of the policy divides the cluster between queues"
@@ -50,7 +50,7 @@ def queue_share(session: Session, queue: Queue) -> str:
 
 
 def shares_of_others(session: Session, queue: Queue, waiting: Sequence[PodRecord]) -> str:
-    """The queues that hold most of the rest of what some pods ask for, with what they hold and deserve."""
+    """The queues that hold most of the rest of the requested resources, with what they hold and deserve."""
     gauges = session.report.gauges
     mine = gauges.get(queue.name)
     if not waiting or mine is None or "deserved" not in mine.amounts:
@@ -98,13 +98,13 @@ def _holding(other: _Other, resource: str, column: int) -> str:
 
 
 def kept_of(session: Session, queue: str) -> Vector:
-    """What is kept of a queue's guarantee."""
+    """The part of a queue's guarantee that is kept for it."""
     gauges = session.report.gauges.get(queue)
     return session.view.vector(None) if gauges is None or gauges.kept is None else gauges.kept
 
 
 def claims(session: Session, queue: Queue) -> str:
-    """What counts against the limit of a queue beside what its pods hold."""
+    """The amounts that count against a queue's limit besides what its pods hold."""
     gauges = session.report.gauges.get(queue.name)
     inqueue = gauges.amounts.get("inqueue") if gauges else None
     if gauges is None or inqueue is None or not inqueue.any():

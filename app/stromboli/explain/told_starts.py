@@ -1,4 +1,4 @@
-"""When jobs started that were told a start, so that the next answer has a range that holds, and says how often it did.
+"""Predicted and actual starts of jobs, so that the next prediction gets a reliable range and states its hit rate.
 
 The queue is run forward several times, and what comes is no better known than that: jobs that are yet to come go
 before, others end sooner. How much earlier and later than simulated jobs started gives the next range, by quantiles.
@@ -17,7 +17,7 @@ import numpy as np
 
 from stromboli.explain.answers import Start
 
-#: jobs that wait for what they were told, and past ones that count, the newest
+#: how many waiting jobs with a prediction are kept, and how many of the latest past ones
 _OPEN, _KEPT = 1_000, 200
 #: past ones from which something follows
 _ENOUGH = 20
@@ -30,7 +30,7 @@ _AIM = 0.8
 
 
 class Widening(NamedTuple):
-    """What the earliest and the latest of the simulated starts are multiplied by, to become a range."""
+    """The factors that widen the earliest and the latest simulated start to a range."""
 
     sooner: float
     later: float
@@ -42,12 +42,12 @@ MEASURED, WITHIN = Widening(0.5, 1.6), 0.8
 
 
 class Told(NamedTuple):
-    """When a job was told to start, in seconds since the epoch."""
+    """The predicted start of a job, in seconds since the epoch."""
 
     uid: str
     earliest: float
     latest: float
-    #: when it was told, and the earliest and latest of the simulated starts
+    #: when it was predicted, and the earliest and latest simulated starts
     at: float = math.nan
     first: float = math.nan
     last: float = math.nan
@@ -56,7 +56,7 @@ class Told(NamedTuple):
 class Past(NamedTuple):
     """One that started."""
 
-    #: within the range that it was told
+    #: whether the job started within the predicted range
     right: bool
     #: its wait as a part of the shortest and of the longest that was simulated, NaN where that is not known
     of_first: float = math.nan
@@ -84,7 +84,7 @@ class ToldStarts:
 
     @property
     def widening(self) -> Widening:
-        """What holds for eight of ten jobs of those that started here, or what was measured as long as they are few."""
+        """The factors that hold for eight of ten jobs that started here, or measured defaults while there are few."""
         kept = list(self._kept)
         of_first = [each.of_first for each in kept if not math.isnan(each.of_first)]
         of_last = [each.of_last for each in kept if not math.isnan(each.of_last)]
@@ -97,7 +97,7 @@ class ToldStarts:
         return Widening(min(sooner, 1.0), max(later, 1.0))
 
     def tell(self, job: str, uid: str, start: Start, now: float) -> None:
-        """A job that waits was told a start at a time in seconds since the epoch, or none."""
+        """Record the first prediction for a waiting job, made at `now` in seconds since the epoch."""
         known = self._open.get(job)
         if start.expected is None or start.earliest is None or (known is not None and known.uid == uid):
             return
@@ -109,13 +109,13 @@ class ToldStarts:
         self.added += 1
 
     def started(self, job: str, uid: str, now: float) -> None:
-        """As many pods of a job have nodes as start together."""
+        """Record that a job started: enough of its pods have nodes."""
         told = self._open.pop(job, None)
         if told is not None and told.uid == uid:
             self._keep(told, now, right=told.earliest - _TOLERANCE <= now <= told.latest + _TOLERANCE)
 
     def gone(self, job: str, now: float) -> None:
-        """A job was deleted that waited."""
+        """Record that a waiting job was deleted."""
         told = self._open.pop(job, None)
         if told is not None and now > told.latest + _TOLERANCE:
             self._keep(told, now, right=False)
@@ -128,13 +128,13 @@ class ToldStarts:
     # -- beyond the process ----------------------------------------------------------------------------------------
 
     def as_data(self) -> object:
-        """What is written of them."""
+        """The predictions as plain data, for storage."""
         of_open = [[job, each.uid, *map(_written, each[1:])] for job, each in list(self._open.items())]
         kept = [[int(each.right), _written(each.of_first, 4), _written(each.of_last, 4)] for each in list(self._kept)]
         return {"open": of_open, "kept": kept}
 
     def restore(self, data: Any) -> None:
-        """Go on with what was written before. Raises ValueError, KeyError or TypeError."""
+        """Restore stored data. Raises ValueError, KeyError or TypeError."""
         known = {
             str(job): Told(str(uid), _read(earliest), math.inf if latest is None else _read(latest), *map(_read, rest))
             for job, uid, earliest, latest, *rest in data["open"][-_OPEN:]

@@ -1,4 +1,4 @@
-"""What of queues and PodGroups does not work as their specs say, in the words of their conditions."""
+"""The parts of queues and PodGroups that do not work as specified, in the words of their conditions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def warnings(session: Session) -> dict[str, dict[str, str]]:
 
 
 def of_queue(session: Session, queue: Queue) -> dict[str, str]:
-    """What a queue's conditions say beside whether it is open and used up, whatever the rules let them say."""
+    """The conditions of a queue besides those for open and used up, whether or not the rules publish them."""
     reported = session.report.queue_conditions.get(queue.name, {}).values()
     found = {each.type: each.message for each in reported if each.status == "True"}
     ignored = ignored_of_queue(session, queue)

@@ -1,4 +1,4 @@
-"""What would be different after a change: two rehearsals, one with it and one without, and their difference."""
+"""The effects of a change: the difference between two rehearsals, one with it and one without."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Waiting(Struct, frozen=True, rename="camel"):
 
 
 class Shift(Struct, frozen=True, rename="camel"):
-    """What of a queue is another amount after the change, in one resource: held, deserved or requested."""
+    """An amount of a queue in one resource that the change alters: held, deserved or requested."""
 
     queue: str
     resource: str
@@ -62,7 +62,7 @@ class Shift(Struct, frozen=True, rename="camel"):
 
 
 class JobShift(Struct, frozen=True, rename="camel"):
-    """What the change does to the pods of a job, as numbers of them."""
+    """The effects of the change on the pods of a job, as numbers of pods."""
 
     #: `NAMESPACE/NAME`
     job: str
@@ -155,7 +155,7 @@ def what_if(
 
 
 def _without_node(state: ClusterState) -> Iterator[Moved]:
-    """Take pods off nodes that are not there, as their controllers make others; pods of none of ours just go."""
+    """Take pods off missing nodes, as if their controllers replaced them; other schedulers' pods just vanish."""
     records = [record for record in state.pods.records if record is not None]
     for record in records:
         held = state.pods.state[record.row] in (PodState.Bound, PodState.Running)
@@ -219,7 +219,7 @@ def _shifts(before: Session, after: Session) -> Iterator[Shift]:
 
 
 def _amounts(session: Session) -> dict[str, dict[str, dict[str, str]]]:
-    """What queues hold, deserve and ask for, by resource."""
+    """The amounts that queues hold, deserve and request, by resource."""
     view = session.view
     held, requested = view.by_queue(view.membership.allocated_now()), view.by_queue(view.membership.requested())
     hidden = {"pods", UNKNOWN}
@@ -243,7 +243,7 @@ def _amounts(session: Session) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def _in_mebibytes(vector: Vector | None) -> Vector | None:
-    """Amounts whose memory is cut to whole MiB: a share is hardly ever a round number of bytes."""
+    """Amounts with memory cut to whole MiB, since shares are hardly ever round numbers of bytes."""
     if vector is None:
         return None
     out = vector.copy()
@@ -252,7 +252,7 @@ def _in_mebibytes(vector: Vector | None) -> Vector | None:
 
 
 def lines(answer: WhatIf) -> Iterator[str]:
-    """The difference for people, as a diff: + for what the change brings about, - for what it does away with."""
+    """The difference for humans, as a diff: + for what the change adds, - for what it removes."""
     parts = [
         *(f"- {each.pod} loses its node {each.node}{_in(each)}" for each in answer.lost),
         *(f"+ bind {each.pod} to {each.node}{_in(each)}" for each in answer.bound),

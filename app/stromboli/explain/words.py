@@ -10,7 +10,7 @@ from stromboli.api.words import counted
 from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start, Starts
 from stromboli.framework.diagnosis.ignored import place_of
 
-#: who can change what has one of these reasons
+#: who can resolve these reasons
 _WHO_BY_REASON = {"SchedulingGated": "what set the gates", "NoPodGroup": "the service makes one, if it may"}
 _WHO = {"wait": "no one; it may resolve as others finish", "user": "the user", "admin": "an administrator"}
 #: spans of time, the longest first
@@ -22,12 +22,12 @@ _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
 
 
 def who(word: str, reason: str = "") -> str:
-    """Who can change something that has a reason, in a few words."""
+    """Who can resolve a reason, in a few words."""
     return _WHO_BY_REASON.get(reason) or _WHO.get(word, word)
 
 
 def _who_of_one(answer: Answer) -> str:
-    """Who can change what an answer is about: that it resolves is said only where that was tried."""
+    """Who can resolve what an answer reports; that it resolves by itself is only claimed if that was tried."""
     if answer.who != "wait":
         return who(answer.who, answer.reason)
     sure = any(remedy.who == "wait" for remedy in answer.remedies)
@@ -66,7 +66,7 @@ def expected(start: Start) -> str:
 
 
 def _first(names: Sequence[str], count: int) -> str:
-    """The first of so many jobs, and how many more there are: `a/b, 2 more`."""
+    """The first of `count` jobs, and how many more there are: `a/b, 2 more`."""
     rest = count - len(names)
     return ", ".join([*names, f"{rest} more"] if names and rest else names)
 
@@ -146,7 +146,7 @@ def _job(answer: Answer) -> Iterator[str]:
 
 
 def title(answer: Answer) -> str:
-    """What an answer is about, by the name that people know: `RayJob default/train (PodGroup podgroup-4f...)`."""
+    """The subject of an answer by its familiar name: `RayJob default/train (PodGroup podgroup-4f...)`."""
     if answer.kind == "Pod":
         return f"Pod {answer.namespace}/{answer.name}{f' of {answer.part_of}' if answer.part_of else ''}"
     kind, _, name = answer.workload.partition("/")
@@ -172,7 +172,7 @@ def _cause(answer: Answer) -> Iterator[str]:
 
 
 def _history(answer: Answer) -> Iterator[str]:
-    """What happened to a pod, each choice of a node with what plugins said of the nodes."""
+    """The history of a pod, with the plugins' verdicts on the nodes at each choice."""
     if not answer.history:
         return
     yield "What would happen if it had no place" if answer.hypothetical else "What happened in the session"

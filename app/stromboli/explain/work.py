@@ -1,4 +1,4 @@
-"""What trying changes may cost: the steps of all its sessions, and the extenders that none of them asks."""
+"""The cost of trying changes: the steps of all sessions, and a stand-in for extenders, which are not asked."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Unasked:
 
 
 class AbandonedError(StromboliError):
-    """What was being tried is needed no longer."""
+    """The result of the trial is no longer needed."""
 
     def __init__(self) -> None:
         super().__init__("abandoned: no client is waiting for the answer")
 
 
 class TooManyStepsError(StromboliError):
-    """What was tried is more work than an answer may take."""
+    """The trial takes more work than an answer may cost."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"trying it takes more than {most:,} steps, a node looked at being about one: ask about less")
@@ -38,7 +38,7 @@ class TooManyStepsError(StromboliError):
 
 @dataclass(slots=True)
 class Work:
-    """What it costs to try changes, and its bound."""
+    """The work spent on trying changes, and its bound."""
 
     most_steps: int | None
     sessions: int = 0

@@ -107,7 +107,7 @@ class Pool:
         tried: Tried | None = None,
         terminating: Vector | None = None,
     ) -> Excess:
-        """Whether so many copies would exceed that."""
+        """Whether a number of copies would exceed it."""
         bound = self.bound
         columns = shares.exceeded(self.taken + count * request, bound, request, self.pods)
         return Excess(queue, held, request, bound, columns, tried=tried, terminating=terminating, for_others=True)

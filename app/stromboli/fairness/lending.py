@@ -17,18 +17,18 @@ def own(view: View, queue: Queue) -> Vector:
 
 
 def most(view: View, queue: Queue) -> Vector:
-    """What a queue may hold by its `borrowingLimit`, infinite where that says nothing."""
+    """The most that a queue may hold by its `borrowingLimit`; infinite where unset."""
     return own(view, queue) + view.vector(queue.spec.borrowing_limit, np.inf)
 
 
 def ceiling(view: View, queue: Queue) -> Vector:
-    """What the spec of a queue limits it to, infinite where it says nothing."""
+    """The limit in the spec of a queue; infinite where unset."""
     capability = shares.capability(view, queue)
     return np.minimum(capability, most(view, queue)) if queue.spec.borrowing_limit else capability
 
 
 def unlent(view: View, queue: Queue) -> Vector:
-    """What a queue keeps of what it deserves, used or not, by its `lendingLimit`."""
+    """The part of its deserved amount that a queue keeps, used or not, by its `lendingLimit`."""
     lent = view.vector(queue.spec.lending_limit, np.inf)
     kept: Vector = np.maximum(view.vector(shares.entitled(queue)) - lent, 0)
     return kept

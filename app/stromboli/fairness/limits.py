@@ -27,7 +27,7 @@ class Limit(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tried:
-    """What the current attempt has given to pods of a job, shape (dimensions,)."""
+    """The amounts that the current attempt has given to pods of a job, shape (dimensions,)."""
 
     amount: Vector
     #: whether the job cannot start with that alone
@@ -141,7 +141,7 @@ class Excess:
 
 
 def tried(view: View, job: Job) -> Tried | None:
-    """What the current attempt has given to pods of a job; None for nothing."""
+    """The amounts that the current attempt has given to pods of a job; None if there are none."""
     if not job.counts[PodState.Allocated]:
         return None
     rows = view.membership.rows(job.index)
@@ -164,7 +164,7 @@ def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
 
 
 def _ceiling(view: View, queue: str, line: Sequence[Queue]) -> Vector:
-    """What specs limit a queue to, those of queues above it included."""
+    """The limits of a queue by its spec and those of its ancestors."""
     if not line:
         return shares.capability(view, view.queues[queue])
     most: Vector = np.min([lending.ceiling(view, each) for each in line], axis=0)

@@ -196,7 +196,7 @@ def admission_request(view: View, job: Job) -> Vector:
 
 
 def entitled(queue: Queue) -> ResourceAmounts:
-    """What a queue says that it deserves: in all, or else in single node pools."""
+    """The deserved amounts that a queue declares: in total, or else in single node pools."""
     if queue.spec.deserved is not None or not queue.spec.pools:
         return queue.spec.deserved or {}
     sums: dict[str, int] = {}

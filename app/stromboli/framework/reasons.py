@@ -20,7 +20,7 @@ from stromboli.state.pods import PodRecord
 
 #: where objects lie in memory, which differs from process to process: what is decided must not
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
-#: characters of what an error says
+#: the most characters shown of an error message
 _LONGEST = 400
 #: the gates that Kueue sets
 _OF_KUEUE = "kueue.x-k8s.io/"
@@ -33,7 +33,7 @@ def queue_not_open(queue: Queue) -> Reason:
 
 
 def not_open(queue: Queue) -> str:
-    """What keeps a queue from new work, in words."""
+    """What keeps a queue from taking new work, in words."""
     if queue.state == "Open" and queue.closed_by is not None:
         return f"queue {queue.closed_by.name}, above it, is {queue.closed_by.state}"
     return f"its state is {queue.state or 'not set'}"
@@ -109,7 +109,7 @@ def with_failure(reason: Reason, failed: Reason) -> Reason:
 def plugin_failed(plugin: str, error: BaseException) -> Reason:
     """A job or pod that is held because a plugin failed when it was asked about it.
 
-    What the error says may name objects of any namespace, so it is for readers of everything.
+    The error may name objects of any namespace, so only readers of everything get to see it.
     """
     reason = of_failure(f"plugin {plugin} failed: {type(error).__name__}")
     return replace(reason, passages=(Passage(("",), error_told(error), ""),))
@@ -135,7 +135,7 @@ def not_admitted(job: Job) -> Reason:
 
 
 def gang_blocked(job: Job, other: Reason | None = None) -> Reason:
-    """A pod that has to wait for others of its gang; `other` says what one of them waits for."""
+    """A pod that has to wait for the rest of its gang; `other` says what one of those pods waits for."""
     held = f"{job.ready_count} of {job.min_available} hold one"
     pods = counted(job.min_available, "pod")
     others = other.passages if other else ()
@@ -153,7 +153,7 @@ def gang_blocked(job: Job, other: Reason | None = None) -> Reason:
 def unschedulable(rules: Rules, why: Reason) -> PodGroupCondition:
     """The condition of a PodGroup that cannot run. Volcano knows one word for all that can be in the way."""
     word = why.reason if rules.conditions else "NotEnoughResources"
-    # Made of thousands of reasons to compare them with what is shown, and valid as it is.
+    # Built for thousands of reasons to compare them with what is shown, and known to be valid.
     return PodGroupCondition.model_construct(type="Unschedulable", status="True", reason=word, message=why.told)
 
 
@@ -191,7 +191,7 @@ TURN_TOO_LONG = Reason(
 
 
 def with_last_turn(reason: Reason, job: Job) -> Reason:
-    """The reason of a job, with what its PodGroup says of its last turn where another one is pending."""
+    """The reason of a job, with the one that its PodGroup shows from its last turn if another turn is pending."""
     if reason is not TURN_PENDING_AGAIN:
         return reason
     said = next((c.message for c in job.pod_group.status.conditions if c.type == "Unschedulable"), "")

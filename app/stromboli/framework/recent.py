@@ -1,4 +1,4 @@
-"""A bounded cache: values by key, of which those that were asked for last are kept."""
+"""A bounded cache that keeps the most recently used values by key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Values that can be made anew; none of them is None."""
+    """A cache of values that can be recomputed; none of them is None."""
 
     __slots__ = ("_most", "_values")
 

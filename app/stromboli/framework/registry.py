@@ -1,4 +1,4 @@
-"""What actions and plugins there are, by the name that a policy uses."""
+"""The known actions and plugins, by the name that a policy uses."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Registry:
 
     @property
     def spellings(self) -> dict[str, str]:
-        """The names of plugins by other spellings of them; a name that a plugin has is no spelling of another."""
+        """The names of plugins by their alternative spellings; a plugin's own name is never another one's spelling."""
         other = {each: name for name, plugin in self.plugins.items() for each in plugin.spellings}
         return {each: name for each, name in other.items() if each not in self.plugins}
 
     @property
     def reads(self) -> Reads:
-        """What all plugins together read of pods: it tells the state what belongs to a pod's class."""
+        """All that plugins read from pods; it tells the state what makes up a pod's class."""
         return reduce(or_, (plugin.reads for plugin in self.plugins.values()), Reads())
 
     def argument_models(

@@ -1,4 +1,4 @@
-"""What of objects is written when they change."""
+"""The parts of objects that are written when they change."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _GROUP_STATUS = wire.tag(wire.GroupStatus)
 
 
 def node(record: NodeRecord, redaction: Redaction) -> wire.Node:
-    """A node as far as it is read."""
+    """A node, reduced to the fields that are read."""
     node = node_of(record)
     annotations = redaction.annotations(node.metadata.annotations)
     return wire.Node(replace(node, metadata=replace(node.metadata, annotations=annotations)))
 
 
 def object_(kind: str, obj: Any, redaction: Redaction) -> wire.Object:
-    """Any other object as far as it is read."""
+    """Any other object, reduced to the fields that are read."""
     return wire.Object(kind, redaction.manifest(kind, obj))
 
 
 def pod_group(before: PodGroup | None, now: PodGroup, redaction: Redaction) -> wire.Written:
-    """A PodGroup: a `wire.GroupStatus` when all else is what it was."""
+    """A PodGroup: a `wire.GroupStatus` if nothing but its status changed."""
     if before is not None and _differs_in_status(before, now):
         return _GROUP_STATUS, now.key, now.metadata.generation, now.status
     return object_("PodGroup", now, redaction)

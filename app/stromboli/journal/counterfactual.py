@@ -70,7 +70,7 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Account:
-    """What adds up for a queue."""
+    """The totals of a queue."""
 
     waits: list[float] = field(default_factory=list)
     evicted: int = 0

@@ -1,4 +1,4 @@
-"""What happened, as objects again: journals tell pods by rows, and what they have in common once."""
+"""Recorded changes, turned back into objects: journals name pods by rows, and store shared parts once."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What sessions are told from a time on."""
+    """The environment that sessions get from a time on."""
 
     node_usage: Mapping[str, NodeUsage] | None = None
     queue_usage: Mapping[str, Mapping[str, float]] | None = None
@@ -59,7 +59,7 @@ class Told:
 
 @dataclass(slots=True)
 class History:
-    """What came, ran and changed in the time of a journal."""
+    """What arrived, ran and changed during a journal."""
 
     began: wire.Began
     environment: Environment
@@ -113,7 +113,7 @@ class _Writer:
         self._vacant: defaultdict[str, deque[Work]] = defaultdict(deque)
 
     def _begin(self, segment: Segment, now: float) -> None:
-        """All that is there is told anew; what is not told is gone."""
+        """A full list of all objects begins; objects that it does not name are gone."""
         began = segment.began
         self._segment, self._reader = segment, Reader()
         self._schedulers = frozenset((*began.scheduler_names, *began.extender_scheduler_names))

@@ -1,4 +1,4 @@
-"""What came of a session, in bytes: the same decisions for the same reasons give the same bytes."""
+"""The outcome of a session as bytes: the same decisions for the same reasons give the same bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Waiting(Struct, frozen=True):
     pods: Mapping[int, Reason] = {}
 
     def news(self, before: Waiting) -> wire.Reasons | None:
-        """What is not as it was before; None when all is."""
+        """The entries that changed; None if none did."""
         jobs, pods = _news(before.jobs, self.jobs), _news(before.pods, self.pods)
         if not jobs and not pods:
             return None
@@ -40,7 +40,7 @@ class Waiting(Struct, frozen=True):
         )
 
     def after(self, news: wire.Reasons) -> Waiting:
-        """What comes of news. Raises JournalError."""
+        """The entries after the changes. Raises JournalError."""
         return Waiting(_after(self.jobs, news.jobs, news.given), _after(self.pods, news.pods, news.given))
 
     def lines(self, names: Mapping[int, str]) -> list[str]:
@@ -50,14 +50,14 @@ class Waiting(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What a session decided and why pods and jobs wait."""
+    """The decisions of a session, and why pods and jobs wait."""
 
     decisions: Sequence[Decision]
     waiting: Waiting
 
     @classmethod
     def of(cls, session: Session, decisions: Sequence[Decision]) -> Outcome:
-        """What came of a session that has just ended."""
+        """The outcome of a session that has just ended."""
         trace = session.view.trace
         return cls(tuple(decisions), Waiting(trace.jobs.copy(), trace.pods.copy()))
 
@@ -67,7 +67,7 @@ class Outcome(Struct, frozen=True):
 
 
 def _news(before: Mapping[K, Reason], now: Mapping[K, Reason]) -> dict[K, Reason | None]:
-    """What is new or another, and None for what is gone."""
+    """The new and changed entries, and None for deleted ones."""
     if before == now:
         return {}
     found: dict[K, Reason | None] = {key: reason for key, reason in now.items() if before.get(key) != reason}

@@ -1,4 +1,4 @@
-"""Hands what sessions see and decide to a thread that writes it down; sessions never wait for that.
+"""Hands the inputs and decisions of sessions to a thread that writes them; sessions never wait for it.
 
 When the thread cannot keep up, what waits for it is bounded: sessions are left out, and a new segment begins.
 """

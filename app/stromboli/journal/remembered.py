@@ -1,4 +1,4 @@
-"""What sessions know beyond the cluster, written down and read again."""
+"""Writing and reading what sessions know beyond the cluster."""
 
 from __future__ import annotations
 

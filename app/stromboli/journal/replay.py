@@ -60,7 +60,7 @@ class Difference(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What was replayed."""
+    """The result of a replay."""
 
     sessions: int = 0
     changes: int = 0
@@ -74,7 +74,7 @@ class Report(msgspec.Struct):
 
 
 class Answers:
-    """Says what an HTTP extender said, in its order."""
+    """Replays the answers of an HTTP extender, in their order."""
 
     def __init__(self) -> None:
         self.left: Iterator[wire.Answer] = iter(())

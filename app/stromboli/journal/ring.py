@@ -36,7 +36,7 @@ class Ring:
         self._lock = threading.Lock()
 
     def add(self, frame: bytes, *, begins: bool) -> None:
-        """More of the last segment, or the beginning of another one."""
+        """Append to the last segment, or begin another one."""
         with self._lock:
             if begins:
                 self._segments.append(_Segment())

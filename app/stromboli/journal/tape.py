@@ -1,4 +1,4 @@
-"""What happens to a state, kept until it is written down.
+"""The changes to a state, kept until they are written.
 
 The fields that are written are kept, and encoded with the next snapshot, while they are still at hand: that costs a
 fraction of what applying an event does. What changes nothing that is read is not kept.
@@ -22,7 +22,7 @@ from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
 _POD_GONE, _ASSUMED = wire.tag(wire.PodGone), wire.tag(wire.Assumed)
-#: changes that may wait for a session; more, and the state is taken down anew
+#: the most changes that may wait for a session; beyond that, the whole state is recorded again
 _MOST = 500_000
 
 

@@ -1,4 +1,4 @@
-"""All that a state knows at one moment, as a segment begins with it."""
+"""The whole content of a state at one moment, as written at the beginning of a segment."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ FULL = 1 << 18
 _LENGTH = 4
 #: instead of the number of a reason
 GONE = -1
-#: characters of what an error says
+#: the most characters shown of an error message
 _LONGEST = 300
 #: fast: a journal repeats itself so much that more effort saves little
 _LEVEL = 1
@@ -53,7 +53,7 @@ Condition: TypeAlias = tuple[str, str, str | None, str | None, str | None]
 
 
 class Item(Struct, array_like=True, tag=True, gc=False):
-    """Base of what is told apart by its name when it is read."""
+    """The base of types that are distinguished by name when they are read."""
 
 
 class Class(Item, tag="class"):
@@ -125,7 +125,7 @@ class Object(Item, tag="object"):
 
 
 class Gone(Item, tag="gone"):
-    """A node or another object is not there any longer."""
+    """A node or another object was deleted."""
 
     kind: str
     key: str
@@ -264,7 +264,7 @@ _entries: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
 
 
 def told(error: BaseException) -> str:
-    """What an error says, as far as it fits in a line."""
+    """The message of an error, cut to fit in a line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 

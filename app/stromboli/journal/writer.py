@@ -77,7 +77,7 @@ class Writer:
         return self._written > largest_segment(self._basis, self._largest)
 
     def write(self, session: Recorded) -> None:
-        """Write one session; one that belongs to no segment is left out."""
+        """Write one session, unless it belongs to no segment."""
         if session.whole is not None:
             self._begin(session, session.whole)
         if not self._has_begun:

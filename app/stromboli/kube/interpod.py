@@ -78,7 +78,7 @@ class InterPod:
             yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), self._nobody(repelling)
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
-        """What the terms of some pods mean for each other."""
+        """The relations between some pods that follow from their terms."""
         for at, pod in enumerate(pods):
             terms = self._placed.traits(required_affinity).value(pod.row) if requires_affinity(pod.pod_class) else None
             if terms:

@@ -137,7 +137,7 @@ class MountedVolumes:
     # -- asked by sessions -------------------------------------------------------------------------------------------
 
     def driver(self, name: str) -> int:
-        """The number of a driver, -1 if no volume is of it."""
+        """The number of a driver; -1 if it has no volume."""
         return self.numbering.drivers.known.get(name, -1)
 
     @property

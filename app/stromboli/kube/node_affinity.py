@@ -14,7 +14,7 @@ from stromboli.api.words import first_few
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.selectors import Requirement, requirement
 
-#: values of a label that are named in place of one that no node has
+#: the number of existing values of a label named in place of one that no node has
 _MOST_NAMED = 3
 
 
@@ -43,7 +43,7 @@ def label_values(key: str, facts: NodeFacts) -> list[str]:
 
 
 def _wanted(spec: objects.PodSpec) -> Iterator[tuple[Requirement, str]]:
-    """What a pod requires of the labels of its node, each in words."""
+    """The requirements of a pod on its node's labels, each in words."""
     for key, value in (spec.node_selector or {}).items():
         yield Requirement(key, "In", frozenset((value,))), f"{key}: {value}"
     affinity = spec.affinity.node_affinity if spec.affinity else None

@@ -87,7 +87,7 @@ class Ports:
         return np.ones(self._nodes, np.bool_) if counts is None else counts == 0
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Apart]:
-        """What the host ports of some pods mean for each other."""
+        """The relations between some pods that follow from their host ports."""
         wanted = [host_ports(pod.pod_class) or frozenset() for pod in pods]
         users: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
         for at, ports in enumerate(wanted):

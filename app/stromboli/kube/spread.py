@@ -112,7 +112,7 @@ class Spread:
         return Passage((), "; ".join(f"no node has the label {key}" for key in dict.fromkeys(keys)), "")
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Balanced]:
-        """What the constraints of some pods mean for each other."""
+        """The relations between some pods that follow from their constraints."""
         for at, pod in enumerate(pods):
             wanted = constraints(pod, "DoNotSchedule")
             labelled = self._labelled(wanted) if wanted else None

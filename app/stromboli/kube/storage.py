@@ -256,7 +256,7 @@ class Storage:
         return self._get(PersistentVolumeClaim, keys.key(namespace, name))
 
     def claims(self, namespace: str, names: tuple[str, ...]) -> tuple[PersistentVolumeClaim | None, ...]:
-        """The claims of some names, None for each of which there is none; several rules ask about each pod."""
+        """The claims with some names, None for each missing one; several rules ask about each pod."""
         found = self._claims.get((namespace, names))
         if found is None:
             found = self._claims[namespace, names] = tuple([self.claim(namespace, name) for name in names])

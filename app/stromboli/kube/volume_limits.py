@@ -55,7 +55,7 @@ class VolumeLimits:
                 yield Passing(_UNCOUNTED), self._attached().countable(unknown)
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
-        """What the limits mean for some pods together; nothing of volumes that pods share or nodes hold."""
+        """The relations that the limits create between some pods; volumes that pods share or nodes hold are ignored."""
         if any(self.concerns(pod) for pod in pods):
             yield from self._attached().relations(pods)
 

@@ -51,7 +51,7 @@ class VolumeRestrictions:
             yield Passing(_CLAIM_IN_USE), np.zeros(self._nodes, np.bool_)
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Apart]:
-        """What the claims and disks of some pods mean for each other; an exclusive claim has one pod anywhere."""
+        """The relations that claims and disks create between some pods; an exclusive claim has one pod anywhere."""
         claims = [self._exclusive_claims(pod) for pod in pods]
         if any(claims):
             conflicts = np.array([[bool(mine & others) for others in claims] for mine in claims], np.bool_)

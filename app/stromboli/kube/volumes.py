@@ -54,7 +54,7 @@ class Bindings:
     volumes: list[Sequence[PersistentVolume]]
     #: by claim, the index of its volume on each node or -1, shape (nodes,)
     choices: list[Rows]
-    #: by class of storage, what its free volumes are chosen by
+    #: by storage class, the properties that its free volumes are chosen by
     choosers: dict[str, Choices] = field(default_factory=dict, kw_only=True)
     #: nodes where every claim is matched or can be provisioned, shape (nodes,)
     satisfied: Mask
@@ -327,7 +327,7 @@ def zone_filters(pod: PodRecord, facts: NodeFacts, storage: Storage) -> Filters:
 
 
 def _where(namespace: str, claim: PersistentVolumeClaim, volume: PersistentVolume, nodes: Mask) -> Passage:
-    """Where a volume can be used, and how many nodes that are."""
+    """The nodes where a volume can be used, and their number."""
     affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
     terms = (affinity.node_selector_terms if affinity else None) or []
     named = (

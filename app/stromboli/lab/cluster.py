@@ -82,7 +82,7 @@ def _is_quantity(text: str) -> bool:
 
 
 def _surroundings(files: Sequence[str], stdin: BinaryIO) -> Cluster:
-    """What files hold but for pods and jobs."""
+    """The content of files except pods and jobs."""
     loaded = load(list(files), stdin, lenient=True)
     loaded.objects = [each for each in loaded.objects if each[0] not in _SURROUNDINGS]
     return Cluster(admit(loaded, ("stromboli",)), problems=loaded.problems)
@@ -94,7 +94,7 @@ def queue_names(cluster: Cluster) -> set[str]:
 
 
 def open_queue(name: str) -> crds.Queue:
-    """A queue for jobs that name one that is not there."""
+    """A queue for jobs that name a missing one."""
     return crds.Queue(
         metadata=crds.Metadata(name=name), spec=crds.QueueSpec(weight=1), status=crds.QueueStatus(state="Open")
     )

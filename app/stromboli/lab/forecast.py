@@ -106,7 +106,7 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one run."""
+    """The outcome of one run."""
 
     #: seconds from now until each job that was asked for starts, infinite where it does not
     after: tuple[float, ...]

@@ -39,7 +39,7 @@ _ROUND = np.array([5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is generated."""
+    """The parameters of generated workloads."""
 
     jobs: int = 10_000
     #: processors of the machine

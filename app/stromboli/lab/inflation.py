@@ -45,7 +45,7 @@ class InflationError(StromboliError):
 
 @dataclass(frozen=True, slots=True)
 class Inflated:
-    """What became of the pods, in the order in which they arrived."""
+    """The outcome for each pod, in order of arrival."""
 
     #: thousandths of cards that all nodes have
     capacity: int

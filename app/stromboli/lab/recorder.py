@@ -53,7 +53,7 @@ class Recorder:
         self.lost = np.zeros(jobs)
         #: what each queue held and what there was of the main resource, in base units times seconds
         self.used, self.offered = np.zeros(queues), 0.0
-        #: what all queues held, as a part of what there was, until the last job arrived
+        #: what all queues held, as a fraction of the cluster, until the last job arrived
         self.while_arriving = float("nan")
         self.samples: list[Sample] = []
         #: seconds since the workload began

@@ -1,4 +1,4 @@
-"""What came of a workload, in columns: its jobs, its queues, and the cluster over time.
+"""The results of a workload, in columns: its jobs, its queues, and the cluster over time.
 
 Waiting is the time from a job's arrival to its last start, turnaround that to its end. Bounded slowdown is turnaround
 by run time, where a run time counts as 10 s at least, so that jobs of a moment do not outweigh all others. What did not

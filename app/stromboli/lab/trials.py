@@ -1,4 +1,4 @@
-"""A trial: one workload under one policy with one seed, and what came of it."""
+"""A trial: one workload under one policy with one seed, and its outcome."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a trial."""
+    """The outcome of a trial."""
 
     key: str
     workload: str

@@ -41,7 +41,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What a job submits: its pods, and how many of them start together."""
+    """The gang that a job submits: its pods, and how many of them start together."""
 
     tasks: tuple[Task, ...]
     min_member: int

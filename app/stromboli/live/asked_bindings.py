@@ -45,7 +45,7 @@ def _stands(state: ClusterState, bind: Bind) -> bool:
 
 
 async def _found(kube: Kube, bind: Bind, problem: str) -> str:
-    """The outcome of a binding that seems to have failed, as the API server has the pod."""
+    """The outcome of a binding that seems to have failed, judging by the pod in the API server."""
     try:
         pod = _PODS.decode(await kube.persist("GET", f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}"))
     except (ApiError, *CONNECTION_ERRORS):

@@ -9,8 +9,8 @@ or node has changed or another replica may lead by the time it would be sent; th
 with it.
 
 A pod that kube-scheduler binds is assumed and expected, but not sent; kube-scheduler is made to ask about it again. A
-job with devices or volumes to reserve is bound after all reservations succeeded. If one fails, the whole job is decided
-anew.
+job with devices or volumes to reserve is bound after all reservations succeeded. If one fails, the whole job goes back
+to the next session.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Binder:
         return waits and node is not None and node_terms(self._state.nodes.record(bind.node)) == node
 
     def _drop(self, of_job: Round, binds: Sequence[Bind], why: NotSentError | NotReservedError) -> None:
-        """Drop the unsent bindings of a job, which the next session decides anew."""
+        """Drop the unsent bindings of a job; the next session decides about it again."""
         for bind in binds:
             self._forget(bind)
         for bind in binds:

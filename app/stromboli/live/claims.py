@@ -4,8 +4,8 @@ A claim is written as kube-scheduler writes it: the finalizer first, then alloca
 the version that was read. After a conflict the claim is read and checked again. Meanwhile sessions see the claim as it
 will be, whatever the watch reports late.
 
-A claim that is reserved for a pod of ours which is getting no node holds devices in vain, and is released: at once when
-we gave up the binding, and after a delay when a former leader left it, whose requests may still arrive. Until then
+A claim reserved for a pod of ours that gets no node holds devices uselessly, so it is released: at once if we gave up
+the binding, and after a delay if a former leader left it, whose requests may still arrive. Until then
 sessions may use it as it is.
 
 The claim for a pod's extended resources is created first and deleted instead of released; the pod's status says which

@@ -349,7 +349,7 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes) -> ApiError
 
 
 def status_error(status: object, retry_after: object = None) -> ApiError:
-    """The error for a `Status` object, as far as it is one; `retry_after` takes precedence over the object's."""
+    """The error for an object that should be a `Status`; `retry_after` takes precedence over the object's own."""
     fields = status if isinstance(status, dict) else {}
     code, details = fields.get("code"), fields.get("details")
     if retry_after is None and isinstance(details, dict):

@@ -21,7 +21,7 @@ PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A definition of ours beside the one that a cluster has of the same kind."""
+    """One of our definitions, and the cluster's definition of the same kind."""
 
     ours: Object
     #: None where the cluster has none
@@ -40,17 +40,17 @@ class Installed:
 
     @property
     def lacks(self) -> list[str]:
-        """What of our objects the cluster drops or refuses."""
+        """The parts of our objects that the cluster's definition drops or refuses."""
         return narrower(self.found, self.ours) if self.found is not None else []
 
     @property
     def narrows(self) -> list[str]:
-        """What of the cluster's objects ours would drop or refuse."""
+        """The parts of the cluster's objects that our definition would drop or refuse."""
         return narrower(self.ours, self.found) if self.found is not None else []
 
 
 async def installed(kube: Kube) -> list[Installed]:
-    """What a cluster has of each kind. Raises as `Kube.get` does."""
+    """Our definitions, each with the cluster's definition of that kind, if any. Raises the errors of `Kube.get`."""
     return [Installed(ours, await _found(kube, ours["metadata"]["name"])) for ours in manifests()]
 
 
@@ -64,8 +64,8 @@ async def _found(kube: Kube, name: str) -> Object | None:
 
 
 async def apply(kube: Kube, definition: Mapping[str, Any], *, dry_run: bool = False) -> Object:
-    """Create a definition, or change the one that is there to it; what the cluster has then, or would have."""
-    # All fields are ours from then on, whether helm, kubectl or another operator set them before.
+    """Create a definition or update the existing one; returns the result, which `dry_run` does not store."""
+    # From then on we own all fields, even if helm, kubectl or another operator set them before.
     params = {"fieldManager": AGENT, "force": "true", **({"dryRun": "All"} if dry_run else {})}
     path = f"{PATH}/{definition['metadata']['name']}"
     answer = await kube.request("PATCH", path, msgspec.json.encode(definition), APPLY_PATCH, params)

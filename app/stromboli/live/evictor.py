@@ -184,7 +184,7 @@ class Evictor:
         asyncio.get_running_loop().call_later(pause, self._try_again, victim)
 
     def _try_again(self, victim: Evict) -> None:
-        """Retrying is left to sessions, but for evictions that no session decided."""
+        """Sessions do the retrying, except for evictions that no session decided."""
         if self._mirror.state.refused.pop(victim.uid, None) is None:
             return
         if victim.action == _TAKEOVER:

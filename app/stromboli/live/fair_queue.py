@@ -1,5 +1,5 @@
-"""A queue of what is to be written, in which namespaces take turns: what one waits for follows from how many they are,
-and not from how much the others have waiting."""
+"""A queue of pending writes in which namespaces take turns: the wait of one depends on the number of namespaces, not on
+how many writes the others have queued."""
 
 from __future__ import annotations
 

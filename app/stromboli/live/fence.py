@@ -32,7 +32,7 @@ class FencedKube(Kube):
         content_type: str = "application/json",
         params: Mapping[str, str] | None = None,
     ) -> bytes:
-        """As `Kube.request`."""
+        """Like `Kube.request`, but writes are only sent while the lease lasts, else NotSentError is raised."""
         if method == "GET":
             return await super().request(method, path, body, content_type, params)
         fenced = _FencedBody(body if isinstance(body, bytes) else b"", self._check)

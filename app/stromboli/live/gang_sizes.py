@@ -11,12 +11,12 @@ from stromboli.workloads.paths import Object, at, items
 
 SUCCEEDED = (PodState.Succeeded,)
 PLACED = (PodState.Bound, PodState.Running)
-#: states of pods that no others come in place of
+#: states of pods that are not replaced
 THERE = (PodState.Pending, PodState.Binding, PodState.Bound, PodState.Running)
 
 
 def may_have_changed(state: ClusterState, family: Family, owner: Object | None, key: str, pod: objects.Pod) -> bool:
-    """Whether a new pod may be of a larger or smaller gang than the PodGroup with a key says.
+    """Whether a new pod may belong to a gang of another size than its PodGroup declares.
 
     The pod says of another size, there are as many pods already as there were to be, or there are to be fewer since
     some that succeeded are gone, as with a node on which nothing ran any longer, or again as many since all of it

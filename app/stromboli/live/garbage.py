@@ -1,12 +1,12 @@
 """Collects cyclic garbage when no session runs, and never the whole heap while gangs wait.
 
-A full collection stops all threads, in proportion to what is alive: tenths of a second for some thousand pods. Python
-begins one whenever a quarter more objects have come, which is every few sessions when many pods come. A session leaves
-cycles behind, so collections cannot be left out: those of young objects free most of it, and a full one follows in a
-pause, or at the latest when much has come together.
+A full collection stops all threads, for a time proportional to the live objects: tenths of a second for some thousand
+pods. Python starts one whenever the number of objects has grown by a quarter, which is every few sessions while many
+pods arrive. Sessions leave cycles behind, so collections are needed: those of young objects free most of them, and a
+full one follows in a pause, or at the latest when much has piled up.
 
-What stays is frozen, so that later collections pass over it. A frozen session is not freed when the next one replaces
-it. So after some freezes everything is looked at again.
+Surviving objects are frozen, so that later collections skip them. A frozen session is not freed when the next one
+replaces it, so after some freezes everything is collected again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Garbage:
         self._pause = asyncio.get_running_loop().call_later(_PAUSE, self._in_pause)
 
     def _collect(self, due: int, freezes: int) -> None:
-        """Collect everything if so many middle collections have passed, after so many freezes the frozen, too."""
+        """Collect everything after a number of middle collections; after a number of freezes, frozen objects too."""
         assert self._freezes is not None
         if gc.get_count()[2] < due:
             return

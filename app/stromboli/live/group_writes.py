@@ -1,6 +1,6 @@
-"""What is written to PodGroups that were made for workloads, and to their pods.
+"""Writes to PodGroups that were made for workloads, and to their pods.
 
-An object that is gone, or is another one by now, is left: the watch says which.
+An object that is gone or was replaced is left alone: the watch reports which.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GroupWrites:
         self.turnstile = Turnstile()
 
     async def make(self, key: str, manifest: Object) -> bool:
-        """Create a PodGroup. Returns False for one that was deleted again before the answer came."""
+        """Create a PodGroup. Returns False if it was deleted again before the response arrived."""
         made = await self._kube.persist("POST", path_of(key).rpartition("/")[0], msgspec.json.encode(manifest))
         await self.turnstile.wait()
         log.info("pod group made", job=key, pods=manifest["spec"]["minMember"])
@@ -59,7 +59,7 @@ class GroupWrites:
             await self._patch(group.key, {"metadata": {"ownerReferences": [*before, *more]}})
 
     async def leave_to_pods(self, key: str) -> None:
-        """Have a PodGroup whose owner has gone without its pods go with the last of these."""
+        """Let a PodGroup whose owner was deleted without its pods be deleted with the last of them."""
         group, records = self._mirror.state.pod_group(key), self._mirror.state.pods.records
         if group is None or group.metadata.owner_references:
             return

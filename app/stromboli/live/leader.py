@@ -55,7 +55,7 @@ class LeaseTimes:
 
     #: time that an unrenewed lease keeps other replicas from leading
     duration: float
-    #: time that a leader goes on without renewing
+    #: how long a leader continues without renewing
     renew_deadline: float
     #: time between two attempts to acquire or renew
     retry_period: float
@@ -104,7 +104,7 @@ class LeaderLease:
         return cls(kube, settings.own_namespace, settings.lease_name, identity, times, says=says)
 
     def remaining(self) -> float:
-        """Seconds for which certainly no other replica leads; at most 0 when another may."""
+        """Seconds for which no other replica can lead; 0 or less if another one may."""
         return -math.inf if self._renewed is None else self._renewed + self._renew_deadline - self._clock()
 
     @property
@@ -171,7 +171,7 @@ class LeaderLease:
         else:
             spec = _spec(lease)
             meta = self._metadata(lease.get("metadata") or {}, ours=spec.get("holderIdentity") == self.identity)
-            # With the resourceVersion: if another replica wrote the lease first, this write fails.
+            # The resourceVersion makes this write fail if another replica wrote the lease first.
             await self._kube.replace(self._path, {**lease, "metadata": meta, "spec": self._spec(spec)})
         return True
 
@@ -213,7 +213,7 @@ class LeaderLease:
         return True
 
     def _may_take(self, lease: Object | None) -> bool:
-        """Whether the lease is free. A deleted or empty lease may still have a holder that does not know yet."""
+        """Whether the lease is free. A deleted or empty lease may still have a holder that has not noticed yet."""
         spec = _spec(lease)
         if spec:
             holder = spec.get("holderIdentity")

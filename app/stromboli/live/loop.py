@@ -29,7 +29,7 @@ from stromboli.state.snapshot import Snapshot
 
 log = Logger(__name__)
 
-#: the pause after a session when something has changed, as a part of what the session took
+#: the pause after a session when something has changed, as a fraction of the session's duration
 _SHARE = 0.25
 
 
@@ -41,12 +41,12 @@ class Result(Protocol):
 
     @property
     def conclusive(self) -> bool:
-        """Whether another session would decide nothing either, unless something changes or `again_at` comes."""
+        """Whether another session would decide nothing either, until something changes or `again_at` is reached."""
         ...
 
     @property
     def again_at(self) -> float:
-        """When time alone may have another session decide differently, in seconds since the epoch."""
+        """When the passing of time alone may change a session's decisions, in seconds since the epoch."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class Result(Protocol):
 
     @property
     def put_off(self) -> Collection[str]:
-        """The keys of the jobs that had no turn, of which all stands that earlier sessions said."""
+        """The keys of the jobs that had no turn, so that the statuses from earlier sessions stay valid."""
         ...
 
 
@@ -133,7 +133,7 @@ class TickLoop:
         return self._changes
 
     def knows(self, changes: int) -> bool:
-        """Whether a session has ended that saw so many of them."""
+        """Whether a session that saw at least this many of them has ended."""
         return self._known >= changes
 
     async def news(self) -> None:
@@ -152,7 +152,7 @@ class TickLoop:
         return 0.0 if self._began is None else time.perf_counter() - self._began
 
     def overdue(self, seconds: float) -> str:
-        """What the current session is at, if it has taken longer than some seconds; else empty."""
+        """What the current session is doing, if it has taken longer than some seconds; else empty."""
         age = self.session_age
         return f"a session has been running for {age:.0f} s, in {whereabouts(self._thread_id)}" if age > seconds else ""
 
@@ -183,7 +183,7 @@ class TickLoop:
     async def _due(self) -> None:
         """Return when the next session is due.
 
-        Jobs that the last one did not reach take half of the time at most, and a change does not wait for them.
+        Sessions for jobs that the last one did not reach take at most half the time; changes do not wait for them.
         """
         try:
             async with asyncio.timeout(self._rest(self._took) if self._unfinished else self._period):
@@ -197,7 +197,7 @@ class TickLoop:
         self._urgent.clear()
 
     def _rest(self, seconds: float) -> float:
-        """What is left of a pause after the last session, which lasts from the debounce to the schedule period."""
+        """The rest of the pause after the last session; the pause lasts from the debounce to the schedule period."""
         return max(self._debounce, min(seconds, self._period) - (time.perf_counter() - self._ended))
 
     async def _tick(self, decider: Decider) -> bool:
@@ -249,7 +249,7 @@ class TickLoop:
 def still_valid(
     binds: Sequence[Bind], snapshot: Snapshot, state: ClusterState, held: Callable[[str], bool]
 ) -> tuple[list[Bind], list[Bind]]:
-    """Divide bindings into those that are still valid and those that are not.
+    """Split bindings into those still valid and those stale.
 
     The cluster has changed since the snapshot. If a pod is deleted, replaced, bound or held back, or its node has
     changed, the bindings of its whole gang are stale: the next session decides anew. So they are if another pod of the

@@ -51,7 +51,7 @@ class Sheet(Protocol):
 
 
 class Applied(Protocol):
-    """What a reflector tells of the objects of a kind."""
+    """The changes of a kind's objects that a reflector reports."""
 
     def listing(self, kind: str) -> Sheet: ...
 
@@ -81,7 +81,7 @@ class Mirror:
         self._individually: dict[tuple[str, str], str] = {}
         #: (kind, key) -> problem of objects that were not read completely, so that each is reported once
         self._problems: dict[tuple[str, str], str] = {}
-        #: objects of which nothing was read
+        #: objects that could not be read at all
         #: and the PodGroup that each names, empty for none
         self._aside: dict[tuple[str, str], str] = {}
 
@@ -273,7 +273,7 @@ class Listing:
         self._mirror = mirror
         self._kind = kind
         keys = mirror.state.keys(kind)
-        # Kubernetes' own PodGroups are in another list.
+        # Kubernetes' own PodGroups come in a list of their own.
         self._known = {key for key in keys if not native_key(key)} if kind == "PodGroup" else set(keys)
         #: versions of objects that were read individually meanwhile
         self.seen: dict[str, str] = {}

@@ -1,7 +1,8 @@
 """Follows Kubernetes' own PodGroups, which sessions see as PodGroups, and writes their conditions.
 
-Such a group has no phase. What sessions decided of it is kept here, by its uid, and is gone with this process: a
-session decides it again. The condition is written once the pods that start together are bound, and while they wait.
+Such a group has no phase. Decisions of sessions about it are kept here, by its uid, and are lost with this process:
+a session then decides again. The condition is written once the pods that start together are bound, and while they
+wait.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SOURCE = Source("KubernetesPodGroup", _FIRST, others=tuple(_OTHERS))
 
 
 class NativeGroups:
-    """Applies native PodGroups to the mirror as a reflector tells of them, and takes what sessions decide of them."""
+    """Applies native PodGroups from a reflector to the mirror, and takes the decisions of sessions about them."""
 
     def __init__(self, kube: Kube, mirror: Mirror) -> None:
         self._kube = kube
@@ -62,7 +63,7 @@ class NativeGroups:
         mirror.listen("Namespace", self._namespace_changed)
 
     def reflector(self, kube: Kube, observer: Observer) -> Reflector:
-        """What keeps the groups in sync."""
+        """The tasks that keep the groups in sync."""
         made = Reflector(kube, SOURCE, self, observer)
         self._path = lambda: made.path
         return made
@@ -100,7 +101,7 @@ class NativeGroups:
 
     @property
     def keys(self) -> set[str]:
-        """The keys of all groups, as the core knows them."""
+        """The keys of all groups, in the form that sessions use."""
         return set(self._shown)
 
     def _apply(self, key: str) -> None:
@@ -122,7 +123,7 @@ class NativeGroups:
                 self._mirror.upsert("Pod", own, pod, "MODIFIED")
 
     def _see_early(self, type: str, pod: objects.Pod | str) -> None:
-        """Keep a pod until its group is there: that says whether pods are evicted for it."""
+        """Hold a pod back until its group exists, since the group says whether pods are evicted for it."""
         own = pod if isinstance(pod, str) else object_key(pod)
         waits_for = self._waits_for.pop(own, None)
         if waits_for is not None:
@@ -172,7 +173,7 @@ class NativeGroups:
             then()
 
     def reference(self, about: Reference) -> Reference:
-        """What an Event about a PodGroup is about, if that is a native one."""
+        """The object that an Event about a PodGroup refers to, if the group is a native one."""
         name = outer_name(about.name) if about.kind == "PodGroup" else None
         if name is None:
             return about

@@ -1,7 +1,7 @@
-"""What the cluster is told of a service's shard: by the status of its NodeShard, and by its Lease.
+"""Publishes a service's shard to the cluster, in the status of its NodeShard and in its Lease.
 
-Other shards keep off the nodes that it names as in use, so a node that moves from one to another changes hands when the
-status of the first no longer has it.
+Other shards avoid the nodes that the status lists as in use, so a node that moves from one shard to another changes
+hands once the status of the first no longer lists it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PAUSES = (0.2, 5.0)
 
 
 class ShardTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=False, rename="camel"):
-    """What a replica needs to know to schedule for a shard."""
+    """The settings that a replica needs to schedule for a shard."""
 
     name: str
     mode: Literal["hard", "soft"]
@@ -36,7 +36,7 @@ class ShardTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=False, renam
 
     @classmethod
     def annotation(cls, settings: Settings) -> Mapping[str, str]:
-        """What the Lease says of the shard of a service; nothing when it has all nodes."""
+        """The Lease's annotations about the shard of a service; none if it has all nodes."""
         if not settings.shard:
             return {}
         terms = cls(settings.shard, settings.shard_mode, settings.scheduler_names)
@@ -70,7 +70,7 @@ class NodeShardWriter(Observer):
         self.tell(result.session.view.shard.new_status)
 
     def tell(self, status: NodeShardStatus | None) -> None:
-        """Take the status that the NodeShard should have; None when it has it."""
+        """Accept the status that the NodeShard should get; None if it is up to date."""
         self._status = status
         if status is not None:
             self._changed.set()

@@ -45,7 +45,7 @@ Seen: TypeAlias = Callable[[Object], None]
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """What is called about the objects of a kind, in the loop of `Operator.run`."""
+    """The callbacks for the objects of a kind, called in the loop of `Operator.run`."""
 
     #: with each object that was listed, added or modified, and with each that was deleted
     seen: Seen
@@ -71,7 +71,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Followers:
-    """What follows queues, Commands, and each kind of workload."""
+    """The followers of queues, Commands, and each kind of workload."""
 
     queues: Follower
     commands: Follower
@@ -84,7 +84,7 @@ _REQUESTS = (2.0, 20.0)
 _LASTING = 60.0
 #: seconds that the operator gets to stop before all its tasks are cancelled; it is abandoned after three times as long
 _GRACE = 1.0
-#: seconds between two cancellations of what still runs
+#: seconds between two cancellations of tasks that still run
 _INSISTS = 0.1
 #: seconds between two looks at which kinds are served
 _LOOK = 60.0
@@ -152,7 +152,7 @@ class Operator:
         return found
 
     def _wanted(self) -> Iterator[tuple[str, str, Follower, Callable[[], None]]]:
-        """Group, plural and follower of all kinds, and what is called about one that may not be read."""
+        """Group, plural and follower of all kinds, and the callback for a kind that may not be read."""
         group, plural = SCHEDULING.partition("/")[0], KINDS["Queue"].plural
         yield group, plural, self._followers.queues, lambda: None
         yield BUS, "commands", self._followers.commands, partial(log.recurring, "commands not watched", "forbidden")
@@ -221,11 +221,11 @@ class Life:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         self._problem = "; ".join(repr(task.exception()) for task in done)
         self._in(self._outer, self._tell)
-        # Cancel the operator's own tasks only: some tasks of kopf wait for others that go on.
+        # Cancel only the operator's own tasks: some tasks of kopf wait for others that keep running.
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=_GRACE)
-        # kopf swallows a cancellation that comes while a watch ends, and goes on: cancel until nothing does.
+        # kopf swallows a cancellation that arrives while a watch ends, and continues: cancel until all tasks are done.
         while left := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in left:
                 task.cancel()

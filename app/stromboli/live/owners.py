@@ -1,7 +1,7 @@
-"""Reads what owns pods: up the references to controllers, as far as the kinds are known and may be read.
+"""Reads the owners of pods, following controller references as far as the kinds are known and may be read.
 
-Answers are kept for seconds, since the pods of a workload come together. A kind that may not be read is told once, with
-the rule to add, and does not count as an owner until it may.
+Answers are cached for seconds, since the pods of a workload come together. A kind that may not be read is reported
+once, with the rule to add, and does not count as an owner until it may.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Owners:
         return family_of(pod, await self._up(namespace, manager), self.kinds, beside, inside, self.rules)
 
     async def above(self, owner: Object) -> list[Object]:
-        """What manages an owner, and so on."""
+        """The owner's own controller, and so on upwards."""
         return await self._up(str(owner["metadata"].get("namespace") or "default"), manager_of(owner))
 
     def seen(self, owner: Object) -> None:
@@ -93,11 +93,11 @@ class Owners:
             self._keep(str(uid), owner)
 
     def latest(self, uid: str) -> Object | None:
-        """The latest version of an owner, as far as it was watched or read lately."""
+        """The latest version of an owner, if it was watched or read recently."""
         return self._known.get(uid, (0.0, None))[1]
 
     def workloads(self, pod: objects.Pod) -> set[str]:
-        """The keys of a pod's owners, as far as they are known, and of what a label of it names."""
+        """The keys of a pod's known owners, and of the object that a label of the pod names."""
         names, label = {each.name for each in pod.metadata.owner_references or ()}, label_of(pod, self.kinds)
         names |= {label.name} if label is not None else set()
         reference = controller(pod)
@@ -115,7 +115,7 @@ class Owners:
             log.warning("owners may not be read", kind=kind.name, rule=rule, otherwise=_OTHERWISE)
 
     def _outdate(self, reference: objects.OwnerReference | None) -> None:
-        """Have what is known of an owner, and of what manages it, read again."""
+        """Have an owner, and its own controllers, read again."""
         for _ in range(MOST_OWNERS):
             owner = self.latest(reference.uid) if reference is not None else None
             if reference is None or owner is None:
@@ -213,7 +213,7 @@ class Owners:
 
 
 def print_of(owner: Object) -> int:
-    """What an owner says of its groups, as a hash: it is equal for versions of which groups need not follow."""
+    """A hash of the parts of an owner that its groups depend on: with equal hashes, groups need no update."""
     meta = owner["metadata"]
     failed = at(owner, "status.failedIndexes")
     status = failed, has_ended(owner), attempt_of(owner)

@@ -99,7 +99,7 @@ class PodConditions:
                 log.debug("condition not written", pod=key, error=in_words(error))
 
     def _applies(self, refusal: SetPodUnscheduled, record: PodRecord) -> bool:
-        """Whether a pod still waits and has another condition; kube-scheduler writes those of its own pods."""
+        """Whether a pod still waits and shows a different condition; kube-scheduler writes those of its own pods."""
         if record.uid != refusal.uid or self._state.pods.state[record.row] != int(PodState.Pending):
             return False
         if record.scheduler_name in self._state.extender_scheduler_names:

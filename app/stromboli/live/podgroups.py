@@ -69,19 +69,19 @@ class PodGroupMaker:
         self._owners = owners
         self._want_queue = want_queue
         self._inherit = inherit
-        #: uids of what manages pods, or of pods that nothing manages, and of owners that changed
+        #: uids of controllers of pods, of pods without a controller, and of owners that changed
         self._queue: FairQueue[str] = FairQueue(self._namespace)
         #: those that are in the queue or worked on, and those to be worked on again
         self._queued: set[str] = set()
         self._again: set[str] = set()
-        #: pods that the API server shows without a group, by the uid of what manages them and by key
+        #: pods that the API server shows without a group, by the uid of their controller and by key
         self._bare: defaultdict[str, dict[str, objects.Pod]] = defaultdict(dict)
         self._manager: dict[str, str] = {}
-        #: the workload of pods, by the uid of what manages them
+        #: the workload of pods, by the uid of their controller
         self._families: dict[str, Family] = {}
         #: what manages pods of a workload, by the uid of the workload
         self._managers: defaultdict[str, set[str]] = defaultdict(set)
-        #: keys of PodGroups that are there
+        #: keys of existing PodGroups
         self._made: set[str] = set()
         #: keys of the PodGroups that were made for an owner, by its uid
         self._groups_of: defaultdict[str, set[str]] = defaultdict(set)
@@ -90,7 +90,7 @@ class PodGroupMaker:
         #: owners whose PodGroups are to follow, and what of each was read last
         self._changed: dict[str, Object] = {}
         self._prints: dict[str, int] = {}
-        #: what the owners said of queue, priority and topology, by the uid of the workload
+        #: queue, priority and topology as declared by the owners, by the uid of the workload
         self._said: dict[str, Object] = {}
         #: how many pods of PodGroups succeeded and are gone, as these do not say yet
         self._gone: Counter[str] = Counter()
@@ -109,13 +109,13 @@ class PodGroupMaker:
         await run_workers("podgroups", _WORKERS, self._work)
 
     def annotations(self, key: str) -> Mapping[str, str]:
-        """What a binding adds to a pod: the annotations of its group, where the API server does not show them."""
+        """The annotations that a binding adds to a pod: those of its group that the API server does not show."""
         uid = self._manager.get(key, "")
         family, pod = self._families.get(uid), self._bare[uid].get(key) if uid else None
         return _NOTHING if family is None or pod is None else family.annotations(pod)
 
     def why_not(self, kind: str, key: str) -> str:
-        """Why there is no PodGroup for a pod, or for a workload of that name; empty where none is known."""
+        """Why there is no PodGroup for a pod, or for a workload of that name; empty if no reason is known."""
         return self._unmade.of(self._manager.get(key, "")) if kind == "pod" else self._unmade.of_workload(key)
 
     def owner_changed(self, owner: Object) -> None:
@@ -286,7 +286,7 @@ class PodGroupMaker:
         self._events.emit(about, "Warning", "PodGroupNotMade", why)
 
     async def _make(self, uid: str) -> None:
-        """Make the PodGroups of the pods that something manages, as far as they are not there, and add the pods."""
+        """Create the missing PodGroups of the pods of a controller, and add the pods."""
         family, stale = self._families.get(uid), uid in self._stale
         if family is None or stale:
             self._stale.discard(uid)
@@ -313,7 +313,7 @@ class PodGroupMaker:
             self._families[uid] = family
             await self._add(uid, family)
         if family.label is not None and (group := self._state.pod_group(uid)) is not None:
-            # It belongs to all of its pods, so that it goes with the last of them.
+            # All of its pods own it, so that it is deleted with the last of them.
             await self._writes.belong(group, [(pod.metadata.name, pod.metadata.uid or "") for pod in pods])
 
     def _manifest(self, family: Family, pod: objects.Pod) -> Object:
@@ -336,7 +336,7 @@ class PodGroupMaker:
         except ApiError as error:
             if not already_exists(error):
                 raise
-            # It was made of another version of the owner, perhaps.
+            # It may have been made from another version of the owner.
             if owner is not None:
                 self._prints.pop(family.uid, None)
                 self.owner_changed(owner)
@@ -355,7 +355,7 @@ class PodGroupMaker:
                 await self._writes.annotate(pod, family.annotations(pod))
 
     async def _follow(self, uid: str, owner: Object) -> None:
-        """Change the PodGroups of an owner where it says otherwise than they do."""
+        """Update the PodGroups of an owner that differ from what it declares."""
         kind = self._owners.kinds.of(owner)
         assert kind is not None
         above = tuple(await self._owners.above(owner))

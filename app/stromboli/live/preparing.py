@@ -1,4 +1,4 @@
-"""Has the devices and volumes of a job reserved before any of its pods is bound.
+"""Reserves the devices and volumes of a job before any of its pods is bound.
 
 A reservation can take minutes, so no job waits for another. Of one gang, pods may be decided while others still wait
 for their reservations: pods above the minimum, or one that was created again. Unless the gang has started, they are
@@ -18,7 +18,7 @@ from stromboli.live.events import Reference
 from stromboli.live.reserving import NotReservedError, Reservations, check_wanted
 from stromboli.state.cluster import ClusterState
 
-#: states of pods that have started as far as the API server knows
+#: states of pods that have started according to the API server
 _BOUND = (PodState.Bound, PodState.Running, PodState.Succeeded)
 
 
@@ -44,7 +44,7 @@ class Round:
         return {"job": self.job, "queue": self.queue, "session": self.session}
 
 
-#: None once the reservations of a round are made, else why they are not
+#: None once the reservations of a round are made, else why they failed
 _Outcome = asyncio.Future[NotReservedError | None]
 
 

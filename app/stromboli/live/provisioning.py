@@ -1,7 +1,7 @@
 """Asks cluster autoscalers for the nodes of whole gangs, by ProvisioningRequests, and takes their answers.
 
-A gang has one request at a time, which its PodGroup owns, and which goes when the gang runs. One that was refused or
-has expired is made again after a pause, and one that asks for other pods than the gang has now, at once.
+A gang has one request at a time, which its PodGroup owns and which is deleted when the gang runs. One that was refused
+or has expired is made again after a pause; one for other pods than the gang has now is replaced at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Provisioning:
         self._kube = kube
         self._state = mirror.state
         self._events = events
-        #: what is asked for, and the requests that are there by name, by the key of the PodGroup
+        #: the wanted request and the existing ones by name, by the key of the PodGroup
         self._wanted: dict[str, RequestNodes] = {}
         self._requests: defaultdict[str, dict[str, Object]] = defaultdict(dict)
         self._group_of: dict[str, str] = {}
@@ -103,7 +103,7 @@ class Provisioning:
                 self._enqueue(key)
 
     def _tell(self, key: str, before: Object | None, request: Object) -> None:
-        """Emit an Event when a request is answered, or the autoscaler says that it goes on looking for nodes."""
+        """Emit an Event when a request is answered, or when the autoscaler reports that it still looks for nodes."""
         said = news_of(request)
         # A request may be answered before it is seen here.
         if said is None or (before is not None and said == news_of(before)):
@@ -136,7 +136,7 @@ class Provisioning:
         asyncio.get_running_loop().call_later(seconds, self._enqueue, key)
 
     async def _serve(self, key: str) -> None:
-        """Bring the requests of a PodGroup in line with what is wanted."""
+        """Bring the requests of a PodGroup in line with the wanted one."""
         wanted, requests = self._wanted.get(key), dict(self._requests.get(key, {}))
         for own, request in requests.items():
             said = answer_of(request)
@@ -156,7 +156,7 @@ class Provisioning:
 
     async def _create(self, wanted: RequestNodes, number: int) -> None:
         root, name = f"/api/v1/namespaces/{wanted.namespace}", f"{wanted.name}-{number}"
-        # An owner that is not there would have the request deleted: that of a native group is the group itself.
+        # A request whose owner does not exist would be deleted, so the owner for a native group is the group itself.
         group = self._events.translate(_group(wanted.namespace, wanted.name, wanted.uid))
         keys = {"apiVersion": group.api_version, "kind": group.kind, "name": group.name, "uid": group.uid}
         owned = {"ownerReferences": [keys]}
@@ -220,7 +220,7 @@ def _pods(request: Object) -> int:
 
 
 def _serves(request: Object, said: Object | None, pods: int) -> bool:
-    """Whether a request is for so many pods; one that has brought nodes, for as many at least."""
+    """Whether a request is for this number of pods; if it has brought nodes, for at least as many."""
     brought = said is not None and said["type"] not in OVER
     return _pods(request) >= pods if brought else _pods(request) == pods
 
@@ -230,7 +230,7 @@ def _number(key: str) -> int:
 
 
 def _template(pod: Object) -> Object:
-    """The template of a pod that waits, without what the API server added to it."""
+    """The template of a waiting pod, without the fields that the API server added."""
     spec = {field: value for field, value in pod["spec"].items() if field not in _OF_PODS}
     meta = {field: pod["metadata"][field] for field in ("labels", "annotations") if pod["metadata"].get(field)}
     return {"metadata": meta, "spec": spec}

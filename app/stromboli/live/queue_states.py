@@ -83,7 +83,7 @@ class QueueStates:
         self._commands.pop(object_key(command), None)
 
     def commands_listed(self) -> None:
-        """All Commands are told of anew."""
+        """A new list of all Commands begins."""
         self._commands.clear()
 
     def _compare(self) -> None:

@@ -69,7 +69,7 @@ class Recall:
                 log.recurring("pod not annotated for kube-scheduler", error, pod=bind.key)
 
     async def _lift(self, bind: Bind) -> None:
-        """Let kube-scheduler see a pod of a gang that was decided, with the node that is kept for it."""
+        """Let kube-scheduler see a pod of a decided gang, with the node that is kept for it."""
         path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/status"
         nominated = {"metadata": {"uid": bind.uid}, "status": {"nominatedNodeName": bind.node}}
         try:

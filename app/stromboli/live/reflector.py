@@ -154,7 +154,7 @@ class Reflector:
             await asyncio.sleep(min(self._listing.delay(least), longest))
 
     def has_seen(self, moment: float) -> bool:
-        """Whether all changes up to a moment of the clock are applied, as far as can be known."""
+        """Whether all changes up to a moment of the clock seem to be applied."""
         return self._listed >= moment or self._follows(_CAUGHT_UP)
 
     def _follows(self, least: float) -> bool:
@@ -265,7 +265,7 @@ class Reflector:
             await asyncio.sleep(self._resuming.delay(least))
 
     async def _apply(self, some: Sequence[bytes]) -> None:
-        """Apply events that came together; what else there is to do goes on meanwhile. Raises _WatchError."""
+        """Apply events that came together, letting other tasks run in between. Raises _WatchError."""
         read = time.perf_counter()
         for number, line in enumerate(some, 1):
             self._version = self._event(line) or self._version

@@ -100,7 +100,7 @@ class Reserver(ABC, Generic[U, R]):
 
     @abstractmethod
     def _release_of(self, bind: Bind, use: U) -> R:
-        """What is to be released when the pod is not bound."""
+        """The reservation to release if the pod is not bound."""
 
     @abstractmethod
     async def _release(self, item: R) -> None:
@@ -115,7 +115,7 @@ class Reserver(ABC, Generic[U, R]):
         return after
 
     def _let_go(self, use: U) -> None:
-        """No pod is promised the claim of a use any more."""
+        """Drop the promise of a claim to a pod."""
 
     # -- what all have in common -------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Reserver(ABC, Generic[U, R]):
             self._releases.schedule(self._release_of(bind, use), delay, leaving=not delay)
 
     def is_leaving(self, key: str) -> bool:
-        """Whether reservations of a pod are being released, so that it has to be decided anew."""
+        """Whether reservations of a pod are being released, so that a session has to decide about it again."""
         return self._releases.is_leaving(key)
 
     def _steps(self, binds: Wanted) -> list[Step[U]]:

@@ -83,7 +83,7 @@ class Reservations(Protocol):
         """A pod is not bound: release its reservations, at the latest `after` seconds from now."""
 
     def is_leaving(self, key: str) -> bool:
-        """Whether reservations of a pod are being released, so that it has to be decided anew."""
+        """Whether reservations of a pod are being released, so that a session has to decide about it again."""
 
 
 class WrittenObjects:
@@ -324,7 +324,7 @@ class Releases(Generic[R]):
         leaving = self._leaving[item.pod]
         leaving.discard(item)
         if not leaving:
-            # Sessions may decide the pod anew.
+            # Sessions may decide about the pod again.
             del self._leaving[item.pod]
             self._mirror.changed()
 

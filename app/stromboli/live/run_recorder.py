@@ -1,4 +1,4 @@
-"""Learns for how long jobs run, from their pods that succeed, and whether they start when they were told."""
+"""Learns how long jobs run, from their succeeded pods, and whether they start when predicted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunRecorder:
         group = self._state.pod_group(record.job) if record is not None and record.job else None
         if record is None or group is None or (uid := group.metadata.uid or group.key) in self._counted:
             return
-        # Of one that was there when the process began it is not known when it was over, unless it says so.
+        # For a pod that existed when the process began, the end is only known if its status says so.
         if learn(self._past, record, group, time.time() if type == "MODIFIED" else 0.0):
             self._counted[uid] = None
             if len(self._counted) > _REMEMBERED:

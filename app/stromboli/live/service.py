@@ -140,7 +140,7 @@ class Service:
             await self._running
 
     async def stopping(self) -> None:
-        """Return when the service was told to stop."""
+        """Return once the service has been asked to stop."""
         await self._stopping.wait()
 
     async def stop(self) -> None:
@@ -159,11 +159,11 @@ class Service:
         return self._ticks.changes
 
     def knows(self, changes: int) -> bool:
-        """Whether a session has ended that saw so many of them."""
+        """Whether a session that saw at least this many of them has ended."""
         return self._ticks.knows(changes)
 
     def overdue(self, seconds: float) -> str:
-        """What the current session is at, if it has taken longer than some seconds; else empty."""
+        """What the current session is doing, if it has taken longer than some seconds; else empty."""
         return self._ticks.overdue(seconds)
 
     async def bind_as_asked(self, bind: Bind) -> str:
@@ -325,7 +325,7 @@ class Service:
         return os.environ.get("POD_NAME", "")
 
     def _make_parts(self) -> tuple[list[Reflector], Writers]:
-        """What reads the cluster, and what writes."""
+        """The reflectors, which read the cluster, and the writers."""
         kube, mirror, observer = self._kube, self.mirror, self.observer
         reflectors = {source.kind: Reflector(kube, source, mirror, observer) for source in (*SOURCES, PROVISIONING)}
         claims = reflectors["ResourceClaim"]
@@ -365,7 +365,7 @@ class Service:
         return unmade or self.mirror.unreadable_of(key) or writers.unserved.of_gang(key) or writers.suspended.why(key)
 
     def outside_sessions(self) -> list[Finding]:
-        """What is wrong and no session sees: schedulers of which nothing is heard, and a policy that was refused."""
+        """Problems that no session sees: schedulers that never respond, and a refused policy."""
         found, file = self._writers.unserved.findings(), self._policy_file
         if file is not None and file.loaded and file.problem is not None:
             problem = f"{self.settings.policy} was refused, and the policy before it is in force"
@@ -374,7 +374,7 @@ class Service:
         return found
 
     def report_plugins(self, failing: Mapping[tuple[str, str], str]) -> None:
-        """`failing` are the plugins that failed in the last session; what changed is told by Events."""
+        """`failing` are the plugins that failed in the last session; changes are reported by Events."""
         self._service_events.plugins(failing)
 
     # -- decisions -------------------------------------------------------------------------------------------------

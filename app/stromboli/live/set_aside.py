@@ -1,4 +1,4 @@
-"""Writes on objects that cannot be used why they are set aside, and clears that once they are repaired.
+"""Writes the reason on unusable objects why they are set aside, and clears it once they are repaired.
 
 Pods get the condition PodScheduled, as other waiting pods do; PodGroups and Queues get a condition of their own.
 """

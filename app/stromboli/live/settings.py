@@ -125,7 +125,7 @@ class Settings(BaseModel):
 
     @property
     def session_patience(self) -> float:
-        """Seconds after which it is told what a running session is at."""
+        """Seconds after which the progress of a running session is reported."""
         return self.session_timeout / 10
 
     @property

@@ -32,7 +32,7 @@ _PAUSE = 5.0
 
 
 class StandInLease(LeaderLease):
-    """The lease of another shard: taken once it has had no holder for a while, and given back."""
+    """The lease of another shard: taken over after a while without a holder, and given back on request."""
 
     #: how the shard schedules, as the lease said it last
     terms: ShardTerms | None = None
@@ -60,7 +60,7 @@ class StandInLease(LeaderLease):
         return kept
 
     def _may_take(self, lease: Object | None) -> bool:
-        """Whether it has had no holder for `patience`; false for one that does not exist or does not name a shard."""
+        """Whether the lease has had no holder for `patience`; false if it does not exist or does not name a shard."""
         spec, said = (lease or {}).get("spec"), annotations_of(lease).get(SHARD)
         if not isinstance(spec, dict) or not isinstance(said, str):
             return False
@@ -91,7 +91,7 @@ class Deputy(Service):
         reads: Reads,
         usage: UsageMemory,
     ) -> None:
-        """As a `Service`, by a lease that it holds already."""
+        """Run like a `Service`, with a lease that it already holds."""
         self._held = lease
         super().__init__(settings, load, observer, credentials, reads, usage)
 

@@ -12,11 +12,11 @@ from stromboli.workloads.paths import text
 
 
 class Suspended:
-    """The workloads that are suspended or whose controllers make no pods, as far as they are watched."""
+    """The watched workloads that are suspended or whose controllers create no pods."""
 
     def __init__(self, kinds: Kinds) -> None:
         self._kinds = kinds
-        #: the key of each and what is said of it, by uid within its kind
+        #: the key of each workload and its problem, by uid within its kind
         self._told: defaultdict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
 
     def seen(self, owner: Object) -> None:
@@ -35,7 +35,7 @@ class Suspended:
             self._told[kind.name].pop(text(owner, "metadata.uid"), None)
 
     def listed(self, kind: Kind) -> None:
-        """All workloads of a kind are told of anew: some may have been deleted unseen."""
+        """A new list of all workloads of a kind begins: some may have been deleted unseen."""
         self._told.pop(kind.name, None)
 
     def why(self, key: str) -> str:

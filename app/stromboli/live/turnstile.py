@@ -1,4 +1,4 @@
-"""Passes of the event loop, shared: tasks of which there are many do their work one in each pass.
+"""Shared passes of the event loop: numerous tasks do their work one in each pass.
 
 The answers to many requests come together, and what is done with each takes a part of a millisecond. Done in one pass
 they would hold up everything else, such as the bindings of another gang, once for each step that this takes. Behind a
@@ -12,7 +12,7 @@ from collections import deque
 
 
 class Turnstile:
-    """Lets one task go on in each pass of the event loop, in the order in which they came."""
+    """Lets one task continue in each pass of the event loop, in order of arrival."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -31,7 +31,7 @@ class Turnstile:
             loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Let the next one that still waits go on."""
+        """Let the next task that still waits continue."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 class _Missing(NamedTuple):
     why: str
-    #: the keys of the workloads of its pods: what manages them, what manages that, and what a label names
+    #: the keys of the workloads of its pods: their controller, its controller, and the object that a label names
     workloads: Collection[str]
 
 
 class Unmade:
-    """PodGroups that could not be made, by the uid of what manages their pods."""
+    """PodGroups that could not be made, by the uid of their pods' controller."""
 
     def __init__(self) -> None:
         self._missing: dict[str, _Missing] = {}
@@ -27,9 +27,9 @@ class Unmade:
         self._missing.pop(uid, None)
 
     def of(self, uid: str) -> str:
-        """Why there is none for the pods of a manager; empty where none is known."""
+        """Why the pods of a controller have no PodGroup; empty if no reason is known."""
         return self._missing[uid].why if uid in self._missing else ""
 
     def of_workload(self, key: str) -> str:
-        """Why there is none for the pods of a workload; empty where none is known."""
+        """Why the pods of a workload have no PodGroup; empty if no reason is known."""
         return next((each.why for each in self._missing.values() if key in each.workloads), "")

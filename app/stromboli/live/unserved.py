@@ -1,4 +1,4 @@
-"""Tells of pods that wait for a scheduler of which nothing is heard: most often its name is misspelt."""
+"""Reports pods that wait for a scheduler that never responds: most often its name is misspelt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stromboli.live.mirror import Mirror
 from stromboli.state.pods import group_of
 
 REASON = "SchedulerNotServed"
-#: seconds that another scheduler has to say something of a pod, and between two looks
+#: seconds that another scheduler has to respond to a pod, and between two checks
 _PATIENCE, _LOOK = 10.0, 5.0
 #: what schedules where nothing is named; it is not ours to say whether it is there
 _KUBE_SCHEDULER = "default-scheduler"
@@ -43,7 +43,7 @@ class Unserved:
         self._served = frozenset(served)
         self._clock = clock
         self._pods: dict[str, _Waiting] = {}
-        #: schedulers that placed a pod, or said why they did not
+        #: schedulers that placed a pod, or reported why they did not
         self._heard_of: set[str] = {_KUBE_SCHEDULER}
         mirror.listen("Pod", self._seen)
 
@@ -71,7 +71,7 @@ class Unserved:
         return elsewhere((pod.scheduler for pod in self._pods.values() if pod.group == key), self._served)
 
     def findings(self) -> list[Finding]:
-        """The schedulers of which nothing is heard, each with the pods that wait for it."""
+        """The schedulers that never responded, each with the pods that wait for it."""
         silent = [(key, pod.scheduler, True) for key, pod in self._pods.items() if pod.scheduler not in self._heard_of]
         return list(scheduler_findings(silent, self._served))
 

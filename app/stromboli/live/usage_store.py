@@ -92,7 +92,7 @@ class UsageStore:
         self._memory.remember(history)
 
     async def _read(self) -> object:
-        """What the ConfigMap holds; None if it is absent or may not be read."""
+        """The content of the ConfigMap; None if it is absent or may not be read."""
         backoff, (patience, longest) = Backoff(0.2, 5.0), _PATIENCE
         while True:
             try:

@@ -20,6 +20,6 @@ def is_older(version: str, than: str) -> bool:
 
 
 def versions_of(group: Object) -> list[str]:
-    """The versions of an API group, the one that it prefers first: that one may not have all kinds of the group."""
+    """The versions of an API group, the preferred one first; it may not have all kinds of the group."""
     others = (text(each, "version") for _, each in items(group, "versions"))
     return list(dict.fromkeys(filter(None, (text(group, "preferredVersion.version"), *others))))

@@ -1,4 +1,4 @@
-"""Where a thread is: how a plugin is named that does not return."""
+"""Where a thread is, so that a plugin that does not return can be named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stromboli.framework.plugin.base import Plugin
 
 
 def whereabouts(thread: int) -> str:
-    """The plugin whose code a thread runs, and the line; outside of plugins, the function that it is in."""
+    """The plugin whose code a thread runs, with the line; outside plugins, the current function."""
     frames = list(_frames(thread))
     for number, frame in enumerate(frames):
         caller = frame.f_locals.get("self")

@@ -114,7 +114,7 @@ class Writers:
         )
 
     def operator(self, credentials: Credentials, kube: Kube) -> Operator:
-        """The operator, which hands over what changes seldom; it reads with connections of its own."""
+        """The operator, which reports rarely changing objects; it reads over connections of its own."""
         states, suspended = self._queue_states, self.suspended
         return Operator(
             credentials,
@@ -140,7 +140,7 @@ class Writers:
         self._pod_groups.owner_changed(owner)
 
     def why_no_pod_group(self, kind: str, key: str) -> str:
-        """Why there is no PodGroup for a pod or a workload; empty where none is known."""
+        """Why there is no PodGroup for a pod or a workload; empty if no reason is known."""
         return self._pod_groups.why_not(kind, key)
 
     def follow(self, rules: Sequence[QueueRule]) -> None:
@@ -183,7 +183,7 @@ class Writers:
     ) -> None:
         """Hand the decisions of a session, taken on a snapshot, to the parts that write them.
 
-        What is still to be written of jobs that were `put_off`, by key, stands.
+        Pending writes for jobs that were `put_off`, by key, are kept.
         """
         by_type: defaultdict[type[Decision], list[Any]] = defaultdict(list)
         for decision in decisions:
@@ -235,7 +235,7 @@ class Writers:
             self._emit(others)
 
     def _patience_with(self, decision: SetPodGroupStatus, pod_group: PodGroup) -> float:
-        """Seconds that a status may wait: briefly with a new phase or count, ever longer with new conditions only."""
+        """Seconds that a status may wait: few for a new phase or count, ever more for mere condition changes."""
         if any(getattr(decision.status, field) != getattr(pod_group.status, field) for field in _FACTS):
             self._reluctance.forget(pod_group.metadata.uid)
             return self._settings.status_patience

@@ -1,4 +1,4 @@
-"""Borrowing: queues borrow capacity that no queue's share reaches, because shares do not divide.
+"""Borrowing: queues borrow capacity that is left over because shares do not divide into whole pods.
 
 Two queues that each deserve half of a node cannot each have half of it when their pods ask for all of it. When every
 job that waits is beyond its queue's share, the queue furthest below its own gets one job more than that. No pod is
@@ -103,7 +103,7 @@ class _Borrowing:
         return self._left[job.key]
 
     def _next(self, job: Job) -> list[PodRecord]:
-        """The pods of a job's next turn: what it needs to become ready, or one that it grows by."""
+        """The pods of a job's next turn: those it needs to become ready, or one more if it is ready."""
         left = self._pods(job)
         return left if job.divided else left[: max(1, self._session.ask.job_missing(job))]
 
@@ -121,7 +121,7 @@ class _Borrowing:
         return all(ask.allocatable(queue, pod, counts[number])[0] >= counts[number] for number, pod in alike.items())
 
     def _not_promised(self) -> Mask:
-        """The nodes of which no pod was promised any, shape (nodes,)."""
+        """The nodes that no pod was promised a place on, shape (nodes,)."""
         pods = self._session.view.pods
         spare = np.ones(len(self._session.view.nodes), np.bool_)
         spare[pods.node[pods.state == PodState.Pipelined]] = False

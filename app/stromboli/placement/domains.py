@@ -33,7 +33,8 @@ def gradients(session: Session, of: Job | SubJob, root: int, *, evicting: bool =
 def that_may_fit(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], least: int) -> Rows:
     """The HyperNodes, of some, on whose nodes `least` of the pods may fit, now or later.
 
-    What is left out cannot work; what is left need not. The whole cluster is never left out: trying it finds out why.
+    A HyperNode left out cannot work; one left in may still not. The whole cluster is never left out, so that trying it
+    shows the reason.
     """
     most = copies_in(session, pods, hyper_nodes)
     kept: Rows = hyper_nodes[(most >= least) | (hyper_nodes == session.view.topology.top)]
@@ -41,7 +42,7 @@ def that_may_fit(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord],
 
 
 def copies_in(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> Vector:
-    """How many of some pods fit in each of some HyperNodes, now or later, at most; shape (HyperNodes,).
+    """An upper bound of how many of some pods fit in each of some HyperNodes, now or later; shape (HyperNodes,).
 
     Of pods whose place depends on others only amounts count. A HyperNode that they do not fit in has no part in
     what a plugin gives the best of several, so it is left out for all pods or for none.
@@ -142,7 +143,7 @@ def _freest(session: Session, job: Job, tier: int) -> str:
 def _largest(session: Session, job: Job, tier: int, amounts: Matrix) -> str:
     """The HyperNode up to a tier that fits most of a gang of equal pods, in words, if it does not fit all of it.
 
-    `amounts` is what nodes have for them, shape (dimensions, nodes).
+    `amounts` has what each node offers them, shape (dimensions, nodes).
     """
     view = session.view
     tree, rows = view.topology, view.membership.pending(job.index)

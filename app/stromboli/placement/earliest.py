@@ -38,12 +38,12 @@ class Earliest:
     time: float
     #: what it takes
     taken: Matrix
-    #: what is free then beside it, if nothing else is placed before
+    #: the amounts left free beside it then, if nothing else is placed before
     spare: Matrix
 
 
 class Ends:
-    """What becomes free, and when."""
+    """The amounts that become free as jobs end, and when."""
 
     def __init__(self, view: View, ends: Vector) -> None:
         """`ends` has the time at which each job is over, shape (jobs,); infinite where that is not known."""
@@ -60,7 +60,7 @@ class Ends:
         self.times = np.unique(self._over[np.isfinite(self._over)])
 
     def free(self, time: float) -> Matrix:
-        """What is free at a time, if nothing else is placed before."""
+        """The amounts free at a time, if nothing else is placed before."""
         gone = self._over <= time
         nodes, width = self._nodes[gone], self._free.shape[1]
         back = [np.bincount(nodes, weights=amounts[gone], minlength=width) for amounts in self._amounts]
@@ -86,7 +86,7 @@ class Ends:
 
 
 def _places(free: Matrix, demands: Sequence[Demand]) -> Matrix | None:
-    """What the pods take on each node, those with most room first; None if they do not fit."""
+    """The amounts that the pods take on each node, filling the nodes with most room first; None if they do not fit."""
     taken = np.zeros_like(free)
     for demand in demands:
         asked = np.flatnonzero(demand.request)

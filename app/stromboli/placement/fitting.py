@@ -38,7 +38,7 @@ class Alike:
         return _together(everywhere, self.relations)[nodes]
 
     def place(self, count: int, free: Matrix) -> int:
-        """How many of `count` find places, each node filled as far as it goes; takes them off `free`, of all nodes."""
+        """How many of `count` pods find places, filling each node in turn; what they take is subtracted from `free`."""
         nodes = self.passing()
         copies = self.together(nodes, self.alone(free[:, nodes], count)).astype(np.intp)
         taken = np.clip(count - (np.cumsum(copies) - copies), 0, copies)

@@ -26,7 +26,7 @@ def place_group(
 ) -> Statement | None:
     """Place pods of a group until it is ready; None when it stays neither ready nor promised a place.
 
-    With `on` only on those nodes, shape (nodes,).
+    With `on`, a mask of shape (nodes,), only on those nodes.
     """
     job, in_order = pending.sub_job.job, pending.copy()
     statement = _GroupPlacement(session, pending, hyper_node, on).run()
@@ -40,9 +40,9 @@ def place_group(
 
 
 def place_as_nominated(session: Session, pending: PendingGroup) -> Statement | None:
-    """Place all pods of a group on the nodes in its nominated HyperNode that were nominated for them.
+    """Place all pods of a group on their nominated nodes in its nominated HyperNode.
 
-    None, with the nominations void, when one of them cannot go there any more.
+    None, with the nominations void, if one of them no longer fits there.
     """
     sub_job = pending.sub_job
     within = session.view.topology.mask(sub_job.nominated_hyper_node)
@@ -133,7 +133,7 @@ class _GroupPlacement:
         return _worth_continuing(session, pending)
 
     def _starts_with(self, count: int) -> bool:
-        """Whether the group needs so many pods like the last one that was taken, having no others that would do."""
+        """Whether the group cannot start without `count` pods like the last one taken."""
         pending = self._pending
         if not _worth_continuing(self._session, pending):
             return True
@@ -142,7 +142,7 @@ class _GroupPlacement:
         return left.run_length(len(left.pods), self._session.kernel) == len(left.left()) >= count
 
     def _place(self, pod: PodRecord, count: int) -> bool:
-        """Place up to `count` pods like this one; False when there is no node for it."""
+        """Place up to `count` pods like this one; False if there is no node for it."""
         kernel = self._session.kernel
         if pod.nominated_node and not self._pending.sub_job.nominations_void:
             nominated = self._session.nominated(pod, self._within)
@@ -179,7 +179,7 @@ class _GroupPlacement:
         return True
 
     def _allocate(self, nodes: Sequence[int]) -> None:
-        """Give the next pods these nodes, up to one that a plugin refuses."""
+        """Assign these nodes to the next pods, until a plugin refuses one."""
         session, pending = self._session, self._pending
         pod = pending.pods[pending.at]
         vacated = session.outcome.vacated and session.is_vacated(pod, nodes[0])

@@ -1,6 +1,6 @@
-"""Gangs that found no places: while nothing has changed, a gang of equal pods gets the same reason without being tried.
+"""Gangs that found no places: while nothing has changed, a gang of equal pods gets the same reason without an attempt.
 
-In a full cluster most waiting gangs are of few kinds, and each of them would be placed in part and taken back again.
+In a full cluster most waiting gangs are of few kinds, and each attempt would place part of a gang and undo it again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class InVain:
 
 
 def depends_on_kind(session: Session, pending: PendingGroup) -> bool:
-    """Whether equal pods of a gang, all of them needed, find places only by what they ask for and by what is idle.
+    """Whether the places of a gang of equal pods, all needed, depend on their requests and on idle amounts alone.
 
     No pod may terminate or be promised a place.
     """
@@ -60,7 +60,7 @@ def recall(session: Session, pending: PendingGroup) -> bool:
     if known is None or known.after != _decided(session) or known.count >= len(pending.pods):
         return False
     if session.ask.sub_job_pipelined(pending.sub_job):
-        # It may keep a part of what it needs.
+        # It may keep part of the places that it needs.
         return False
     for operation in known.placed:
         for pod in pending.take(len(operation.pods)):

@@ -22,7 +22,7 @@ from stromboli.state.pods import PodRecord
 
 
 class PendingGroup:
-    """The pods of a group that are still to be tried, in order. `at` is the first of them."""
+    """The pods of a group that are still to be tried, in order; `at` is the index of the next one."""
 
     __slots__ = ("at", "failed_roles", "missing", "pods", "sub_job")
 
@@ -32,7 +32,7 @@ class PendingGroup:
         self.at = at
         #: how many pods the group still needed after it was tried last, at least, 0 when it was ready; None before
         self.missing: int | None = None
-        #: roles of which a pod found no node
+        #: roles with a pod that found no node
         self.failed_roles: set[str] = set()
 
     def __bool__(self) -> bool:
@@ -84,8 +84,8 @@ class PendingGroup:
 class PendingJob:
     """The pods of a job that are still to be tried, by group, the next group first.
 
-    As many groups that are not ready as their policies ask for go before all others; a group's place is computed when
-    it is put in.
+    Groups that are not ready go first, up to the number that their policies require; a group's rank is computed when
+    it is added.
     """
 
     __slots__ = ("_heap", "_required", "_session")
@@ -169,9 +169,9 @@ def in_turn(session: Session, job: Job) -> list[PodRecord]:
 
 
 def least_together(session: Session, job: Job, pods: Sequence[PodRecord]) -> int:
-    """How many of some pods of a job, in order, have to get places together, 1 at least.
+    """How many of some pods of a job, in order, have to get places together; at least 1.
 
-    That is what it lacks to start, or else what makes the group of the first of them whole.
+    That is the number that the job lacks to start, or else the number that completes the first pod's group.
     """
     missing = session.ask.job_missing(job) - job.waiting_count
     if missing <= 0 and job.divided and pods:
@@ -180,9 +180,9 @@ def least_together(session: Session, job: Job, pods: Sequence[PodRecord]) -> int
 
 
 def needed_first(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[PodRecord]:
-    """Some pods of a job in order, those in front that its roles and sub groups lack for it to start.
+    """Order some pods of a job, starting with those that its roles and sub groups still need to start.
 
-    Of the pods that it all lacks the largest are first.
+    Those that have to get places together come first, the largest of them in front.
     """
     found = list(pods)
     if job.divided:

@@ -1,7 +1,7 @@
 """Reserved places go to their pods before the first action of a session runs, whatever the order of actions.
 
-Pods are bound there as soon as they fit and their job may start, and are promised their places until then. What
-cannot be had any more is given back with what was evicted for it.
+Pods are bound there as soon as they fit and their job may start; until then they are promised their places. A
+reservation that can no longer be met is released, with the capacity that was freed for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Promise: TypeAlias = tuple[PodRecord, int, bool]
 def place_reserved(session: Session) -> None:
     """Give jobs the places that are reserved for them, the oldest first, and end reservations that are void.
 
-    Before that, more important jobs of their queues take what they need: else they would evict these jobs later.
+    Before that, more important jobs of their queues take what they need; otherwise they would evict these jobs later.
     """
     keeper = session.keeper
     for queue, holders in _holders(session).items():
@@ -79,7 +79,7 @@ def _outranking(session: Session, queue: int, holders: Sequence[Job]) -> list[Jo
 
 
 def _outranks(session: Session, job: Job, holder: Job) -> bool:
-    """Whether a job is more important than another, and did not wait already when pods were evicted for that."""
+    """Whether a job outranks the holder of a reservation, and was not passed over when that reservation was made."""
     before = session.ask.job_order(job) < session.ask.job_order(holder)
     return before and job.priority > holder.priority and job.key not in session.keeper.reservations[holder.key].passed
 
@@ -102,7 +102,7 @@ def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
 
 
 def _promise_all(session: Session, job: Job, places: Sequence[_Promise]) -> None:
-    """Bind pods to their places if all may start there now, else promise them these."""
+    """Bind pods to their places if all may start there now, else promise them the places."""
     statement, at_once = session.statement(), all(now for _, _, now in places)
     for pod, node, _ in places:
         sub_job = session.view.sub_job_of(job, pod)
@@ -153,7 +153,7 @@ def _at(place: Place, pod: PodRecord) -> Place:
 
 
 def _promise(session: Session, statement: Statement, job: Job, pod: PodRecord, place: Place) -> bool:
-    """Give a pod its place, now or later; False when it cannot have it."""
+    """Give a pod its place, now or later; False if it cannot have it."""
     node = session.view.nodes.facts.index.get(place.node)
     if node is None or session.ask.allocatable(job.queue, pod)[0] <= 0:
         return False
@@ -182,7 +182,7 @@ def _later(session: Session, pod: PodRecord, node: int) -> bool:
 
 
 def _keep(session: Session, statement: Statement, job: Job) -> bool:
-    """Decide for what was placed if the job may start or goes on waiting; False when it never starts like this."""
+    """Commit the placements if the job may start or can keep waiting; False if it would never start with them."""
     starts = session.ask.job_missing(job) <= 0
     if not starts and not session.ask.job_pipelined(job):
         return False

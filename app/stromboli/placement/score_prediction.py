@@ -1,4 +1,4 @@
-"""What a job with sub groups would score in HyperNodes, foretold from a trial in one of them.
+"""Predict the score of a job with sub groups in every HyperNode from a trial in one of them.
 
 A trial places the groups of a job one after the other. Which groups take turns, and with how many pods, follows from
 counts alone while no pod is refused or waits: so the turns of one trial are those in every HyperNode that is sure to
@@ -6,8 +6,7 @@ fit all its pods. There only the amounts in HyperNodes are followed, turn by tur
 placed. A HyperNode is sure to fit so many pods when its nodes fit as many of the largest of them: while fewer are
 placed, one more fits on one of the nodes.
 
-What is foretold is the score that the trial would find, to the bit. Where anything else may happen nothing is
-foretold.
+The predicted score equals that of an actual trial, to the bit. If anything else might happen, nothing is predicted.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def predict_scores(session: Session, turns: Sequence[Turn], roots: Rows) -> Vect
 
 
 def _may_be_refused(session: Session, turns: Iterable[Turn], pods: Iterable[PodRecord]) -> bool:
-    """Whether anything beyond the capacity of nodes may keep a pod from one."""
+    """Whether anything other than capacity may keep a pod from a node."""
     if session.ask.may_refuse or session.view.shard is not None:
         return True
     if any(turn.sub_job.nominated_hyper_node != NOWHERE for turn in turns):
@@ -131,7 +130,7 @@ class _Prediction:
         return np.isin(self._leaves, first)
 
     def _first_of_each(self, candidates: Rows, scores: Vector) -> Rows:
-        """Of some leaves the best in each root, of equals the first."""
+        """The best leaf in each root; the first one on a tie."""
         ordered = candidates[np.lexsort((self._leaves[candidates], -scores[candidates], self._of_root[candidates]))]
         return ordered[np.unique(self._of_root[ordered], return_index=True)[1]]
 

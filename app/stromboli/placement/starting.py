@@ -18,7 +18,7 @@ def startable(session: Session, job: Job, pod: PodRecord, count: int) -> int:
 
 
 def may_start(session: Session, job: Job, pod: PodRecord, node: int) -> bool:
-    """Whether a pod of a job may be bound to a node now; else it is promised its place at most."""
+    """Whether a pod of a job may be bound to a node now; otherwise it can only be promised its place."""
     return startable(session, job, pod, 1) > 0 and not starts_later(session, pod, node)
 
 

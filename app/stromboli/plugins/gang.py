@@ -127,7 +127,7 @@ class Gang(Plugin):
     # -- order -----------------------------------------------------------------------------------------------------
 
     def job_order(self, job: Job) -> int:
-        """Gangs below their minimum come first, among them those that hold nodes in vain until they are complete."""
+        """Gangs below their minimum come first, starting with those that already hold nodes they cannot use yet."""
         held = self._held(job)
         begun = self._view.rules.begun_first and held > 0
         return 2 * (held >= job.min_available) + (not begun)
@@ -197,7 +197,7 @@ class Gang(Plugin):
             self._lift(report, job)
 
     def _lift(self, report: Report, job: Job) -> None:
-        """Say of a job that waits for nothing that it no longer does, if it said so."""
+        """Update the condition of a job that waits for nothing, if it still shows that it waits."""
         if any(c.type == "Unschedulable" and c.status == "True" for c in job.conditions):
             report.condition(job, _NOT_UNSCHEDULABLE)
 
@@ -290,7 +290,7 @@ def _is_over(job: Job) -> bool:
 
 
 def _why_blocked(pod_group: PodGroup) -> tuple[str, ...]:
-    """What a PodGroup says of why it does not run; empty for nothing."""
+    """The reason that a PodGroup shows why it does not run; empty if there is none."""
     for condition in pod_group.status.conditions:
         if condition.type == "Unschedulable":
             return condition.shown

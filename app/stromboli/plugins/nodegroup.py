@@ -77,7 +77,7 @@ class Affinity:
 
 @dataclass(slots=True)
 class Account:
-    """What a queue may do where."""
+    """The node groups that a queue may use, and its limits there."""
 
     affinity: Affinity
     #: the most that it may hold in a group, infinite where nothing is said; None when its annotation cannot be read

@@ -363,7 +363,7 @@ class Proportion(Plugin):
         self._guarantee = self._kept[self._index]
 
     def _pools_of_queues(self, holding: Matrix) -> list[guarantees.Pool]:
-        """What guarantees leave to each queue with jobs, given used amounts."""
+        """The amounts that guarantees leave to each queue with jobs, given used amounts."""
         cluster = guarantees.Pool.cluster(self._view.total, self._kept.sum(axis=0), self._pods)
         cluster.change(self._kept.sum(axis=0) - self._guarantee.sum(axis=0))
         pools = [cluster.part(kept) for kept in self._guarantee]

@@ -145,7 +145,7 @@ class Rescheduling(Plugin):
         return load
 
     def _spare(self, idle: Rows, load: Matrix, target: Vector) -> Vector:
-        """What idle nodes can receive until they reach the target, cpu and memory."""
+        """The cpu and memory that idle nodes can receive until they reach the target."""
         percent = self._view.nodes.allocatable[[CPU, MEMORY]][:, idle] * 0.01
         spare: Vector = (np.trunc(target[:, None] * percent) - np.trunc(load[:, idle] * percent)).sum(axis=1)
         return spare

@@ -52,11 +52,11 @@ class ReservationArguments(Arguments):
     after: Duration = Field(default=1800.0, alias="after", ge=0)
     """How long a gang waits before places are kept for it."""
     default: Duration = Field(default=3600.0, alias="defaultRunTime", gt=0)
-    """How long jobs run that do not say it."""
+    """The assumed run time of jobs that declare none."""
 
 
 class Reserved(NamedTuple):
-    """What is left to the next session: the gang, and the time that it was promised in this one, if any."""
+    """The state for the next session: the gang, and the time that it was promised in this one, if any."""
 
     job: str
     #: seconds since the epoch; None while it waits for jobs that should be over
@@ -82,7 +82,7 @@ class Reservation(Plugin):
         now = view.time(math.inf)
         lengths, began = self._run_times(), self._began()
         ends = np.maximum(np.where(began > 0, began, now) + lengths, now)
-        # As time goes by it changes only with jobs that run for longer than they said, or whose start is not known.
+        # Over time it only changes for jobs that run longer than declared, or whose start is unknown.
         held = np.unique(view.membership.index_of[view.pods.job[self._rows_held()]])
         self._now, self._late = now, (began > 0) & (began + lengths <= now)
         coming = np.where(began[held] > 0, ends[held], -math.inf)
@@ -130,7 +130,7 @@ class Reservation(Plugin):
         return lengths
 
     def _deadlines(self) -> Vector:
-        """How long the last pod of each job may run, shape (jobs,), infinite where one of them may for ever."""
+        """How long the last pod of each job may run, shape (jobs,); infinite if one of its pods has no bound."""
         view = self._view
         column = view.snapshot.pod_facts.column("deadline", lambda pod: pod.deadline or math.inf)
         jobs = view.membership.index_of[view.pods.job]
@@ -219,7 +219,7 @@ class Reservation(Plugin):
         if self._next is None:
             return None
         kept = self._reservation if self._next is self._job else None
-        # What only goes on with time is no news to the next session.
+        # A mere passing of time is no change for the next session.
         return Reserved(self._next.key, kept.time if kept is not None and kept.time > self._now else None)
 
 

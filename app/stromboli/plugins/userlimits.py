@@ -30,7 +30,7 @@ from stromboli.state.pods import USER_ANNOTATION, USER_GROUPS_ANNOTATION, PodRec
 
 
 class Limit(Arguments):
-    """What each of some users may hold in each of some queues."""
+    """The limits of some users in some queues, for each user and queue."""
 
     queues: list[str] = Field(default_factory=list)
     """Names of queues, or patterns such as `team-*`; all when absent."""
@@ -203,7 +203,7 @@ class UserLimits(Plugin):
         return self._of_job[job.index]
 
     def _account(self, queue: int, user: str, groups: str) -> Account | None:
-        """What a user with some groups holds in a queue; None where no limit is for them."""
+        """The holdings of a user with some groups in a queue; None if no limit applies."""
         name = self._queues[queue].name
         number = self._limit(name, user, groups)
         if number is None:
@@ -239,7 +239,7 @@ class UserLimits(Plugin):
         return np.append(job.allocated, job.allocated_count)
 
     def _ending(self) -> tuple[Matrix, Rows]:
-        """What pods hold that terminate, and the index of the job of each."""
+        """The amounts that terminating pods hold, and the job index of each."""
         view = self._view
         ends = (view.pods.state == PodState.Releasing) & (view.pods.node >= 0) & view.rules.terminating
         rows = np.flatnonzero(ends & (view.membership.index_of[view.pods.job] >= 0))
@@ -276,7 +276,7 @@ class UserLimits(Plugin):
 def raised_for(plugin: UserLimits, job: Job) -> tuple[int, Limit] | None:
     """The limit that is for a job, by its place in the policy, raised so that the job starts or has one pod more.
 
-    None where no limit is for it.
+    None if no limit applies.
     """
     return plugin._raised_for(job)
 

@@ -1,4 +1,4 @@
-"""Orders of actions by which sessions do something in vain, or a session later than they could."""
+"""Orders of actions that make sessions waste work, or do something a session later than they could."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _EVICTING = ("preempt", "reclaim", "gangpreempt", "gangreclaim", "consolidation"
 
 
 def remarks(actions: Sequence[str]) -> Iterator[str]:
-    """What is wrong with an order of actions, where anything is."""
+    """The problem with an order of actions, if there is one."""
     evicting = [name for name in dict.fromkeys(actions) if name in _EVICTING]
     if "allocate" not in actions:
         yield "actions: without allocate no pod gets a node unless it requests nothing"

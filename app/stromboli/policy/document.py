@@ -79,7 +79,7 @@ KEYS: Mapping[str, str] = {
     "provisioning": "Whether cluster autoscalers are asked for the nodes of whole gangs.",
     "session": "Limits on the work of one session.",
     "topology": "Labels of nodes that say where they are in the network.",
-    "queueRules": "Which [queue](#queue-rules) a workload gets; the first rule that is for it counts.",
+    "queueRules": "Which [queue](#queue-rules) a workload gets; the first matching rule counts.",
 }
 #: the supported keys of `metrics` and their descriptions
 METRICS_KEYS: Mapping[str, str] = {

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, field_validator
 
-#: what stands for something that is known of the workload
+#: placeholders for known facts about the workload
 PLACEHOLDER: Final = re.compile(r"\{(provided|namespace|user|label:[^{}]+)\}")
 
 

@@ -16,7 +16,7 @@ _SEPARATORS = re.compile(r"[\s,;|]+")
 
 
 def action_names(value: object) -> tuple[str, ...] | None:
-    """The names of actions that a value means; None for one that names none."""
+    """The names of actions that a value stands for; None if it names none."""
     if isinstance(value, str):
         return tuple(filter(None, _SEPARATORS.split(value))) or None
     if isinstance(value, list) and all(isinstance(name, str) for name in value):

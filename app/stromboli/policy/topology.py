@@ -47,5 +47,5 @@ class TopologySettings(BaseModel):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels of the levels, that of the widest first."""
+        """The labels of the levels, the widest level first."""
         return tuple(level.node_label for level in self.levels)

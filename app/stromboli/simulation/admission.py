@@ -1,4 +1,4 @@
-"""What a cluster would have added to manifests before a session sees them.
+"""Additions that a cluster would make to manifests before a session sees them.
 
 The API server's defaults, the priorities of pods by their class, the queues that the service makes, and a PodGroup for
 each pod that is in none.
@@ -93,7 +93,7 @@ def admit(
 
 
 def astray(loaded: Loaded) -> Iterator[str]:
-    """A line for each node that is not there though pods are on it. Kubernetes takes such pods; they count nowhere."""
+    """A line for each missing node that pods are on. Kubernetes accepts such pods; they count nowhere."""
     nodes = {obj.metadata.name for kind, obj in loaded.objects if kind == "Node"}
     running = (obj for kind, obj in loaded.objects if kind == "Pod" and obj.status.phase not in _FINISHED)
     named = (("Pod", pod, pod.spec.node_name) for pod in running)

@@ -1,4 +1,4 @@
-"""Changes to a cluster that are tried and not made: objects to add, change or remove, or another policy.
+"""Changes to a cluster that are only tried: objects to add, change or remove, or another policy.
 
 A document is an object, which is added or, where one of its name is there, laid over that; null removes a field. With
 `$patch: delete` the object is removed. A workload that is there is taken as it is written, and pods of it that run stay
@@ -187,7 +187,7 @@ def _proposal(where: str, document: dict[str, Any], state: ClusterState) -> Prop
 
 
 def _known(kind: str, key: str, state: ClusterState) -> dict[str, Any] | None:
-    """The manifest of an object that is there, as far as it was read."""
+    """The manifest of an existing object, as far as it was read."""
     found = _found(kind, key, state) if key in state.keys(kind) else None
     if isinstance(found, KubeObject):
         return found.model_dump(by_alias=True, exclude_unset=True, mode="json")

@@ -1,4 +1,4 @@
-"""What the API server has or fills in without being told."""
+"""Objects and fields that the API server has or fills in by default."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def of_runtime_class(pod: objects.Pod, runtime: objects.RuntimeClass | None) -> 
 
 
 def with_allocatable(node: objects.Node) -> objects.Node:
-    """The node with all of its capacity for pods, where nothing else is said."""
+    """The node with all of its capacity allocatable, unless it says otherwise."""
     status = node.status
     if status.allocatable is not None or status.capacity is None:
         return node

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from stromboli.api.documents import decoded
 from stromboli.api.errors import DocumentError, StromboliError
 
-#: bytes of a file with objects, if nothing else is said
+#: the most bytes of a file with objects, by default
 LARGEST_FILE = 256 << 20
 #: bytes of a policy: a ConfigMap holds no more
 LARGEST_POLICY = 1 << 20
@@ -33,7 +33,7 @@ def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
 
 
 def bounded_text(source: str, file: BinaryIO, largest: int) -> str:
-    """What is left of an open file. Raises UnreadableFileError."""
+    """The rest of an open file. Raises UnreadableFileError."""
     data = file.read(largest + 1)
     if len(data) > largest:
         raise UnreadableFileError(f"{source}: larger than {largest:,} bytes")

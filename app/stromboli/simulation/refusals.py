@@ -93,7 +93,7 @@ def _schema(type_: str) -> Schema | None:
 
 @cache
 def _kubernetes() -> Mapping[str, Schema]:
-    """What is refused of kinds that have no generated definition."""
+    """What the API server refuses of kinds without a generated definition."""
     kinds: Mapping[str, Schema] = next(read_yaml(_DATA.read_text()))["kinds"]
     return kinds
 
@@ -246,7 +246,7 @@ def _of_pod_spec(spec: dict[str, Any], path: str) -> Problems:
 
 
 def _of_pod_level(spec: dict[str, Any], path: str) -> Problems:
-    """What is wrong with what a pod asks for as a whole."""
+    """The problems with pod-level requests."""
     for what in ("limits", "requests"):
         for name in spec["resources"].get(what) or ():
             if not is_pod_level(name):
@@ -283,7 +283,7 @@ def unlimited(pods: Iterable[objects.Pod]) -> Iterator[str]:
 
 
 def _of_requirement(operator: str | None, values: list[str], path: str) -> Problems:
-    """What is wrong with the values of a requirement of a selector."""
+    """The problems with the values of a selector's requirement."""
     if operator in ("In", "NotIn") and not values:
         yield f"{path}.values", f"{operator} needs some"
     elif operator in ("Exists", "DoesNotExist") and values:

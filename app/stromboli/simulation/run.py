@@ -29,7 +29,7 @@ class SessionFailedError(StromboliError):
 
 @dataclass(slots=True)
 class Run:
-    """What happened over all cycles, and the last session."""
+    """The events of all cycles, and the last session."""
 
     session: Session
     bindings: dict[str, str] = field(default_factory=dict)

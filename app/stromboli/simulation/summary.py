@@ -154,7 +154,7 @@ def _as_tried(reason: Reason, found: Answer | None) -> Reason:
 
 
 def _helps(found: Answer | None) -> list[str]:
-    """What would help a job, as `stromboli why` says it."""
+    """What would help a job, in the words of `stromboli why`."""
     told = [f"    {each.who}: {each.change} -> {each.effect}" for each in (found.remedies if found else ())]
     return ["  What would help (tried on a copy of the cluster)", *told] if told else []
 
@@ -199,7 +199,7 @@ def _members(session: Session) -> dict[str, Sequence[str]]:
 
 
 def _without_pods(session: Session) -> dict[str, Reason]:
-    """Why jobs wait of which there are no pods, by key."""
+    """Why jobs without pods wait, by key."""
     found = ((job, why_job(session, job)) for job in session.view.jobs.values() if not job.size)
     return {job.key: why for job, why in found if why is not None}
 

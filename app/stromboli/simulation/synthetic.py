@@ -22,7 +22,7 @@ _LEVELS = (100, 10, 1)
 
 
 class Shape(StrEnum):
-    """What the pods of a workload have in common."""
+    """The properties shared by the pods of a workload."""
 
     #: gangs of identical pods that start together
     gang = "gang"
@@ -251,7 +251,7 @@ def _of_gang(
 
 
 def write_statuses(state: ClusterState, decisions: Iterable[Decision]) -> None:
-    """Put the statuses that were decided into the state, as the API server would give them back."""
+    """Put the decided statuses into the state, as the API server would return them."""
     for decision in decisions:
         match decision:
             case SetPodGroupStatus(status=status):

@@ -323,7 +323,7 @@ def is_expanded(manifest: Manifest) -> bool:
 
 
 def _owner(manifest: Manifest) -> Manifest:
-    """The reference of a pod to what made it."""
+    """The reference of a pod to its owner."""
     metadata = manifest["metadata"]
     uid = f"{manifest['kind'].lower()}-{metadata['namespace']}-{metadata['name']}"
     owner = {"apiVersion": manifest.get("apiVersion", ""), "kind": manifest["kind"], "name": metadata["name"]}

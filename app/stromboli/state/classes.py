@@ -32,7 +32,7 @@ _DIGEST = 20
 
 @dataclass(slots=True, eq=False)
 class PodClass:
-    """What the scheduler knows of a pod's spec; one object for all pods that share it."""
+    """The scheduling-relevant part of a pod's spec; one object for all pods that share it."""
 
     #: index in `ClassTable.classes`; when no pod has the class any longer, another gets it
     id: int
@@ -74,13 +74,13 @@ class PodClass:
         return bool(self.spec.scheduling_gates) and not self.gated
 
     def needs_claims(self, claimed: frozenset[str]) -> bool:
-        """Whether it names resource claims, or asks for resources that pods get by one that is made for them."""
+        """Whether it names resource claims, or requests resources that are served by a claim created for the pod."""
         return bool(self.spec.resource_claims) or (bool(claimed) and not claimed.isdisjoint(self.request))
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _Shape:
-    """What classes have in common that differ in their volumes and in what plugins read of them."""
+    """The part shared by classes that differ only in their volumes and in what plugins read."""
 
     spec: objects.PodSpec
     amounts: _Amounts
@@ -89,13 +89,13 @@ class _Shape:
 
 
 def _shared(spec: objects.PodSpec, other: objects.PodSpec, names: Sequence[str]) -> objects.PodSpec:
-    """A spec with some fields of another."""
+    """A copy of a spec with some fields taken from another."""
     return msgspec.structs.replace(spec, **{name: getattr(other, name) for name in names})
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _Amounts:
-    """What shapes have in common that have the same containers."""
+    """The part shared by shapes with the same containers."""
 
     spec: objects.PodSpec
     request: Mapping[str, int]
@@ -156,7 +156,7 @@ class ClassTable:
     )
 
     def __init__(self, dimensions: Dimensions, reads: Reads = NOTHING_ELSE) -> None:
-        """`reads` is what else tells classes apart."""
+        """`reads` declares what else distinguishes classes."""
         self._dimensions = dimensions
         self._reads = reads
         self._own = (*_OF_CLASS, *(IN_SPEC[name] for name in sorted(reads.fields & IN_SPEC.keys())))
@@ -173,7 +173,7 @@ class ClassTable:
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
 
     def copy(self) -> ClassTable:
-        """A copy that goes on apart."""
+        """An independent copy."""
         out = ClassTable(self._dimensions, self._reads)
         out.classes, out._keys, out._pods = self.classes.copy(), self._keys.copy(), self._pods.copy()
         out._by_key, out._numbers, out._requests = self._by_key.copy(), self._numbers.copy(), self._requests.copy()
@@ -190,7 +190,7 @@ class ClassTable:
             [*(getattr(spec, name) for name in _OF_SHAPE), spec.isolates_users_on_host_network, spec.image_volumes]
         )
         own = self._encoder.encode((spec.resource_claims, mounts, read.labels, read.annotations, read.fields, local))
-        # Of a class that a single pod has, the text would be most of what it takes.
+        # For a class with a single pod, the encoded text would take most of the memory.
         key = blake2b(shape + own, digest_size=_DIGEST).digest()
         found = self._by_key.get(key)
         if found is None:
@@ -201,7 +201,7 @@ class ClassTable:
         return found
 
     def _shape(self, text: bytes, of_amounts: bytes, spec: objects.PodSpec) -> _Shape:
-        """What a spec has in common with others of the same text."""
+        """The shape shared by all specs with the same encoding."""
         key = blake2b(text, digest_size=_DIGEST).digest()
         found = self._shapes.get(key)
         if found is None:
@@ -214,7 +214,7 @@ class ClassTable:
         return found
 
     def _amounts_of(self, text: bytes, spec: objects.PodSpec) -> _Amounts:
-        """What a spec has in common with others whose containers ask for the same."""
+        """The amounts shared by all specs with the same container requests."""
         key = blake2b(text, digest_size=_DIGEST).digest()
         found = self._amounts.get(key)
         if found is None:
@@ -248,7 +248,7 @@ class ClassTable:
         self._requests[made.id] = self._dimensions.vector(made.request)
 
     def request(self, pod_class: PodClass) -> Vector:
-        """What a class requests, shape (dimensions,); not to be kept."""
+        """The requests of a class, shape (dimensions,); callers must not keep the array."""
         row: Vector = self._requests[pod_class.id]
         return row
 
@@ -297,14 +297,14 @@ def _make(
 
 
 def pod_request(spec: objects.PodSpec) -> Counter[str]:
-    """What a pod requests of each resource, itself included, without zeros."""
+    """The requests of a pod by resource, including one of the resource `pods`, without zeros."""
     return +Counter(requests.total(spec, "requests", amounts)) + Counter(pods=1)
 
 
 def _scoring_request(spec: objects.PodSpec) -> tuple[float, float]:
     """cpu and memory with the defaults that kube-scheduler assumes for each container that requests none.
 
-    Where the pod as a whole requests something, only for what neither it nor any container requests.
+    If the pod has pod-level requests, defaults apply only to what neither it nor any container requests.
     """
     unset: Mapping[str, int] = _DEFAULT_REQUEST
     if requests.pod_level(spec, "requests"):
@@ -315,7 +315,7 @@ def _scoring_request(spec: objects.PodSpec) -> tuple[float, float]:
 
 
 class _Mounts(NamedTuple):
-    """What a pod's volumes stand for, see the fields of `PodClass`."""
+    """The claims and disks behind a pod's volumes, see the fields of `PodClass`."""
 
     claims: tuple[str, ...]
     ephemeral_claims: tuple[str, ...]
@@ -326,7 +326,7 @@ _NO_MOUNTS = _Mounts((), (), ())
 
 
 def _mounts(pod: str, volumes: Sequence[objects.Volume]) -> _Mounts:
-    """What volumes stand for in a pod of some name."""
+    """The claims and disks behind the volumes of a pod with a given name."""
     claims, ephemeral, disks = [], [], []
     for volume in volumes:
         if volume.persistent_volume_claim is not None:

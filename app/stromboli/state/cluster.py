@@ -32,12 +32,12 @@ from stromboli.state.refusals import Refusal
 from stromboli.state.resource_names import ResourceNames, allocatable_of, resources_of
 from stromboli.state.snapshot import NodeColumns, PodColumns, Snapshot
 
-#: kinds whose changes an observer is told of by their records
+#: kinds whose changes observers receive as records
 _TOLD_APART = frozenset(("Pod", "Node"))
 
 
 class ClusterState:
-    """Rows of nodes, pods, jobs; dictionaries of everything of which there is little."""
+    """The state of a cluster: rows of nodes, pods and jobs, and dictionaries of all less numerous kinds."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ClusterState:
         """
         self.scheduler_names = frozenset(scheduler_names)
         self.extender_scheduler_names = frozenset(extender_scheduler_names)
-        #: what nodes have or queues are limited in, and UNKNOWN once pods ask for anything else
+        #: the resources that nodes have or queues limit, and UNKNOWN once pods request anything else
         self.dimensions = Dimensions()
         self._named = ResourceNames()
         self.reads = reads
@@ -88,7 +88,7 @@ class ClusterState:
         }
 
     def fork(self) -> ClusterState:
-        """A copy that goes on apart, for questions of what would be if. Objects are shared."""
+        """An independent copy for what-if questions. Objects are shared."""
         out = ClusterState(self.scheduler_names, self.extender_scheduler_names, self.reads)
         out.dimensions, out._named = self.dimensions, self._named.copy()
         out.classes, out.nodes, out.pods = self.classes.copy(), self.nodes.copy(), self.pods.copy()
@@ -208,7 +208,7 @@ class ClusterState:
                 if row is not None:
                     self._delete_pod(key)
                 return
-            # Pods were evicted for it: kube-scheduler counts it there, and keeps it from less important pods.
+            # Pods were evicted for it: kube-scheduler counts it on the node and keeps less important pods out.
             pod = replace(pod, spec=replace(pod.spec, node_name=pod.status.nominated_node_name))
         pod_class = self.classes.acquire(pod)
         if not self.dimensions.cover(pod_class.request):
@@ -248,7 +248,7 @@ class ClusterState:
         return named and not MANAGED_ANNOTATIONS.isdisjoint(pod.metadata.annotations or ())
 
     def _holds_its_nomination(self, pod: objects.Pod) -> bool:
-        """Whether a pod of others waits for a node that kube-scheduler, whom we advise, nominated for it."""
+        """Whether another scheduler's pod waits for its nominated node, and that scheduler uses us as an extender."""
         waits = pod.status.phase in (None, "Pending") and not pod.metadata.deletion_timestamp
         served = pod.spec.scheduler_name in self.extender_scheduler_names
         return served and waits and bool(pod.status.nominated_node_name)
@@ -290,7 +290,7 @@ class ClusterState:
     # -- columns ---------------------------------------------------------------------------------------------------
 
     def give_columns(self, resources: Iterable[str]) -> None:
-        """Have a column for each of some resources for good, whether a node has it or not."""
+        """Add permanent columns for some resources, even if no node has them."""
         self.offer((), resources)
 
     @contextmanager
@@ -323,7 +323,7 @@ class ClusterState:
 
     def _upsert_queue(self, queue: Queue) -> None:
         key = object_key(queue)
-        # What a queue is limited in is a dimension, whether a node has it or not.
+        # Resources that a queue limits are dimensions even if no node has them.
         self.offer(self._limits(key), queue.spec.capability or ())
         self.queues[key] = queue
 
@@ -361,7 +361,7 @@ class ClusterState:
         return job >= 0 and self.jobs.may_start(job)
 
     def has_pods(self, job: str, states: Sequence[PodState], least: int) -> bool:
-        """Whether so many pods of a job are in some states; those with an assumed binding wait."""
+        """Whether at least `least` pods of a job are in some states; pods with an assumed binding count as waiting."""
         if not self.jobs.has_pods(job, least):
             return False
         found = self.pods.state[self.pods.job == self.jobs.by_key[job]]

@@ -1,6 +1,6 @@
-"""Columns of values that survive snapshots: only rows that changed are read anew.
+"""Columns of values that survive snapshots: only rows that changed are read again.
 
-A value is kept as a number, so that a question about thousands of rows compares numbers, and looks at each distinct
+A value is stored as a number, so that a question about thousands of rows compares numbers and looks at each distinct
 value once.
 """
 
@@ -23,13 +23,13 @@ I = TypeVar("I", bound="Index[Any]")  # noqa: E741 - an index
 
 Numbers = npt.NDArray[np.int32]
 
-#: columns that are kept; one that was dropped is read anew when it is needed
+#: the number of columns kept; a dropped one is read again when it is needed
 _MOST_COLUMNS = 128
 #: columns of a snapshot from which on those of rare values are read where these are, and not kept
 _MANY_COLUMNS = 64
-#: values that no row has any longer, beyond as many as there are rows, until all are numbered anew
+#: unused values allowed, beyond the number of rows, before all values are renumbered
 _SLACK = 1_000
-#: rows are few when there are so many times as many
+#: rows count as few if the table has this many times more
 _FEW = 16
 #: questions for the rows of a value until sorting all rows takes less time than further ones
 _SORTED_AFTER = 8
@@ -50,7 +50,7 @@ class _Values(Generic[T]):
     numbers: dict[T, int] = field(default_factory=dict)
     #: by the type of the index: how many values are in it, and the index
     indices: dict[type, tuple[int, Any]] = field(default_factory=dict)
-    #: empty while one table adds to it; another that would add then goes on with an index of its own
+    #: empty while one table adds to it; another table that wants to add meanwhile gets an index of its own
     leave: list[None] = field(default_factory=lambda: [None])
 
     def claim(self) -> bool:
@@ -134,7 +134,7 @@ class Column(Generic[T]):
         return self.derived(_all_different)
 
     def derived(self, make: Callable[[Column[T]], D]) -> D:
-        """What a function makes of the column, kept with it."""
+        """A cached value that a function derives from the column."""
         if make not in self._derived:
             self._derived[make] = make(self)
         return cast("D", self._derived[make])
@@ -144,7 +144,7 @@ class Column(Generic[T]):
         return Column(self._values, self.numbers[rows])
 
     def index(self, kind: type[I]) -> I:
-        """An index of all values; it is made once and goes on with the values that are new."""
+        """An index of all values; it is built once and extended with new values."""
         values, count = self._values, len(self._values.listed)
         size, known = values.indices.get(kind, (0, None))
         if known is not None and size >= count:
@@ -166,7 +166,7 @@ class Column(Generic[T]):
     def read(
         cls, records: Sequence[R | None], read: Callable[[R], T | None], before: Column[T] | None, origin: Rows
     ) -> Column[T]:
-        """What a function reads of records; those with an `origin`, shape (rows,), are as they were in that row."""
+        """The values that a function reads from records; rows with an `origin`, shape (rows,), reuse its value."""
         if before is None:
             return cls.read_some(records, read, np.arange(len(records)))
         known = origin >= 0
@@ -176,14 +176,14 @@ class Column(Generic[T]):
 
     @classmethod
     def read_some(cls, records: Sequence[R | None], read: Callable[[R], T | None], rows: Rows) -> Column[T]:
-        """What a function reads of the records in some rows; the others have no value."""
+        """The values that a function reads from the records in some rows; other rows have none."""
         return cls._read(records, read, None, np.full(len(records), -1, np.int32), rows)
 
     @classmethod
     def updated(
         cls, records: Sequence[R | None], read: Callable[[R], T | None], before: Column[T], changed: Rows
     ) -> Column[T]:
-        """The column of records of which only those in some rows changed."""
+        """The column after the records in some rows changed."""
         numbers, common = np.full(len(records), -1, np.int32), min(len(records), len(before.numbers))
         numbers[:common] = before.numbers[:common]
         out = cls._read(records, read, before._values, numbers, changed)
@@ -200,7 +200,7 @@ class Column(Generic[T]):
         numbers: Numbers,
         rows: Rows,
     ) -> Column[T]:
-        """Some rows read anew, the others with the numbers that they have."""
+        """Read some rows again; the others keep their numbers."""
         if values is not None and (len(values.listed) > 2 * len(records) + _SLACK or not values.claim()):
             values, rows = None, np.arange(len(records))
         if values is None:
@@ -220,7 +220,7 @@ class _Sorted:
     __slots__ = ("_keys", "numbers")
 
     def __init__(self, numbers: Numbers, before: _Sorted | None) -> None:
-        """What was sorted `before` is gone on with where numbers are the same."""
+        """Sort the rows, reusing the order `before` for unchanged numbers."""
         self.numbers = numbers
         common = 0 if before is None else min(len(numbers), len(before.numbers))
         changed = np.flatnonzero(before.numbers[:common] != numbers[:common]) if before is not None else _NO_ROWS
@@ -237,7 +237,7 @@ class _Sorted:
         return self.at(slice(begin, end))
 
     def ranges(self, numbers: Rows) -> tuple[Rows, Rows]:
-        """Where those of some numbers begin and end."""
+        """The places where the rows of some numbers begin and end."""
         keys = numbers.astype(np.int64) << 32
         return self._keys.searchsorted(keys), self._keys.searchsorted(keys + (1 << 32))
 
@@ -263,13 +263,13 @@ class KeptColumns:
     """The newest columns of a table whose rows carry the time of their last change."""
 
     def __init__(self) -> None:
-        #: the time of each column, the one that was asked for last at the end
+        #: the time of each column, the most recently used one last
         self._columns: dict[Hashable, tuple[int, Column[Any]]] = {}
         #: the rows that changed between two times; most columns are asked for in every session
         self._between: tuple[int, int, Rows] = 0, 0, _NO_ROWS
 
     def copy(self) -> KeptColumns:
-        """The columns for a copy of the table that goes on apart."""
+        """The columns for an independent copy of the table."""
         out = KeptColumns()
         out._columns = self._columns.copy()
         return out
@@ -317,10 +317,10 @@ class Facts(Generic[R]):
     def column(
         self, key: Hashable, read: Callable[[R], T | None], among: Callable[[], Rows] | None = None
     ) -> Column[T]:
-        """What a function reads of each record; `key` says what that is.
+        """The values that a function reads from each record; `key` identifies the function.
 
-        `among` finds the rows that have a value. Where many columns are asked for, these are all that is read: pods may
-        ask for thousands of labels that few pods have.
+        `among` finds the rows that have a value. If many columns are in use, only these rows are read: pods may ask for
+        thousands of labels that few pods have.
         """
         found = self._columns.get(key)
         if found is None and among is not None and len(self._columns) >= _MANY_COLUMNS:

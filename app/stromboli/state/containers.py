@@ -1,4 +1,4 @@
-"""What kubelets say of containers that do not run as they should, and of pods that failed, in words."""
+"""Kubelet reports about containers that do not run as they should and about failed pods, in words."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ _EXIT_CODES = {
 }
 #: reasons of containers that ended which say no more than that
 _PLAIN = ("", "Error", "Completed")
-#: characters of what a container or a kubelet says
+#: the most characters shown of a message from a container or a kubelet
 _LONGEST = 200
 
 
 def held_up(pod: objects.Pod) -> str:
-    """Why a pod does not run as it should or has failed, by its first container of which something is known.
+    """Why a pod does not run as it should or has failed, from its first container with a known problem.
 
     `image cannot be pulled (container main: ImagePullBackOff)`, or empty.
     """
@@ -94,7 +94,7 @@ def _of_containers(pod: objects.Pod, *, failed: bool) -> Iterator[str]:
 
 
 def _advice(pod: objects.Pod, container: objects.ContainerStatus, reason: str, message: str) -> str:
-    """What a person does about a container that does not start; empty for what nothing says."""
+    """What a person can do about a container that does not start; empty if nothing is known."""
     containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
     image = next((each.image for each in containers if each.name == container.name), "") or "of the container"
     host, slash, _ = image.partition("/")
@@ -136,7 +136,7 @@ def _out_of_memory(pod: objects.Pod, name: str) -> str:
 
 
 def _waiting(container: objects.ContainerStatus) -> tuple[str, str]:
-    """Why a container waits, in a word and in words; empty for one that does not."""
+    """The reason and message why a container waits; empty if it does not."""
     waiting = container.state.waiting if container.state is not None else None
     return ("", "") if waiting is None else (waiting.reason or "", waiting.message or "")
 

@@ -10,7 +10,7 @@ from stromboli.state.rows import RowNumbers
 
 
 class JobTable:
-    """The rows. A job has one while its PodGroup is there, or a pod that names it.
+    """The rows of jobs. A job has one while its PodGroup exists or a pod names it.
 
     `changed` has the time at which each row got another PodGroup, counted in changes; `now` is the last of them.
     """
@@ -31,7 +31,7 @@ class JobTable:
         self._numbers = RowNumbers()
 
     def copy(self) -> JobTable:
-        """A copy that goes on apart."""
+        """An independent copy."""
         out = JobTable()
         out.pod_groups, out.by_key, out.changed = self.pod_groups.copy(), self.by_key.copy(), self.changed.copy()
         out.now, out._numbers = self.now, self._numbers.copy()
@@ -76,7 +76,7 @@ class JobTable:
             self._collect(row)
 
     def move_pod(self, old: int, new: int) -> None:
-        """A pod names another job than before; negative rows are none."""
+        """Record that a pod names a different job than before; negative rows stand for no job."""
         if new >= 0:
             self._pods[new] += 1
         if old >= 0:
@@ -89,7 +89,7 @@ class JobTable:
         return None if row is None else self.pod_groups[row]
 
     def has_pods(self, key: str, least: int = 1) -> bool:
-        """Whether so many pods name a job."""
+        """Whether at least `least` pods name a job."""
         row = self.by_key.get(key)
         return row is not None and self._pods[row] >= least
 

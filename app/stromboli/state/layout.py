@@ -1,4 +1,4 @@
-"""How a state numbers what it knows, so that another one can be made with the same numbers.
+"""The numbering of a state's rows and classes, so that another state can be built with the same numbers.
 
 Rows and classes are numbered by what came and went before. No decision follows from the numbers, but journals name
 pods by their rows, so a state that replays one has to number its rows in the same way.
@@ -52,7 +52,7 @@ def laid_out(state: ClusterState, layout: Layout) -> Iterator[None]:
 
 
 def _placeholder(row: int) -> str:
-    """The key of what holds a row that is to be free."""
+    """The key of the placeholder for a row that is to be free."""
     return f"{_VACANT}{row}"
 
 

@@ -39,12 +39,12 @@ class NodeRecord(Struct, frozen=True, gc=False):
 
     @property
     def is_ready(self) -> bool:
-        """Whether its kubelet reports that it is ready, or the node says nothing of it."""
+        """Whether its kubelet reports it ready; a node without that condition counts as ready."""
         return self.ready in READY
 
     @classmethod
     def of(cls, node: objects.Node) -> NodeRecord:
-        """What a node says that sessions see."""
+        """The facts of a node that sessions see."""
         return cls(
             name=node.metadata.name,
             uid=node.metadata.uid or "",
@@ -74,7 +74,7 @@ def _count(listed: objects.ResourceList, resource: str) -> float:
 
 
 class NodeFacts:
-    """What is known of the nodes besides amounts, in order of arrival. Shared by snapshots until a node changes.
+    """The facts about nodes besides amounts, in order of arrival. Shared by snapshots until a node changes.
 
     Label values are interned as numbers: asking which of 5,000 nodes carry a label is one comparison.
     """
@@ -84,7 +84,7 @@ class NodeFacts:
     def __init__(
         self, records: list[NodeRecord], before: NodeFacts | None = None, changed: list[int] | None = None
     ) -> None:
-        """What was read of nodes `before` is taken over for those that are still the same.
+        """Values read `before` are reused for unchanged nodes.
 
         `changed` are rows: all other nodes are those from before, in the same order.
         """
@@ -103,7 +103,7 @@ class NodeFacts:
         self.cache: dict[object, object] = {}
         self._columns: dict[Hashable, Column[Any]] = {}
         self._before: dict[Hashable, Column[Any]] = {} if before is None else before._columns.copy()
-        #: the row that each node had there, -1 when it is another, shape (nodes,)
+        #: the row that each node had in `_before`, -1 for a changed node, shape (nodes,)
         self._origin: Rows = origin
         #: the labels that any node has: what is kept of others that pods ask for is one column for all of them
         self._keys: frozenset[str] | None = None
@@ -126,7 +126,7 @@ class NodeFacts:
         return self.labels(key).by_value
 
     def column(self, key: Hashable, read: Callable[[NodeRecord], T | None]) -> Column[T]:
-        """What a function reads of each node; `key` says what that is."""
+        """The values that a function reads from each node; `key` identifies the function."""
         found = self._columns.get(key)
         if found is None:
             # Sessions and answers between them share the facts: what is half made must not be seen.
@@ -206,7 +206,7 @@ class NodeTable:
         self.scoring: Matrix = np.zeros((2, 16))
 
     def copy(self) -> NodeTable:
-        """A copy that goes on apart."""
+        """An independent copy."""
         out = NodeTable(self._dimensions)
         out._facts, out._last, out._free = self._facts, self._last, self._free.copy()
         out._touched = None if self._touched is None else self._touched.copy()
@@ -290,7 +290,7 @@ class NodeTable:
         return bool(self.used[:, row].max() < EXACT)
 
     def recount(self, rows: Rows, nodes: Rows, held: Matrix, scoring: Matrix, releasing: Mask) -> None:
-        """Sum up anew what the pods on some nodes hold.
+        """Recompute what the pods on some nodes hold.
 
         `nodes` has the row of each pod's node, `held` has shape (pods, dimensions), `scoring` (pods, 2), and
         `releasing` says which pods leave.

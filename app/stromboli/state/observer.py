@@ -1,4 +1,4 @@
-"""Observers, such as the journal, are told what changes in a state."""
+"""Observers, such as the journal, are notified of changes in a state."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Observer:
         """A node was added or changed."""
 
     def object_put(self, kind: str, before: PodGroup | None, now: Any) -> None:
-        """An object of another kind was added or changed; `before` is what was known of a PodGroup."""
+        """An object of another kind was added or changed; `before` is the previous version of a PodGroup."""
 
     def object_gone(self, kind: str, key: str) -> None:
         """A node or an object of another kind was deleted; it may never have been known."""
 
     def snapshot_taken(self, snapshot: Snapshot) -> None:
-        """A snapshot of all that was told so far was taken."""
+        """A snapshot was taken that includes all changes reported so far."""
 
 
 #: for a state without an observer

@@ -29,7 +29,7 @@ class Occupancy:
         self._node_of_stray: dict[int, str] = {}
 
     def copy(self, nodes: NodeTable, pods: PodTable, classes: ClassTable) -> Occupancy:
-        """A copy that goes on apart, over copies of the tables."""
+        """An independent copy, over copies of the tables."""
         out = Occupancy(nodes, pods, classes)
         out._strays.update((node, rows.copy()) for node, rows in self._strays.items())
         out._node_of_stray = self._node_of_stray.copy()
@@ -109,7 +109,7 @@ class Occupancy:
             self._add_stray(row, name)
 
     def recount(self, node: int | None = None) -> None:
-        """Sum up anew what pods hold on a node, or on all."""
+        """Recompute what pods hold on a node, or on all nodes."""
         pods = self._pods
         nodes, states = pods.node[: pods.size], pods.state[: pods.size]
         rows = np.flatnonzero(_IS_ON_NODE[states] & (nodes >= 0 if node is None else nodes == node))

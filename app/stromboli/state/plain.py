@@ -65,7 +65,7 @@ class PlainObjects(_Objects):
         return msgspec.convert(held, kind, strict=False)
 
     def changed_since(self, before: PlainObjects) -> list[str]:
-        """The keys whose object is not the one that it was in an earlier snapshot, and of those that are gone."""
+        """The keys of objects that were changed, added or deleted since an earlier snapshot."""
         if before is self:
             return []
         was, now = before._held, self._held
@@ -95,7 +95,7 @@ class ObjectTable(_Objects, MutableMapping[str, Any]):
         self._frozen: PlainObjects | None = None
 
     def copy(self) -> ObjectTable:
-        """A copy that goes on apart."""
+        """An independent copy."""
         out = ObjectTable("")
         out._held, out._packs, out._frozen = self._held.copy(), self._packs, self._frozen
         return out

@@ -1,4 +1,4 @@
-"""What is known of pods besides their state and place, as columns by row; see `columns`."""
+"""Facts about pods besides their state and place, as columns by row; see `columns`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ ROLE_ANNOTATION = "volcano.sh/task-spec"
 _PRIORITY = "volcano.sh/task-priority"
 #: whether a pod agrees to be evicted, as an annotation or a label
 PREEMPTABLE = "volcano.sh/preemptable"
-#: on a PodGroup: whether none of its pods is evicted without the others
+#: on a PodGroup: whether its pods are only evicted all together
 EVICTED_TOGETHER = "stromboli.io/evicted-together"
 #: on objects that people make and their PodGroups: the user who made them, and the user's groups, one a line
 USER_ANNOTATION = "stromboli.io/user"
@@ -75,7 +75,7 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     #: the ResourceClaim that was made from a template for each claim of the pod, by the name that the pod gives it;
     #: empty where none is needed
     claim_names: Mapping[str, str]
-    #: what keeps its containers from running once it has a node, or why it failed, as its kubelet says
+    #: what keeps its containers from running once it has a node, or why it failed, as reported by its kubelet
     held_up: str = ""
     #: spec.activeDeadlineSeconds, 0 when unset
     deadline: float = 0.0
@@ -133,7 +133,7 @@ def group_of(meta: objects.Metadata) -> str:
 def make_record(
     row: int, key: str, pod: objects.Pod, pod_class: PodClass, keeper: AnnotationKeeper, before: PodRecord | None
 ) -> PodRecord:
-    """The record of a pod as the API server has it; `before` is the one that it had, and shares what stays."""
+    """The record of a pod as the API server has it; unchanged parts are shared with its record from `before`."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     annotations = meta.annotations or _NO_STRINGS
     labels = meta.labels or _NO_STRINGS
@@ -210,7 +210,7 @@ class PodTable:
         self._numbers = RowNumbers()
 
     def copy(self) -> PodTable:
-        """A copy that goes on apart."""
+        """An independent copy."""
         out = PodTable()
         out.records, out.by_key = self.records.copy(), self.by_key.copy()
         for column in ("state", "node", "job", "pod_class", "changed"):

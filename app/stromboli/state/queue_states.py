@@ -72,9 +72,9 @@ def refusal(queues: Mapping[str, Queue], queue: Queue, state: str) -> str:
 
 
 def commanded(command: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The queue that a Command is about, and the state that it is to have, empty where it asks for nothing known.
+    """The target queue of a Command and the state to set, empty for an unknown action.
 
-    None for a Command about something else.
+    None for a Command that targets something else.
     """
     target = command.get("target")
     if not isinstance(target, Mapping) or (target.get("apiVersion"), target.get("kind")) != (SCHEDULING, "Queue"):
@@ -83,7 +83,7 @@ def commanded(command: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def obeyed(queues: Mapping[str, Queue], commands: Iterable[Mapping[str, Any]]) -> dict[str, Queue]:
-    """The queues after Commands were carried out, one after the other, each with what follows for those below."""
+    """The queues after Commands were carried out one by one, including the effects on descendant queues."""
     found = dict(queues)
     for name, state in filter(None, map(commanded, commands)):
         queue = found.get(name)

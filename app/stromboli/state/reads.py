@@ -1,7 +1,7 @@
-"""What plugins read of pods, beyond the spec that pods are placed by.
+"""The pod data that plugins read, beyond the spec that pods are placed by.
 
-Pods that differ in what some plugin reads to place them must not share an answer, so it is part of their class. What
-no plugin reads is forgotten: of 100,000 pods not every annotation can be kept.
+Pods that differ in data that a plugin places them by must not share an answer, so that data is part of their class.
+Data that no plugin reads is dropped: for 100,000 pods not every annotation can be kept.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Reads:
         )
 
     def __ge__(self, other: Reads) -> bool:
-        """Whether everything that another declares is declared here, too."""
+        """Whether this includes everything that another declares."""
         return (
             self.labels >= other.labels
             and self.annotations >= other.annotations
@@ -88,7 +88,7 @@ class Reads:
         )
 
     def of_class(self, pod: objects.Pod) -> ClassReads:
-        """What a pod's class holds of it."""
+        """The declared data of a pod that becomes part of its class."""
         meta = pod.metadata
         return ClassReads(
             labels=_among(self.labels, meta.labels),
@@ -103,13 +103,13 @@ class Reads:
 
 
 NOTHING_ELSE = Reads()
-#: annotations of which it is known whether they are kept
+#: the most annotation keys for which the decision to keep them is cached
 _MOST_KNOWN = 1_000
 _NOTHING: Mapping[str, str] = {}
 
 
 class ClassReads(Struct, frozen=True):
-    """What was declared, as the pods of one class have it."""
+    """The values of the declared data that the pods of one class share."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -134,8 +134,8 @@ class Annotations(dict[str, str]):
 
     @classmethod
     def of(cls, annotations: Mapping[str, str], keeper: AnnotationKeeper) -> Annotations:
-        """What a keeper kept."""
-        # One is made with each event: a method __init__ would take longer than all else.
+        """The annotations that a keeper picked."""
+        # One is created for each event, and an __init__ method would take longer than everything else.
         made = cls(annotations)
         made._keeper = keeper
         return made

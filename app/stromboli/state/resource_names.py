@@ -19,14 +19,14 @@ class ResourceNames:
         self._named: Counter[str] = Counter()
 
     def copy(self) -> ResourceNames:
-        """A copy that goes on apart."""
+        """An independent copy."""
         out = ResourceNames()
         out._named = self._named.copy()
         return out
 
     @property
     def names(self) -> Iterable[str]:
-        """What is offered."""
+        """The names of the resources that have a column."""
         return self._named.keys()
 
     def change(self, before: Iterable[str], after: Iterable[str]) -> bool:

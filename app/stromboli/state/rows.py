@@ -18,7 +18,7 @@ class RowNumbers:
         self._heap: list[int] = []
 
     def copy(self) -> RowNumbers:
-        """A copy that goes on apart."""
+        """An independent copy."""
         out = RowNumbers()
         out.size, out._free, out._heap = self.size, self._free.copy(), self._heap.copy()
         return out

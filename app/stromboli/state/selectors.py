@@ -211,7 +211,7 @@ def requirement(raw: objects.Requirement) -> Requirement:
 
 
 def derived(facts: NodeFacts, make: Callable[[NodeFacts], T]) -> T:
-    """What a function derives from the facts alone, kept until a node changes."""
+    """A value that a function derives from node facts alone, cached until a node changes."""
     found = facts.cache.get(make)
     if found is None:
         found = facts.cache[make] = make(facts)

@@ -1,4 +1,4 @@
-"""A snapshot: what one session sees. Arrays are copies, records are shared because they are never changed."""
+"""A snapshot is the cluster as one session sees it. Arrays are copied; records are immutable and shared."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def chart(shares: Shares, *, requested: bool = False) -> Chart:
 
 
 def unit(resource: str) -> str:
-    """What amounts of a resource are counted in."""
+    """The unit that amounts of a resource are counted in."""
     return "cores" if resource == "cpu" else "bytes" if in_bytes(resource) else resource.rpartition("/")[2]
 
 

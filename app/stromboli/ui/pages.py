@@ -109,7 +109,7 @@ class Pages:
         return HTMLResponse(self._render(template, request, {"status": status, "problems": [], **shown}), status)
 
     async def answer(self, template: str, request: Request, asking: Asking, **shown: Any) -> Response:
-        """A page about what the service said."""
+        """A page about an answer of the service."""
         return self.show(template, request, problems=await asking.problems(), **shown)
 
     async def explained(

@@ -130,7 +130,7 @@ class Service:
             log.recurring("certificates not read", error, path=str(self._ca_file))
 
     async def _addresses(self) -> list[str]:
-        """The addresses of the name, the one that answered last first."""
+        """The addresses of the name, starting with the last one that answered."""
         assert self.url.host is not None
         try:
             loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What pods ask for together, as a PodGroup's minResources say it."""
+"""The summed requests of pods, in the form of a PodGroup's minResources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queue a workload gets by the rules of a policy, and who made it.
+"""The queue that a policy's rules assign to a workload, and the user who made it.
 
 Who made an object is what a mutating admission policy of the chart writes on it, which users cannot forge. Objects that
 controllers make are theirs for whom these act, so the nearest user above a pod counts: a reference to another's

@@ -44,7 +44,7 @@ class Role:
     count: int
     #: how many the gang cannot do without
     needed: int
-    #: names of the pods but for the number at their end
+    #: names of the pods without the number at their end
     prefix: str
     #: the seconds after which its pods are ended for good; None where they are not
     deadline: int | None = None
@@ -205,7 +205,7 @@ def why_fewer(gang: Gang, wanted: int, owners: Sequence[Object]) -> str:
 
 
 def suspended(owner: Object, kind: WorkloadKind) -> str:
-    """That a workload is suspended, and how it is resumed, or that it runs elsewhere; empty for others."""
+    """A message that a workload is suspended, and how to resume it, or that it runs elsewhere; empty for others."""
     name, namespace = text(owner, "metadata.name"), text(owner, "metadata.namespace") or "default"
     named = f"{kind.kind} {namespace}/{name}"
     if at(owner, kind.suspend) is True:
@@ -218,7 +218,7 @@ def suspended(owner: Object, kind: WorkloadKind) -> str:
 
 
 def unmade(owner: Object) -> str:
-    """That the controller of a Job has made no pods, and where it says why; empty for others."""
+    """A message that the controller of a Job has created no pods, and where to find the reason; empty for others."""
     if owner.get("kind") != "Job" or any(at(owner, f"status.{field}") for field in _OF_PODS):
         return ""
     name, namespace = text(owner, "metadata.name"), text(owner, "metadata.namespace") or "default"
@@ -242,7 +242,7 @@ def _roles(owner: Object, fields: RoleFields) -> Iterator[Role]:
 
 
 def number(owner: Object, obj: object, path: str) -> int:
-    """A number of replicas: one if nothing is said."""
+    """A number of replicas; 1 if unset."""
     found = count(owner, obj, path, 1)
     assert found is not None
     return found

@@ -44,12 +44,12 @@ def is_bare(pod: objects.Pod) -> bool:
 
 
 def controller(pod: objects.Pod) -> objects.OwnerReference | None:
-    """The reference to what manages a pod."""
+    """The reference to a pod's controller."""
     return next((reference for reference in pod.metadata.owner_references or () if reference.controller), None)
 
 
 def manager_of(manifest: Object) -> objects.OwnerReference | None:
-    """The reference to what manages an object; None where there is none that can be read."""
+    """The reference to an object's controller; None if there is none that can be read."""
     try:
         found = msgspec.convert(at(manifest, "metadata.ownerReferences") or [], list[objects.OwnerReference])
     except msgspec.ValidationError:
@@ -58,7 +58,7 @@ def manager_of(manifest: Object) -> objects.OwnerReference | None:
 
 
 def owners_of(pod: objects.Pod, find: Callable[[objects.OwnerReference], Object | None]) -> Iterator[Object]:
-    """What manages a pod, what manages that, and so on, as far as it is found."""
+    """A pod's controller, its controller, and so on, as far as they are found."""
     reference = controller(pod)
     for _ in range(MOST_OWNERS):
         owner = find(reference) if reference is not None else None
@@ -237,7 +237,7 @@ class Family:
 
     @property
     def _upwards(self) -> list[Object]:
-        """What manages the pods, what manages that, and so on."""
+        """The controller of the pods, its controller, and so on."""
         return [*self.below, *([self.owner] if self.owner else ()), *self.above]
 
     def _made_by(self, like: Object) -> dict[str, str]:

@@ -51,7 +51,7 @@ class Label:
 
     @property
     def id(self) -> str:
-        """What tells it from other groups, and from uids."""
+        """A key that distinguishes it from other groups, and from uids."""
         return keys.key(self.namespace, self.group_name if self.reference is None else f"{self.key}/{self.name}")
 
     @property

@@ -21,7 +21,7 @@ from stromboli.workloads.said import QUEUE, first
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What there is beside a workload."""
+    """The objects that exist besides a workload."""
 
     #: the runtime of a kind and name that it may refer to
     runtime: Callable[[str, str], Object | None]

@@ -100,7 +100,7 @@ def further_apart(group: PodGroup, tier: str | int | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """What a PodGroup follows from."""
+    """The object that a PodGroup is derived from."""
 
     name: str
     kind: Kind | None
@@ -121,7 +121,7 @@ def _is_made_for(group: PodGroup) -> bool:
 
 
 def _owner(group: PodGroup) -> _Owner | None:
-    """What would undo a change of a PodGroup; None where it stands for itself."""
+    """The object that would undo a change of a PodGroup; None if it has no such owner."""
     namespace, native = group.metadata.namespace, outer_name(group.metadata.name)
     if native is not None:
         return _Owner(f"PodGroup {namespace}/{native} of {NATIVE_GROUP}", None, native=True)

@@ -44,7 +44,7 @@ class Kind:
         return f"{self.row.kind}.{self.row.group}" if self.row.group else self.row.kind
 
     def read(self, owner: Object) -> Workload:
-        """What an object of the kind stands for. Raises InvalidObjectError."""
+        """The workload that an object of the kind stands for. Raises InvalidObjectError."""
         if self.row.starts is Starts.in_parts:
             return Workload()
         if self.row.starts is Starts.one_by_one:

@@ -1,4 +1,4 @@
-"""What the structs have in common: how they are decoded, metadata, and amounts of resources."""
+"""The common base of the structs: decoding, metadata, and amounts of resources."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ _HEADER = """\
 # Commands
 
 `stromboli` is also installed as `kubectl-stromboli`, so `kubectl stromboli why job train` works. The tab key completes
-it from kubectl 1.26 on, which asks `kubectl_complete-stromboli` in the `PATH` for what may come next. Wrong input is
-told in a line on standard error. Exit codes: 0 when all is well, 1 when what was asked about is not there, something
-was found or pods would wait, 2 for wrong input, 70 for what should not happen.
+it from kubectl 1.26 on, which asks `kubectl_complete-stromboli` in the `PATH` for completions. Mistakes in the
+input are reported in a line on standard error. Exit codes: 0 for success, 1 when the object was not found, something
+was found or pods would wait, 2 for wrong input, 70 for an internal error.
 """
 
 

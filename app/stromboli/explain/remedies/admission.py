@@ -63,7 +63,7 @@ def _lifted(state: ClusterState, pods: Sequence[PodRecord]) -> None:
 
 
 def _named_by_people(state: ClusterState, namespace: str, *, native: bool) -> list[str]:
-    """PodGroups of a namespace whose names people may misspell: those that the service makes have names of its own.
+    """PodGroups of a namespace with names that users may misspell; groups made by the service have generated names.
 
     `native` are Kubernetes' own alone, and not Volcano's alone.
     """
@@ -87,7 +87,7 @@ def _regroup(state: ClusterState, pods: Sequence[PodRecord], name: str) -> None:
 
 
 def queues(case: Case) -> Iterator[Candidate]:
-    """A queue that is not there, not open, not a leaf or has no place in the tree."""
+    """Remedies for a queue that does not exist, is not open, is not a leaf or has no place in the tree."""
     reason, state, view, key = case.reason, case.rehearsal.state, case.session.view, case.key
     if reason == "QueueNotFound":
         wanted = group_of(state, key).spec.queue

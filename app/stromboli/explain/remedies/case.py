@@ -17,7 +17,7 @@ from stromboli.state.pods import PodRecord
 
 #: steps that may be taken to try changes, for answers within about two seconds, and those that a session itself counts
 MOST_STEPS, _OF_A_SESSION = 30_000_000, 150_000
-#: steps of a session from which on changes are tried without the other jobs that wait: that costs what one job costs
+#: if a session takes more steps than this, changes are tried without the other waiting jobs, at the cost of one job
 MANY_WAIT = MOST_STEPS // 15
 #: candidates of one kind
 MOST_ALIKE = 6
@@ -39,7 +39,7 @@ class Candidate:
     at: float = 0.0
 
     def then(self, other: Candidate) -> Candidate:
-        """This change and another one, which was found after it."""
+        """This change combined with one found after it."""
         changes = [each.change for each in (self, other) if each.change is not None]
 
         def change(state: ClusterState) -> None:
@@ -53,7 +53,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Case:
-    """The job or pod that a change is to help, and what is known of it."""
+    """The job or pod that a change should help, and the facts about it."""
 
     session: Session
     rehearsal: Rehearsal
@@ -61,7 +61,7 @@ class Case:
     job: Job | None
     #: its key, empty for a pod without one
     key: str
-    #: the pods that wait, in order; none of a job that has to be admitted before its pods are made
+    #: the waiting pods, in order; none if a job has to be admitted before its pods are created
     pods: list[PodRecord]
     #: the keys that have to be bound; any of them, as many as the gang needs
     keys: frozenset[str]
@@ -72,14 +72,14 @@ class Case:
     alone: Rehearsal
     #: the steps that were taken before anything was tried
     began: int
-    #: what blocks; of a pod that waits for its gang, what blocks that
+    #: what blocks it; for a pod that waits for its gang, what blocks the gang
     reason: str
     stage: str
     #: what was found so far, by who can do it, and what it brings about
     found: dict[str, tuple[Candidate, str]] = field(default_factory=dict)
-    #: changes after which it waits for something else, by who can make them, and for what
+    #: changes after which it waits for something else, by who can make them, with what it waits for
     first_steps: dict[str, tuple[Candidate, str]] = field(default_factory=dict)
-    #: changes of the job, or of what keeps it away, that are not enough alone
+    #: changes of the job, or of its obstacles, that are not enough alone
     parts: list[Candidate] = field(default_factory=list)
     #: what was in the way after one or more of them: several changes may do away with the same
     seen: set[object] = field(default_factory=set)
@@ -100,7 +100,7 @@ class Case:
 
     @property
     def asked(self) -> Vector:
-        """What a pod asks for, or a job without pods."""
+        """The request of the first pod, or the minResources of a job without pods."""
         view = self.session.view
         if self.pods:
             return view.request(self.pods[0])
@@ -108,14 +108,14 @@ class Case:
         return none if self.job is None or self.job.min_resources is None else self.job.min_resources
 
     def reached(self, future: Future, needed: int = 0) -> bool:
-        """Whether so many of the pods are bound; of a job without pods, whether it is admitted."""
+        """Whether `needed` pods are bound or, for a job without pods, whether it is admitted."""
         if not self.pods:
             return self.key in future.admitted
         return len(self.keys & future.bound.keys()) >= (needed or self.needed)
 
     def outcome(self, candidate: Candidate, *, whole: bool = False) -> Future:
-        """What would be after a change. One that is not enough alone is tried no further, unless the `whole` outcome is
-        asked for.
+        """The outcome of a change. It is not followed further if it is not enough alone, unless the `whole` outcome is
+        wanted.
         """
         enough = partial(self.reached, needed=candidate.needed)
         alone_there, there, most = self.alone, self.rehearsal, MOST_STEPS + self.began - taken(self.rehearsal)

@@ -1,4 +1,4 @@
-"""Remedies for pods that their claims keep from all nodes: claims that are missing, and what stands behind others."""
+"""Remedies for pods that cannot go to any node because of their claims: missing claims, and problems behind others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stromboli.state.pods import PodRecord
 _VOLUME, _DEVICES = "PersistentVolumeClaim", "ResourceClaim"
 #: the kind of their classes, and the field that names one
 _CLASS = {_VOLUME: ("StorageClass", "storageClassName"), _DEVICES: ("DeviceClass", "deviceClassName")}
-#: what stands behind a claim that is there
+#: the objects behind an existing claim
 _BEHIND = {_VOLUME: "volumes", _DEVICES: "devices"}
 
 
@@ -239,7 +239,7 @@ def _named(spec: object, field: str) -> Iterator[str]:
 
 
 def _renamed(spec: Any, field: str, wrong: str, right: str) -> Any:
-    """A copy in which a field has another value where it has a wrong one."""
+    """A copy in which a wrong value of a field is replaced."""
     if isinstance(spec, dict):
         return {
             name: right if name == field and value == wrong else _renamed(value, field, wrong, right)

@@ -68,10 +68,10 @@ def gangs(case: Case) -> Iterator[Candidate]:
     high = min(job.min_available - 1, job.valid_count)
     known = min(high, job.ready_count + case.answer.would_fit)
     first = in_order(job.pod_group, case.pods) if case.lacks_pods else None
-    # A gang that starts with a fraction of its pods is another job, unless there are no more at first.
+    # A gang that starts with a fraction of its pods is a different job, unless it has no more pods at first.
     low = max(low, high if first else math.ceil(job.min_available * _LEAST))
     for number in dict.fromkeys(n for n in (known, low) if low <= n <= high):
-        # What some pods of several kinds ask for is no part of what all do, and follows from the pods.
+        # With pods of several kinds, requests do not scale with the number of pods; they follow from the pods.
         alike = len({pod.pod_class.id for pod in case.pods}) <= 1
         least = job.pod_group.spec.min_resources if alike else None
         if least is not None:
@@ -93,7 +93,7 @@ def gangs(case: Case) -> Iterator[Candidate]:
 
 
 def _or_more(case: Case, job: Job) -> str:
-    """The pods that are missing, as the other way out; empty where there could be none."""
+    """Creating the missing pods, as the alternative; empty if there could be none."""
     missing = job.min_available - job.valid_count
     if not case.helps(_more(case, missing)):
         return ""
@@ -103,7 +103,7 @@ def _or_more(case: Case, job: Job) -> str:
 
 
 def _full_quotas(case: Case, missing: int) -> Iterator[str]:
-    """The ResourceQuotas that keep a controller from making some more pods like the first, with what is left of one."""
+    """The ResourceQuotas that keep a controller from creating more pods like the first, with what is left of one."""
     pod = case.pods[0]
     wanted = {**used_by([pod]), "pods": Fraction(1)}
     for manifest in case.session.view.snapshot.objects.get("ResourceQuota", NO_OBJECTS).values():
@@ -134,7 +134,7 @@ def _more(case: Case, number: int) -> Change:
 
 
 def sub_groups(case: Case) -> Iterator[Candidate]:
-    """As few sub groups as there are."""
+    """Lower the required number of sub groups to the existing one."""
     if case.job is None or case.reason != "NotEnoughPodsOfTask":
         return
     there = Counter(group.policy for group in case.job.sub_jobs.values())
@@ -203,7 +203,7 @@ def _in_role(pod: objects.Pod, role: str) -> objects.Pod:
 
 
 def resources(case: Case) -> Iterator[Candidate]:
-    """What the pods ask for that start together, where minResources says more."""
+    """Lower minResources to the requests of the pods that start together, if it exceeds them."""
     job = case.job
     if job is None or job.min_resources is None or not case.pods or case.stage not in ("Admission", "QueueShare"):
         return

@@ -65,7 +65,7 @@ def _or_class(case: Case) -> str:
 
 
 def _node_with(case: Case, key: str, value: str) -> Iterator[Candidate]:
-    """A node like one that is there, but for a label that kubelets set."""
+    """A node like an existing one, except for a label that kubelets set."""
     for record in case.session.view.nodes.facts.records:
         if record.labels.get(key) != value:
             node = node_of(record)
@@ -142,7 +142,7 @@ def _corrected_affinity(case: Case, there: dict[str, set[str]]) -> Iterator[Cand
 
 
 def meant(key: str, value: str, there: dict[str, set[str]]) -> tuple[str, str] | None:
-    """The label of those that are there which was probably meant by one that is not."""
+    """The existing label that a missing one was probably meant to be."""
     values = there.get(key)
     if values is None:
         other = nearest(key, sorted(there))

@@ -27,7 +27,7 @@ def actions(case: Case) -> Iterator[Candidate]:
     actions, engine = case.session.policy.actions, case.rehearsal.engine
     for action in ("enqueue", "allocate"):
         if action not in actions:
-            # What admits comes first, what places next.
+            # Remedies that lead to admission come first, then those that lead to places.
             first = tuple(name for name in ("enqueue", "allocate") if name in (*actions, action))
             rest = tuple(name for name in actions if name not in first)
             words = f"add {action} to the actions of the policy"
@@ -56,7 +56,7 @@ def actions(case: Case) -> Iterator[Candidate]:
 
 
 def priorities(case: Case) -> Iterator[Candidate]:
-    """What keeps a job that evicts by its priority from doing so: a class that is misspelt, or one that never does."""
+    """What keeps a job from evicting by its priority: a misspelt class, or one that never preempts."""
     if case.job is None or not set(PREEMPTING) & set(case.session.policy.actions):
         return
     key, name = case.job.key, case.job.pod_group.spec.priority_class_name
@@ -90,7 +90,7 @@ def ends(case: Case) -> Iterator[Candidate]:
     named = list(dict.fromkeys(f"{each.namespace}/{each.name}" for each in holding if each.name))
     ours = {case.job.key} | _owners(case.job) if case.job is not None else set()
     jobs = case.session.view.jobs
-    # Other parts of the same workload end with it.
+    # Other parts of the same workload end together with it.
     named = [key for key in named if ours.isdisjoint({key} | _owners(jobs.get(key)))]
     groups: list[Sequence[str]] = [[key] for key in reversed(named)]
     groups += [named[:count] for count in range(2, len(named) + 1)]
@@ -100,7 +100,7 @@ def ends(case: Case) -> Iterator[Candidate]:
 
 
 def _owners(job: Job | None) -> set[str]:
-    """The uids of what owns a job, but for pods."""
+    """The uids of the owners of a job, except pods."""
     references = job.pod_group.metadata.owner_references if job is not None else ()
     return {str(owner["uid"]) for owner in references if owner.get("uid") and owner.get("kind") != "Pod"}
 
@@ -115,7 +115,7 @@ def _in_the_way(case: Case) -> list[Holding]:
 
 
 def none_waiting(job: str, keys: Collection[str]) -> Change:
-    """No others wait than a job, empty for none, and some pods: what has a place, and what it is in, stays."""
+    """Remove all pending pods but those of a job, empty for none, and some others; placed pods and jobs stay."""
 
     def change(state: ClusterState) -> None:
         pods = state.pods

@@ -1,4 +1,4 @@
-"""Remedies for pods without a node: what rules nodes out, what pods ask for, and more nodes."""
+"""Remedies for pods without a node: constraints that rule nodes out, requests, and more nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _CONFUSED = {"cpu": (1000, 50, ", if thousandths are meant"), "memory": (1024, 2
 
 
 def predicates(case: Case) -> Iterator[Candidate]:
-    """What rules nodes out: taints, labels, rules between pods."""
+    """Remedies for constraints that rule nodes out: taints, labels, rules between pods."""
     if not case.pods:
         return
     if case.reason == "CannotBePlacedTogether":
@@ -62,7 +62,7 @@ def predicates(case: Case) -> Iterator[Candidate]:
 
 
 def _others_nodes(case: Case) -> Iterator[Candidate]:
-    """Nodes that the pod may not use, as it tolerates too little or selects others."""
+    """Nodes that the pod may not use because of missing tolerations or its selectors."""
     yield from _tolerations(case, case.pods[0].pod_class.request.keys())
     if case.reason != "Unschedulable":
         # Where nodes have the labels, they were meant.
@@ -149,13 +149,13 @@ def _tolerations(
 
 
 def _of_taint(toleration: objects.Toleration) -> str:
-    """The taint that is tolerated, as `kubectl taint` has it; all effects without one."""
+    """The tolerated taint in the notation of `kubectl taint`; without an effect it stands for all effects."""
     value, effect = toleration.value, toleration.effect
     return f"{toleration.key}{f'={value}' if value else ''}{f':{effect}' if effect else ''}"
 
 
 def requests(case: Case) -> Iterator[Candidate]:
-    """Requests of what the largest node has for a pod, be it beside those of DaemonSets."""
+    """Requests lowered to what the largest node has for a pod, possibly next to DaemonSet pods."""
     if case.reason not in ("NeverFits", "Unschedulable", "ClusterFull") or not case.pods:
         return
     view, pod = case.session.view, case.pods[0]
@@ -209,7 +209,7 @@ def _misspelt(case: Case) -> Iterator[Candidate]:
     pod = case.pods[0]
     offered = sorted({name for record in case.session.view.nodes.facts.records for name in record.allocatable})
     for name in sorted(pod.pod_class.request.keys() - set(offered)):
-        # Parts of cards have names of their own kind.
+        # Fractions of cards follow naming rules of their own.
         near = nearest(name, [each for each in offered if (_PART_OF_CARD in each) == (_PART_OF_CARD in name)])
         if near:
             words, changed = f"ask for {near} instead of {name}", _renamed(pod, name, near)
@@ -218,7 +218,7 @@ def _misspelt(case: Case) -> Iterator[Candidate]:
 
 
 def _mistaken(case: Case) -> Iterator[Candidate]:
-    """What hardly means what it says."""
+    """Remedies for amounts that are probably not intended."""
     yield from _misspelt(case)
     if case.reason == "NeverFits":
         yield from _of_another_unit(case)
@@ -239,7 +239,7 @@ def _of_another_unit(case: Case) -> Iterator[Candidate]:
 
 
 def _renamed(pod: PodRecord, name: str, instead: str) -> dict[str, object]:
-    """What a pod asks for, with another resource in the place of one."""
+    """The requests of a pod with one resource replaced by another."""
 
     def of(resources: objects.ResourceRequirements | None) -> objects.ResourceRequirements | None:
         if resources is None:
@@ -300,7 +300,7 @@ def _asking(resources: objects.ResourceRequirements | None, requests: dict[str, 
 
 
 def nodes(case: Case) -> Iterator[Candidate]:
-    """The fewest nodes that would have to be added, like one that is there, alone or with larger limits."""
+    """The fewest nodes like an existing one that would have to be added, alone or together with larger limits."""
     # What is misspelt is no reason to buy nodes.
     if "admin" in case.found or case.reason not in _HELPED_BY_NODES or (case.pods and any(_mistaken(case))):
         return
@@ -366,7 +366,7 @@ def _first_node(case: Case) -> Candidate | None:
 
 
 def _also_on(daemons: Sequence[PodRecord]) -> str:
-    """What is on each new node beside."""
+    """Words for the pods on each new node: the waiting one and those of DaemonSets."""
     return f"it and {counted(len(daemons), 'pod')} of DaemonSets"
 
 

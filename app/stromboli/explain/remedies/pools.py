@@ -57,7 +57,7 @@ def _use(state: ClusterState, key: str, pools: str) -> None:
 
 
 def limits(case: Case) -> Iterator[Candidate]:
-    """A limit in a pool, raised to what is held there and asked for, in the queue and those above it."""
+    """A limit in a pool, raised to what is held and requested there, in the queue and its ancestors."""
     if case.job is None or case.reason not in _LIMITING:
         return
     for name, wanted in _wanted(case, case.job):
@@ -76,7 +76,7 @@ def limits(case: Case) -> Iterator[Candidate]:
 
 
 def deserved(case: Case) -> Iterator[Candidate]:
-    """What a queue deserves in a pool, raised to what is held there and asked for."""
+    """The deserved amount of a queue in a pool, raised to what is held and requested there."""
     at_stake = case.stage == "QueueShare" or case.reason == "Unschedulable"
     if case.job is None or not at_stake or not set(RECLAIMING) & set(case.session.policy.actions):
         return
@@ -90,7 +90,7 @@ def deserved(case: Case) -> Iterator[Candidate]:
 
 
 def kept_by_others(case: Case) -> Iterator[Candidate]:
-    """What is guaranteed to another queue in a pool and not used, as far as it is needed."""
+    """The unused guarantee of another queue in a pool, lowered by as much as is needed."""
     if case.job is None or case.reason not in _LIMITING:
         return
     view = case.session.view
@@ -130,7 +130,7 @@ def _gauges(case: Case, queue: Queue) -> dict[str, PoolGauges]:
 
 
 def _share(queue: Queue, pool: str) -> PoolShare:
-    """What a queue says about a pool."""
+    """The settings of a queue for a pool."""
     return next((each for each in queue.spec.pools if each.name == pool), PoolShare(name=pool))
 
 

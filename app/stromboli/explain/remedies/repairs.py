@@ -43,7 +43,7 @@ def _unwell(record: NodeRecord) -> bool:
 
 
 def _how(record: NodeRecord) -> str:
-    """What a node says of itself where it is not ready."""
+    """The conditions of a node that is not ready."""
     if not record.is_ready:
         return f" (Ready is {record.ready})"
     keys = [taint.key for taint in record.taints if says_state(taint.key) and taint.key != UNSCHEDULABLE.key]
@@ -75,7 +75,7 @@ def _putting(nodes: Sequence[objects.Node]) -> Change:
 
 
 def _opened(record: NodeRecord) -> objects.Node:
-    """The node without its cordon, of which the taint is a part."""
+    """The node uncordoned, including the taint of the cordon."""
     node = node_of(record)
     taints = [taint for taint in record.taints if taint.key != UNSCHEDULABLE.key]
     return replace(node, spec=replace(node.spec, unschedulable=False, taints=taints))

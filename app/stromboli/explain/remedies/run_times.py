@@ -1,4 +1,4 @@
-"""Remedies for minimum run times that protect what a job would evict: until when to wait, and what gives them up."""
+"""Remedies for minimum run times that protect a job's victims: until when to wait, and how to lift them."""
 
 from __future__ import annotations
 

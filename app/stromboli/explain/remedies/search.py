@@ -1,8 +1,8 @@
 """The smallest changes that would let a job or a pod run, each tried on a fork of the cluster's state.
 
-Candidates come kind by kind, those that cost least first; where a change has a size, the smallest that works is
-searched. What does not work when it is tried is not proposed, unless it does away with what is in the way of an
-admission, or with requests that no node meets: then it is told for what else the job would wait.
+Candidates come kind by kind, the cheapest first; if a change has a size, the smallest one that works is searched. A
+change that fails the trial is not proposed, unless it removes an obstacle to admission, or requests that no node
+meets: then the answer says what the job would wait for next.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stromboli.framework.cluster.job import Job, title_of
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
-#: changes that are tried together, where none is enough alone
+#: the number of changes tried together if none is enough alone
 _PAIR, _MOST_TOGETHER = 2, 3
 _IN_VAIN = "it would not start even if all other jobs were gone"
 _NO_MORE = "its other pods would find no places even if all other jobs were gone"
@@ -126,7 +126,7 @@ def _in_steps(case: Case, most: int) -> list[Answer]:
 
 
 def _together(case: Case, part: Candidate, after: Case) -> None:
-    """Add a change and what was found after it; of those that the same party makes, what asks for the least."""
+    """Add a change and its outcome; of changes made by the same party, keep the smallest."""
     for who in [who for who in ("wait", "user", "admin") if who in after.found]:
         candidate, effect = after.found[who]
         both = part.then(candidate)
@@ -154,20 +154,20 @@ def _after(case: Case, part: Candidate) -> Case | None:
 
 
 def _in_the_way(answer: Answer) -> object:
-    """What an answer says is in the way."""
+    """The obstacle that an answer reports."""
     causes = frozenset((each.cause, *each.also) for each in answer.nodes)
     return answer.stage, answer.reason, answer.message, causes
 
 
 def _later(answer: Answer, later: Sequence[Answer]) -> str:
-    """What a job or pod waits for after what its answer says is mended, which may not be the first to be mended."""
+    """What a job or pod waits for once the obstacle in its answer is gone, which may not be the first removed."""
     others = [each for each in later if (each.reason, each.message) != (answer.reason, answer.message)]
     said = "; then ".join(f"at {each.stage}: {each.reason}: {_blocking(each)}" for each in others)
     return f"once that is mended it waits {said}" if said else ""
 
 
 def _blocking(answer: Answer) -> str:
-    """What the stage says that blocks; what queues hold is said by the answer's own stages."""
+    """The message of the blocking stage; what queues hold is in the answer's own stages."""
     if answer.stage == Stage.QueueShare.name:
         return f"{answer.message} ({answer.detail})" if answer.detail else answer.message
     return next((step.text for step in answer.steps if step.stage == answer.stage), answer.message)
@@ -194,7 +194,7 @@ def explained(session: Session, kind: str, key: str, rehearsal: Rehearsal | None
 
 
 def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None:
-    """None when nothing waits."""
+    """Build the case; None if nothing waits."""
     view = session.view
     if not answer.reason:
         return None
@@ -253,7 +253,7 @@ def _beside(session: Session, job: Job | None, group: str, own: Sequence[PodReco
 
 
 def _before(rehearsal: Rehearsal, keys: frozenset[str], needed: int, *, promised: bool) -> tuple[Future, bool]:
-    """What is decided without any change, and whether so many others wait that it is not followed beyond a session."""
+    """The outcome without any change, and whether too many other jobs wait to follow it beyond one session."""
     begun = rehearsal.begun or rehearsal.run(cycles=1)
     costly = begun.in_part or begun.steps > MANY_WAIT
     if costly and not promised:
@@ -263,7 +263,7 @@ def _before(rehearsal: Rehearsal, keys: frozenset[str], needed: int, *, promised
 
 
 def _effect(case: Case, future: Future) -> str:
-    """What a change would bring about beside."""
+    """The side effects of a change."""
     mine = len(case.keys & future.bound.keys())
     admitted = "" if case.pods else f"{title_of(case.session.view.jobs, case.key)} admitted"
     known = case.before if future is not case.before else Future()
@@ -278,7 +278,7 @@ def _effect(case: Case, future: Future) -> str:
 
 
 _ADMITTING: tuple[Callable[[Case], Iterator[Candidate]], ...] = (admission.groups, admission.queues)
-#: what does away with what is in the way, and may leave the job to wait for something else
+#: changes that remove the obstacle but may leave the job waiting for something else
 _FIRST = (*_ADMITTING, placement.requests)
 _KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     *(*_ADMITTING, placement.requests, repairs.repairs, placement.predicates, claims.claims, gangs.topology),

@@ -32,7 +32,7 @@ _OVERWHELMING = 20
 
 
 def needs(case: Case) -> Vector:
-    """What those ask for that have to be bound together."""
+    """The requests of the pods that have to be bound together."""
     view, job = case.session.view, case.job
     together = case.needed if case.answer.kind == "Job" or job is None else job.min_available - job.ready_count
     asked = view.requested(case.pods[: max(1, together)])
@@ -42,7 +42,7 @@ def needs(case: Case) -> Vector:
 
 
 def limits(case: Case) -> Iterator[Candidate]:
-    """A limit that is raised to what is held and asked for together, in the queue and those above it."""
+    """A limit raised to the sum of what is held and requested, in the queue and its ancestors."""
     if case.reason not in _LIMITING or case.job is None:
         return
     view, report, asked = case.session.view, case.session.report, needs(case)
@@ -53,7 +53,7 @@ def limits(case: Case) -> Iterator[Candidate]:
         gauges = report.gauges.get(queue.name)
         if gauges is None or gauges.limit is None:
             continue
-        # An admitted job is among those that claim, and others' claims keep no pod of it from a place.
+        # An admitted job has a claim itself, and other jobs' claims do not keep its pods from places.
         claimed = gauges.amounts.get("inqueue", 0.0) if case.job.pending_phase else 0.0
         wanted = (gauges.amounts["allocated"] if queue is case.job.queue else held[queue.name]) + claimed + asked
         over = (wanted > gauges.limit) & (asked > 0)
@@ -103,7 +103,7 @@ def weights(case: Case) -> Iterator[Candidate]:
 
 
 def kept_by_others(case: Case) -> Iterator[Candidate]:
-    """What another queue keeps and does not use, by its guarantee or its limit on lending, as far as is needed."""
+    """The unused amount that another queue keeps by its guarantee or lending limit, lowered by as much as is needed."""
     if case.job is None or case.reason not in _LIMITING:
         return
     whole, gauges = needs(case), case.session.report.gauges.get(case.job.queue.name)
@@ -117,7 +117,7 @@ def kept_by_others(case: Case) -> Iterator[Candidate]:
 
 
 def _less_kept(case: Case, own: Queue, asked: Vector) -> Iterator[Candidate]:
-    """What another queue keeps and does not use, lowered by some amount."""
+    """The unused amount that another queue keeps, lowered by a given amount."""
     view = case.session.view
     line = {queue.name for queue in lineage(own, view.queues)}
     held = view.by_queue(view.membership.allocated_now())
@@ -145,7 +145,7 @@ def exact_amounts(case: Case, vector: Vector, columns: list[int]) -> dict[str, s
 
 
 def quotas(case: Case) -> Iterator[Candidate]:
-    """ResourceQuotas of the namespace, raised by what they lack, or else by all that is asked for."""
+    """ResourceQuotas of the namespace, raised by what they lack, or else by the whole request."""
     job = case.job
     if case.reason != "ResourceQuotaExceeded" or job is None:
         return

@@ -10,7 +10,7 @@ from stromboli.plugins.userlimits import UserLimits, raised_for
 
 
 def limits(case: Case) -> Iterator[Candidate]:
-    """The limit of the policy that keeps the user of a job from holding more, raised to what the job needs."""
+    """The policy's limit on the user of a job, raised to what the job needs."""
     plugin = next((plugin for plugin in case.session.points.plugins if isinstance(plugin, UserLimits)), None)
     if plugin is None or case.job is None or case.reason not in ("UserLimitReached", "NeverFits"):
         return

@@ -1,7 +1,7 @@
-"""What is remembered of evictions, so that no job is evicted again and again for the same queue.
+"""The memory of past evictions, so that no job is evicted again and again for the same queue.
 
-A job that was evicted, got places back and is evicted anew for the same queue goes round in a circle. What a job loses
-step by step is no circle, and neither is it when the cluster refuses an eviction: the pod never went.
+A job is going in circles when it was evicted, got its places back and is evicted again for the same queue. A job that
+loses its pods step by step is not, nor is one whose eviction the cluster refused: its pod never left.
 """
 
 from __future__ import annotations

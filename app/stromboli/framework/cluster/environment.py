@@ -1,4 +1,4 @@
-"""What a session knows of the world beyond the cluster's objects. The shell collects it, plugins only read."""
+"""What a session knows beyond the cluster's objects. The shell collects it; plugins only read it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a job was admitted with. In another queue, or with other minResources, it has to be admitted anew."""
+    """What a job was admitted with. If its queue or its minResources change, it has to be admitted again."""
 
     key: str
     uid: str
@@ -94,11 +94,11 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Facts from outside, as they are for one session."""
+    """Facts from outside the cluster, fixed for one session."""
 
     #: load by node; nodes without a sample are not in it
     node_usage: Mapping[str, NodeUsage] = field(default_factory=dict)
-    #: None where there is no network; an extender is then one that does not answer
+    #: None without a network; extenders then count as not answering
     extender: ExtenderTransport | None = None
     #: None when all nodes are its own
     sharding: Sharding | None = None

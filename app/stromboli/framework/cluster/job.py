@@ -31,7 +31,7 @@ _allocated = itemgetter(*map(int, ALLOCATED_STATES))
 
 
 class Namespaces(Protocol):
-    """Those that may use a queue."""
+    """The namespaces that may use a queue."""
 
     @property
     def queue(self) -> str:
@@ -39,7 +39,7 @@ class Namespaces(Protocol):
 
     @property
     def told(self) -> str:
-        """Them in words."""
+        """A description of these namespaces in words."""
 
     def include(self, namespace: str) -> bool:
         """Whether a namespace is one of them."""
@@ -69,7 +69,7 @@ class Queue:
 
     @property
     def jobs(self) -> list[Job]:
-        """Its jobs in the session; reading `indices` instead makes no objects of them."""
+        """Its jobs in the session; reading `indices` instead creates no Job objects."""
         return [self.job_at(index) for index in self.indices.tolist()]
 
     @property
@@ -110,7 +110,7 @@ class SubJob:
     job: Job
     #: identifies it in the session
     uid: str
-    #: the policy that it belongs to, empty for the group of everything else
+    #: its sub group policy; empty for the default group
     policy: str
     #: values of the policy's matchLabelKeys
     values: tuple[str, ...]
@@ -153,7 +153,7 @@ class SubJob:
 
 @dataclass(slots=True, eq=False)
 class Groups:
-    """The groups of a job by uid, and what the topology of the network means for it."""
+    """The groups of a job by uid, and how the network topology constrains the job."""
 
     sub_jobs: dict[str, SubJob]
     highest_tier: int | None = None
@@ -161,13 +161,13 @@ class Groups:
 
 
 def called(jobs: Mapping[str, Job], key: str) -> str:
-    """The title of the job with a key without its kind, whether it is in the session or not."""
+    """The title, without the kind, of the job with a key, even if the job is not in the session."""
     job = jobs.get(key)
     return job.called if job is not None else key
 
 
 def title_of(jobs: Mapping[str, Job], key: str) -> str:
-    """What people call the job with a key, whether it is in the session or not."""
+    """The display name of the job with a key, even if the job is not in the session."""
     job = jobs.get(key)
     return crds.title_of(job.pod_group if job is not None else None, key)
 
@@ -270,7 +270,7 @@ class Job:
         return self._known_groups
 
     def forget_groups(self) -> None:
-        """Drop its groups, which refer to it."""
+        """Drop its groups, which hold references to it."""
         self._known_groups = None
 
     @property
@@ -280,7 +280,7 @@ class Job:
 
     @property
     def opened_sub_jobs(self) -> Collection[SubJob]:
-        """Its groups, as far as they were asked for."""
+        """Its groups, if they have been created; otherwise none."""
         return self._known_groups.sub_jobs.values() if self._known_groups else ()
 
     @property

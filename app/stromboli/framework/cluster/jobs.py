@@ -49,7 +49,7 @@ class Jobs(Mapping[str, Job]):
         #: index of the queue of each
         self.queue: Rows = queue[self.rows]
         self._queues = len(queues)
-        #: the number of what each PodGroup says, by what that is
+        #: for each key of `said`, the number of each job's value
         self._said: dict[Hashable, Rows] = {}
         self.membership = Membership(snapshot, self.rows)
         #: which could not run even on the empty cluster
@@ -102,7 +102,7 @@ class Jobs(Mapping[str, Job]):
         return self._keys.values[number]
 
     def title(self, index: int) -> str:
-        """What people call the job with an index."""
+        """The display name of the job with an index."""
         titles, numbers = self.said("title", lambda group: group.title)
         return titles[int(numbers[index])]
 
@@ -129,13 +129,13 @@ class Jobs(Mapping[str, Job]):
 
     @property
     def unmade(self) -> Mask:
-        """The jobs of which there is no object."""
+        """The jobs for which no Job object exists yet."""
         mask = np.ones(len(self), np.bool_)
         mask[list(self._made)] = False
         return mask
 
     def set_aside(self, mask: Mask) -> None:
-        """Say which jobs are in no competition; they wait for admission from now on."""
+        """Mark the jobs that do not compete for capacity; they wait for admission from now on."""
         self.aside = mask
         for job in self.of(mask & ~self.in_phase("", "Pending")):
             job.phase = "Pending"
@@ -171,13 +171,13 @@ class Jobs(Mapping[str, Job]):
 
     @cached_property
     def alphabetical(self) -> Rows:
-        """Where each is in the order of the keys: the smaller number first."""
+        """The rank of each job in the order of the keys, the smallest first."""
         return self._keys.index(_Alphabet).places[self._keys.numbers[self.rows]]
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
     def said(self, key: Hashable, read: Callable[[PodGroup], T]) -> tuple[Sequence[T], Rows]:
-        """What a function reads of PodGroups: the distinct values, which may become more, and each job's number."""
+        """The distinct values (a list that may grow) that a function reads from PodGroups, and each job's number."""
         column = self._snapshot.group_facts.column(key, read)
         numbers = self._said.get(key)
         if numbers is None:
@@ -185,7 +185,7 @@ class Jobs(Mapping[str, Job]):
         return column.values, numbers
 
     def holds(self, key: Hashable, read: Callable[[PodGroup], bool]) -> Mask:
-        """Of which jobs something holds by their PodGroups."""
+        """The jobs whose PodGroups satisfy a predicate."""
         values, numbers = self.said(key, read)
         mask: Mask = np.array(values[:], np.bool_)[numbers]
         return mask
@@ -202,7 +202,7 @@ class Jobs(Mapping[str, Job]):
         return reduce(np.add, (counts[state] for state in states))
 
     def now(self, column: Rows, read: Callable[[Job], int], among: Mask | None = None) -> Rows:
-        """A column with what holds now of the jobs that were asked for, or of those among some."""
+        """A copy of a column, updated for the jobs that have Job objects, or only those of them in `among`."""
         column = column.copy()
         made = np.fromiter(self._made, np.intp, len(self._made))
         for index in (made if among is None else made[among[made]]).tolist():
@@ -231,7 +231,7 @@ class Jobs(Mapping[str, Job]):
 
     @cached_property
     def priority(self) -> Rows:
-        """The value of the priority class, or the number that stands in one of Kubernetes' own groups."""
+        """The value of the priority class, or the number given in one of Kubernetes' own groups."""
         classes = self._snapshot.priority_classes
         otherwise = next((each.value for each in classes.values() if each.global_default), 0)
         values, numbers = self.said("priority", lambda group: (group.priority, group.spec.priority_class_name))
@@ -254,12 +254,12 @@ class Jobs(Mapping[str, Job]):
 
     @property
     def has_min_resources(self) -> Mask:
-        """Which jobs say what must be there before they are admitted."""
+        """Which jobs set minResources, the capacity needed before they are admitted."""
         return self.holds("has minResources", lambda group: group.spec.min_resources is not None)
 
     @cached_property
     def min_resources(self) -> Matrix:
-        """What must be there before a job is admitted, 0 where nothing is said, shape (jobs, dimensions)."""
+        """The minResources needed to admit each job, 0 where unset, shape (jobs, dimensions)."""
         column = self._snapshot.group_facts.column("minResources", _amounts)
         by_name, numbers = column.index(_AmountsIndex).by_name, column.numbers[self.rows]
         out = np.zeros((len(self), len(self._snapshot.dimensions)))

@@ -16,13 +16,13 @@ from stromboli.api import crds
 from stromboli.state.nodes import NodeFacts, NodeRecord
 from stromboli.state.snapshot import Snapshot
 
-#: the values of some labels, that of the widest level first
+#: label values, the widest level first
 _Path: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """HyperNodes with what they follow from."""
+    """HyperNodes with the inputs that they were derived from."""
 
     labels: _Path
     facts: NodeFacts
@@ -32,7 +32,7 @@ class _Known:
 
 
 def with_levels(snapshot: Snapshot, labels: tuple[str, ...]) -> Snapshot:
-    """The snapshot with the HyperNodes of some levels, the widest first, in place of its own."""
+    """The snapshot, its HyperNodes replaced by those of some levels, given the widest first."""
     if not labels:
         return snapshot
     facts, known = snapshot.nodes.facts, cast("_Known | None", snapshot.derived.get(_Known))
@@ -60,9 +60,9 @@ def _paths(facts: NodeFacts, labels: tuple[str, ...]) -> frozenset[_Path]:
 def _hyper_nodes(
     labels: tuple[str, ...], paths: frozenset[_Path], before: _Known | None
 ) -> Iterator[tuple[str, crds.HyperNode]]:
-    """A HyperNode for each domain, that of `before` where it has the same members.
+    """A HyperNode for each domain, reused from `before` if it has the same members.
 
-    No other one has its name: a path with a slash for each wider level.
+    Its name is unique: a path with a slash for each wider level.
     """
     below: dict[_Path, list[_Path]] = {path: [] for path in paths}
     for path in sorted(paths):

@@ -30,7 +30,7 @@ class LiftedGates:
     def __init__(
         self, snapshot: Snapshot, jobs: Jobs, queues: Sequence[str], requests: Callable[[Rows], Matrix], *, on: bool
     ) -> None:
-        """`queues` are the names of all queues by index. Unless it is `on`, no gate was ever lifted."""
+        """`queues` are the names of all queues by index. Unless `on`, no gate was ever lifted."""
         self._pods = snapshot.pods
         self._jobs = jobs
         self._queues = queues
@@ -47,7 +47,7 @@ class LiftedGates:
         self.found = True
 
     def beside(self, pod: PodRecord, count: int) -> Mapping[str, Vector]:
-        """What waiting pods ask for, by the name of their queue, other than a pod and up to `count` like it."""
+        """The requests of waiting pods, by queue name, without up to `count` pods like the given one."""
         if not self.found:
             return _NOTHING
         pods = self._pods

@@ -32,7 +32,7 @@ class Members:
 
     @classmethod
     def read(cls, hyper_node: crds.HyperNode, facts: NodeFacts) -> Members:
-        """What a HyperNode says of its nodes."""
+        """Read the members that a HyperNode names."""
         exact, searches, labels, problems = set[str](), [], [], []
         for member in hyper_node.spec.members:
             selector = member.selector
@@ -78,7 +78,7 @@ class Members:
 def members_of(
     ordered: list[crds.HyperNode], facts: NodeFacts, before: Mapping[str, Members], of: NodeFacts | None
 ) -> dict[str, Members]:
-    """By name of the HyperNode; what was found `before`, with the nodes `of` then, goes on where it can."""
+    """The members by HyperNode name, reusing those found `before`, with the nodes `of` then, where possible."""
     if of is None or of.index is facts.index:
         moved = None
     else:

@@ -54,15 +54,15 @@ class Membership:
         return self._tally.looked_at
 
     def requested(self) -> Matrix:
-        """What the pods request that hold a place or wait for one, shape (jobs, dimensions)."""
+        """The requests of the pods that hold a place or wait for one, shape (jobs, dimensions)."""
         return self.allocated + self._sum(self._pending.rows)
 
     def requested_by_all(self) -> Matrix:
-        """What all pods request, whatever their state, shape (jobs, dimensions)."""
+        """The requests of all pods, whatever their state, shape (jobs, dimensions)."""
         return self._sum(self._all().rows)
 
     def terminating(self) -> Matrix | None:
-        """What the pods request that terminate on a node now, shape (jobs, dimensions); None where there are none."""
+        """The requests of the pods now terminating on a node, shape (jobs, dimensions); None if there are none."""
         rows = np.flatnonzero(self._pods.state == _RELEASING)
         if not len(rows):
             return None
@@ -71,7 +71,7 @@ class Membership:
         return self._sum(rows) if len(rows) else None
 
     def allocated_now(self) -> Matrix:
-        """What the pods that hold a place request now, shape (jobs, dimensions)."""
+        """The requests of the pods that hold a place now, shape (jobs, dimensions)."""
         now, before = self._pods.state, self._tally.state
         changed = self._of_jobs(np.flatnonzero(now != before))
         gained = changed[ALLOCATED[now[changed]] & ~ALLOCATED[before[changed]]]
@@ -109,7 +109,7 @@ class Membership:
         return rows[self._index(rows) >= 0]
 
     def _sum(self, rows: Rows) -> Matrix:
-        """What some pods of jobs request, shape (jobs, dimensions)."""
+        """The requests of some pods, summed by job, shape (jobs, dimensions)."""
         return self._tally.requests.sum(self._pods.pod_class[rows], self._index(rows), len(self.allocated)).T
 
     def _count_best_effort(self) -> Rows:
@@ -135,7 +135,7 @@ class Grouped:
     __slots__ = ("_ends", "rows")
 
     def __init__(self, rows: Rows, group: Rows, groups: int) -> None:
-        """`group` has the number of the group of each row, of so many `groups`."""
+        """`group` has the group number of each row; `groups` is the number of groups."""
         self.rows: Rows = rows[np.argsort(group, kind="stable")]
         self._ends = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=groups))])
 
@@ -144,7 +144,7 @@ class Grouped:
         return self.rows[self._ends[group] : self._ends[group + 1]]
 
     def span(self, group: int) -> tuple[int, int]:
-        """Where they begin and end in `rows`."""
+        """The start and end of a group in `rows`."""
         return int(self._ends[group]), int(self._ends[group + 1])
 
 

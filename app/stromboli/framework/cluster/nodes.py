@@ -49,7 +49,7 @@ class NodeView:
 
     @property
     def allocatable(self) -> Matrix:
-        """What pods can request in all."""
+        """The allocatable amounts of these nodes."""
         if self._allocatable is None:
             self._allocatable = self._nodes.allocatable.take(self.rows, axis=1)
         return self._allocatable
@@ -77,7 +77,7 @@ class NodeView:
         return self._scoring
 
     def fullness(self, cpu: float, memory: float) -> Matrix:
-        """The shares of cpu and memory that are requested with so much more, shape (2, n), where nodes have both."""
+        """The requested shares of cpu and memory once this much more is requested, shape (2, n), if nodes have both."""
         known = self._fullness
         if known is not None and known[0] == cpu and known[1] == memory:
             return known[2]
@@ -143,7 +143,7 @@ class Nodes:
 
     def __init__(self, facts: NodeFacts, allocatable: Matrix, always: Sequence[int]) -> None:
         self.facts = facts
-        #: dimensions in which requests are compared though they ask for nothing of them, see `resources.fits`
+        #: dimensions that are compared even if a request for them is zero, see `resources.fits`
         self.always = always
         self.allocatable: Matrix = read_only(allocatable)
         self.used: Matrix
@@ -153,12 +153,12 @@ class Nodes:
         self.scoring: Matrix
         self.rows: Rows = read_only(np.arange(len(facts)))
         self.log: list[int] = []
-        #: whether no pod was evicted so far, or promised a place
+        #: whether no pod has been evicted or promised a place so far
         self.plain = True
         self._promised = False
         #: whether pods terminated when the session began
         self._leaving = False
-        #: by row: equal for nodes that have the same amounts, which say all while nodes are `plain`
+        #: by row: equal for nodes with the same amounts, which describe a node fully while nodes are `plain`
         self.amounts: Mapping[int, bytes]
 
     def __len__(self) -> int:
@@ -174,18 +174,18 @@ class Nodes:
         return self.plain and not self._leaving
 
     def future_idle(self, rows: Rows | int | slice = slice(None)) -> Matrix:
-        """What is idle now or will be when terminating pods have gone and pipelined ones have come."""
+        """What will be idle once terminating pods have gone and pipelined pods have come."""
         out: Matrix = self._of(self.idle, rows) + self._of(self.releasing, rows)
         out -= self._of(self.pipelined, rows)
         return out
 
     def available(self, rows: Rows) -> Matrix:
-        """What pods can have now: what is idle, less what is promised beyond what terminating pods free."""
+        """What pods can get now: the idle amounts, less promises that terminating pods do not cover."""
         idle = self._of(self.idle, rows)
         return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
 
     def _of(self, matrix: Matrix, rows: Rows | int | slice) -> Matrix:
-        """A matrix of some nodes, not to be changed; that of all is not copied, and an index is slower than `take`."""
+        """The columns of some nodes, read-only; those of all nodes are not copied. `take` is faster than indexing."""
         if rows is self.rows:
             return matrix
         return matrix.take(rows, axis=1) if isinstance(rows, np.ndarray) else matrix[:, rows]
@@ -216,7 +216,7 @@ class Changes:
 
 
 class _Amounts(dict[int, bytes]):
-    """What was read of columns, shape (dimensions, nodes), by row; a change of a row takes it out."""
+    """Cached columns of a matrix of shape (dimensions, nodes), by row; a change of a row drops its entry."""
 
     def __init__(self, columns: Matrix) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class NodeLedger:
         self._changed(row)
 
     def release(self, row: int, request: Vector, count: int) -> None:
-        """Mark pods on a node as terminating; a negative count takes that back."""
+        """Mark pods on a node as terminating; a negative count undoes it."""
         self._releasing[:, row] += request * count
         self.nodes.plain = False
         self._changed(row)
@@ -279,7 +279,7 @@ class NodeLedger:
 
 
 def part_requested(used: Matrix, allocatable: Matrix, cpu: float, memory: float) -> Matrix:
-    """The shares of cpu and memory that are used with so much more, shape (2, n), where there is some of both."""
+    """The used shares of cpu and memory once this much more is used, shape (2, n), if nodes have both."""
     shares = np.empty((2, used.shape[1]))
     # row by row: a number is added sooner than a column of two
     np.add(used[CPU], cpu, out=shares[0])
@@ -289,7 +289,7 @@ def part_requested(used: Matrix, allocatable: Matrix, cpu: float, memory: float)
 
 
 def first_best(scores: Vector, among: Mask) -> int | None:
-    """The index of the highest score, the first of equals; None when there is nothing to choose from."""
+    """The index of the highest score, the first one on a tie; None if there are no candidates."""
     if len(scores) and among[best := int(scores.argmax())]:
         return best
     candidates = np.flatnonzero(among)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from stromboli.api.duration import since
 
-#: the name of what sessions with reservations run before the first action
+#: the name of the step that sessions with reservations run before the first action
 PLACE_RESERVED = "reservations"
 
 
@@ -24,7 +24,7 @@ class Place:
     node: str
     #: what the pod requests, by resource
     request: Mapping[str, float]
-    #: uid of the pod; empty when it is for any pod that replaces one that was moved
+    #: uid of the pod; empty if the place is for any replacement of a moved pod
     pod: str = ""
 
 

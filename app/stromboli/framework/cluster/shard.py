@@ -19,7 +19,7 @@ from stromboli.state.nodes import NodeFacts
 
 @dataclass(frozen=True, slots=True)
 class NodeShardStatus:
-    """What a NodeShard says about its nodes, by name."""
+    """The nodes that a NodeShard lists, by name."""
 
     in_use: frozenset[str] = frozenset()
     to_add: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class Shard:
         in_use = desired - elsewhere
         #: its nodes, shape (nodes,)
         self.own: Mask = np.fromiter((r.name in in_use for r in facts.records), np.bool_, len(facts))
-        #: the status that its NodeShard should have; None when it has it or does not exist
+        #: the status that its NodeShard should get; None if it is up to date or does not exist
         self.new_status: NodeShardStatus | None = None
         if own is not None:
             status = NodeShardStatus(in_use, to_add=desired - in_use)

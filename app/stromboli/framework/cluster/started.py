@@ -1,4 +1,4 @@
-"""When pods were scheduled and started, as far as they say."""
+"""When pods were scheduled and started, if their statuses say so."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from stromboli.state.pods import PodRecord, seconds
 def times_of_held(
     view: View, key: str, read: Callable[[PodRecord], float], now: float, *, unknown: float
 ) -> tuple[Rows, Vector]:
-    """The index of the job of each pod that holds a node, and a time that is read of it.
+    """The job index of each pod that holds a node, and a time read from that pod.
 
-    0 means that a pod does not say it: one that was bound has been a moment ago, of others it is `unknown`, as it is of
+    0 means that the pod does not give the time: a pod that was just bound then gets `now`, any other `unknown`. So does
     a time in the future.
     """
     states = view.pods.state

@@ -96,7 +96,7 @@ def _keys(policies: list[crds.SubGroupPolicy], selectors: list[Selector]) -> lis
 
 
 def _selector(policy: crds.SubGroupPolicy) -> Selector:
-    """What a policy is about; without a selector it is about all pods."""
+    """The pods that a policy selects; without a selector it selects all pods."""
     return EVERYTHING if policy.label_selector is None else of_model(policy.label_selector)
 
 

@@ -1,7 +1,7 @@
-"""The pods of each PodGroup, counted by state and summed up: counted on from the session before.
+"""The pods of each PodGroup, counted by state and summed up, updated from one session to the next.
 
 Little happens to pods from one session to the next, so only rows that differ are counted. Amounts are whole numbers, so
-what was added up can be taken off again; where sums are too large for that, all is counted anew.
+what was added can be subtracted again; where sums are too large for that, everything is recounted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from stromboli.state.snapshot import Snapshot
 
 #: by state, whether a pod holds a place
 ALLOCATED = np.isin(np.arange(STATES), ALLOCATED_STATES)
-#: added to what `PodColumns.job` has, which is -1 or -2 where there is no PodGroup
+#: added to `PodColumns.job`, which is -1 or -2 for pods without a PodGroup
 _OFFSET = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What classes request."""
+    """The requests of pod classes."""
 
     dimensions: tuple[str, ...]
     #: shape (dimensions, classes)
@@ -38,7 +38,7 @@ class Requests:
         return cls(dimensions, np.ascontiguousarray(snapshot.requests[:, : len(dimensions)].T))
 
     def sum(self, classes: IntColumn, group: IntColumn | Rows, groups: int) -> Matrix:
-        """What pods of some classes request, by their group, shape (dimensions, groups)."""
+        """The requests of pods with the given classes, summed by group, shape (dimensions, groups)."""
         width = self.amounts.shape[1]
         if 0 < groups * width <= len(classes):
             # Few classes: counting is cheaper than adding up, and amounts are whole numbers.
@@ -53,7 +53,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class _Pods:
-    """What is counted."""
+    """The columns of pods that are counted."""
 
     requests: Requests
     state: StateColumn
@@ -68,7 +68,7 @@ class _Pods:
         return cls(Requests.of(snapshot), pods.state.copy(), pods.job, pods.pod_class, groups)
 
     def other_than(self, before: _Pods) -> Rows:
-        """The rows with another pod, or one that changed."""
+        """The rows whose pod is another one or has changed."""
         size, before_size = len(self.state), len(before.state)
         both = min(size, before_size)
         differs = np.ones(size, np.bool_)
@@ -83,7 +83,7 @@ class _Pods:
         return np.flatnonzero(differs)
 
     def count(self) -> tuple[Rows, Matrix]:
-        """What `Tally` has."""
+        """The counts by state and PodGroup, and the allocated amounts, as `Tally` keeps them."""
         group, groups = self.job + _OFFSET, self.groups
         counts = np.bincount(group + groups * self.state.astype(np.intp), minlength=STATES * groups)
         holding = ALLOCATED[self.state]
@@ -100,7 +100,7 @@ class _Pods:
 
 
 class Tally:
-    """What was counted; `counts` and `allocated` say it of PodGroups by their rows in the snapshot."""
+    """The counted pods; `counts` and `allocated` return the figures of PodGroups, by row in the snapshot."""
 
     __slots__ = ("_allocated", "_counts", "_pods", "looked_at")
 
@@ -142,7 +142,7 @@ class Tally:
 
     @property
     def requests(self) -> Requests:
-        """What classes requested."""
+        """The requests of pod classes when they were counted."""
         return self._pods.requests
 
     @property
@@ -155,7 +155,7 @@ class Tally:
         return self._counts.take(groups + _OFFSET, axis=1)
 
     def allocated(self, groups: Rows) -> Matrix:
-        """What the pods of some PodGroups request that hold a place, shape (PodGroups, dimensions)."""
+        """The requests of the pods of some PodGroups that hold a place, shape (PodGroups, dimensions)."""
         return self._allocated.take(groups + _OFFSET, axis=1).T
 
 

@@ -32,11 +32,11 @@ class Tenants:
     #: the queue that says so
     queue: str
     names: frozenset[str]
-    #: one that cannot be read selects nothing: a slip must not open the queue to everyone
+    #: an unreadable selector selects nothing: a typo must not open the queue to everyone
     selector: Selector
     #: what the queue's annotations say, in words
     told: str
-    #: the objects of namespaces, as they are known
+    #: the known Namespace objects, by name
     _known: Mapping[str, Any]
     _found: dict[str, bool] = field(default_factory=dict)
 
@@ -51,9 +51,9 @@ class Tenants:
 
 
 def restrict(queues: Mapping[str, Queue], namespaces: Mapping[str, Any]) -> bool:
-    """Say of queues which namespaces may use them; one that does not say takes that from the nearest above that does.
+    """Set which namespaces may use each queue; a queue that names none inherits from its nearest ancestor that does.
 
-    Returns whether any says so.
+    Returns whether any queue is restricted.
     """
     said = {
         name: Tenants(name, *_read(notes.get(NAMESPACES, ""), notes.get(SELECTOR, "")), namespaces)

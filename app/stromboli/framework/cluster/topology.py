@@ -1,7 +1,7 @@
 """The tree of HyperNodes: which nodes are close together, and which domains hold which.
 
 HyperNodes are numbered by ascending tier, then name. Above them all is a virtual one over every node, the last number.
-What a tree knows follows from HyperNodes and their nodes alone, so it is kept while these are the same.
+A tree depends on HyperNodes and their nodes alone, so it is kept while these stay the same.
 
 A HyperNode has one parent. A member that is missing, already belongs to another HyperNode or would close a cycle is
 left out and named in `problems`; everything else stays usable.
@@ -55,9 +55,9 @@ class Topology:
     )
 
     def __init__(self, ordered: list[crds.HyperNode], nodes: list[Rows], size: int, levels: int = 0) -> None:
-        """HyperNodes by ascending tier and name, and the nodes that each names itself, of `size` in all.
+        """HyperNodes by ascending tier and name, and the nodes that each names itself, out of `size` nodes.
 
-        There are at least so many `levels` below the virtual HyperNode.
+        There are at least `levels` tiers below the virtual HyperNode.
         """
         self.names = [h.metadata.name for h in ordered]
         self.top = len(self.names)
@@ -234,7 +234,7 @@ class Topology:
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A tree with what it follows from."""
+    """A tree with the inputs that it was derived from."""
 
     specs: Mapping[str, crds.HyperNodeSpec]
     facts: NodeFacts
@@ -257,7 +257,7 @@ def topology(
     derived: MutableMapping[object, object],
     levels: int = 0,
 ) -> Topology:
-    """The tree of these HyperNodes over these nodes. It goes on in `derived`, see `Snapshot`; `levels` as there."""
+    """The tree of these HyperNodes over these nodes, cached in `derived`; for that and `levels` see `Snapshot`."""
     before = cast("_Kept | None", derived.get(Topology))
     before = before if before is not None and before.levels == levels else None
     if before is not None and before.facts is facts and before.specs == _specs(hyper_nodes.values()):
@@ -293,7 +293,7 @@ def says_topology(pod_group: crds.PodGroup) -> bool:
 
 
 def locate(job: Job, groups: Groups, tree: Topology, nodes_of: Callable[[SubJob], Rows], *, hard: bool = True) -> None:
-    """Find out up to which tier a job's pods may lie apart, and below which HyperNodes they lie already.
+    """Find the highest tier that a job's pods may spread over, and the HyperNodes that hold them already.
 
     `nodes_of` gives the nodes of the pods of a group that hold a place. Pods that only prefer to be close may spread
     up to the virtual top; groups that do, up to what binds their job. With `hard`, pods that must be close without

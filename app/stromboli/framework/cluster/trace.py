@@ -1,4 +1,4 @@
-"""What a session remembers of its refusals: a typed reason for every job and pod that got nothing."""
+"""The refusals of a session: a typed reason for every job and pod that got nothing."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ class Trace:
     def __init__(self) -> None:
         self.jobs: dict[str, Reason] = {}
         self.pods: dict[int, Reason] = {}
-        #: why pods that are promised a place may not start yet, though it may be free, by row
+        #: why pods that were promised a place may not start yet, even if it is free, by row
         self.promised: dict[int, Reason] = {}
         #: why no node takes pods of some kinds, after how many changes of nodes that was, and what it took to find out
         self.kinds: dict[Hashable, tuple[int, Reason, int]] = {}
         #: failed attempts to place gangs, for the actions that make them, by identity of the pods
         self.in_vain: dict[Hashable, Any] = {}
-        #: why nothing of queues runs that do not exist, by name
+        #: why nothing runs in queues that do not exist, by queue name
         self.lost: dict[str, Reason] = {}
         #: keys of jobs that the session's budget did not reach; what is shown of them stays as it is
         self.not_reached: set[str] = set()
-        #: keys of jobs that show something else than what holds, which a later session tells
+        #: keys of jobs whose shown status is out of date; a later session updates it
         self.untold: set[str] = set()
 
     def job(self, key: str, reason: Reason) -> None:
-        """A job does not go on."""
+        """Record why a job cannot proceed; an earlier stage wins over a later one."""
         known = self.jobs.get(key)
         if known is None or reason.stage <= known.stage:
             self.jobs[key] = reason
 
     def all_jobs(self, keys: Iterable[str], reason: Reason) -> None:
-        """None of some jobs goes on."""
+        """Record why some jobs cannot proceed, all for the same reason."""
         for key in keys:
             self.job(key, reason)
 
     def pod(self, row: int, reason: Reason) -> None:
-        """A pod got no place. What was found last counts: earlier tries were taken back."""
+        """Record why a pod got no place. The last reason counts, since earlier attempts were undone."""
         self.pods[row] = reason
 
     def placed(self, pods: Iterable[PodRecord]) -> None:

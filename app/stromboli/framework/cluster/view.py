@@ -1,7 +1,7 @@
 """What plugins and actions may read: the cluster as one session sees it.
 
-Nothing here can be written: arrays are shown read-only, and what a plugin has to say it returns. Statements change the
-columns below, so what is read is always what holds now.
+Nothing here can be written: arrays are read-only, and plugins answer through return values. Statements change the
+underlying columns, so every read sees the current state.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class View:
         self.rules = rules
         self.environment = environment
         self._now = now
-        #: whether more was asked than the snapshot and the environment, the time or an HTTP extender, and when another
-        #: session may decide differently for it although nothing changed
+        #: whether anything beyond the snapshot and the environment was read (the time or an HTTP extender), and when
+        #: another session may therefore decide differently although nothing changed
         self.volatile, self.again_at = False, math.inf
         self.dimensions = snapshot.dimensions
         #: by class, shape (classes, dimensions)
@@ -57,7 +57,7 @@ class View:
         self._columns = {name: column for column, name in enumerate(self.dimensions)}
         self.pods: PodColumns = _shown(snapshot.pods)
         self.nodes = nodes
-        #: sum of what all nodes can allocate
+        #: the allocatable amounts of all nodes together
         self.total: Vector = read_only(nodes.allocatable.sum(axis=1))
         #: what was refused so far, and why
         self.trace = Trace()
@@ -77,7 +77,7 @@ class View:
         self._sub_job_of_row: dict[int, SubJob] = {}
         self._rows_of_sub_job: dict[str, Rows] = {}
         for uid in environment.nominated_hyper_nodes:
-            # What was nominated for groups goes on to the next session, whether their jobs are asked for or not.
+            # Nominations of groups are carried over to the next session, even if their jobs are never looked up.
             job = self.jobs.get("/".join(uid.split("/")[:2]))
             _ = job.sub_jobs if job else None
 
@@ -103,9 +103,9 @@ class View:
         self.job_terminating: Matrix | None = self.membership.terminating() if rules.terminating else None
         #: what terminating pods of each queue hold, shape (queues, dimensions), also those whose PodGroup was deleted
         self.terminating: Matrix | None = self._terminating() if rules.terminating else None
-        #: which queues were closed, or are below one that was; one that was never opened is about to be
+        #: which queues are closed, or below a closed one; a queue that was never opened counts as about to open
         self.closed: Mask = self._closed_queues()
-        #: which jobs get nothing more, since their queue was closed or is not for their namespace
+        #: which jobs get nothing more, since their queue is closed or not open to their namespace
         self.shut: Mask = self.closed[self.jobs.queue]
         if restricted:
             self.shut = self.shut | strangers(self.jobs, self.queues.values())
@@ -120,13 +120,13 @@ class View:
         return self.rules.bounded_sessions and self.policy.session.steps > 0
 
     def in_strict_order(self, queue: Queue) -> bool:
-        """Whether no job of a queue is served before one that waits ahead of it."""
+        """Whether a queue serves its jobs strictly in order, none before one that waits ahead of it."""
         return self.rules.fifo and queue.spec.dequeue_strategy == "fifo"
 
     # -- the world outside -------------------------------------------------------------------------------------------
 
     def time(self, until: float = -math.inf) -> float:
-        """The time, in seconds since the epoch; if nothing changes it makes no difference `until` another time."""
+        """The time, in seconds since the epoch; unless something changes, it affects no decision before `until`."""
         self.volatile, self.again_at = True, min(self.again_at, until)
         return self._now
 
@@ -138,22 +138,22 @@ class View:
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def request(self, pod: PodRecord) -> Vector:
-        """What a pod requests, shape (dimensions,)."""
+        """The requests of a pod, shape (dimensions,)."""
         row: Vector = self._requests[pod.pod_class.id]
         return row
 
     def requests(self, rows: Rows | Mask) -> Matrix:
-        """What the pods in some rows request, shape (rows, dimensions)."""
+        """The requests of the pods in some rows, shape (rows, dimensions)."""
         found: Matrix = self._requests[self.pods.pod_class[rows]]
         return found
 
     def amounts(self, rows: Rows) -> Matrix:
-        """What the pods in some rows request, shape (dimensions, rows): for sums over many pods."""
+        """The requests of the pods in some rows, shape (dimensions, rows), for sums over many pods."""
         found: Matrix = self._requests.T.take(self.pods.pod_class[rows], axis=1)
         return found
 
     def requested(self, pods: Iterable[PodRecord]) -> Vector:
-        """What some pods request together, shape (dimensions,)."""
+        """The summed requests of some pods, shape (dimensions,)."""
         total = np.zeros(len(self.dimensions))
         for pod in pods:
             total += self.request(pod)

@@ -45,10 +45,10 @@ _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 
 def close(session: Session, *, tells: bool = True) -> None:
-    """Add the status decisions, only what differs from the snapshot, and say of each eviction why it was decided.
+    """Add the status decisions that differ from the snapshot, and explain each eviction.
 
-    Without `tells` that is what later sessions go by: no pod is told why it has no place, no nodes are asked for, and
-    queues show nothing.
+    Without `tells` only what later sessions rely on is added: pods get no reason why they have no place, no nodes are
+    requested, and queue statuses are left alone.
     """
     if session.outcome.victims:
         rules = Evictions(session)
@@ -91,7 +91,7 @@ def _event(pod_group: PodGroup, type: str, reason: str, message: str) -> EmitEve
 
 
 def _of_queue(session: Session, queue: Queue, amounts: dict[str, str]) -> Iterator[Decision]:
-    """What a queue shows, and an Event for each condition that changed; that it is used up is no news."""
+    """The status of a queue, and an Event for each changed condition, except that the queue is used up."""
     status = queue.resource.status
     conditions = queue_conditions(session, queue) if session.rules.conditions else status.conditions
     if [c.shown for c in conditions] != [c.shown for c in status.conditions]:
@@ -128,7 +128,7 @@ def _not_ready(queue: Queue) -> Condition:
 
 
 def _of_lost_groups(session: Session) -> Iterator[Decision]:
-    """What PodGroups show whose queue does not exist: they are in no session."""
+    """The statuses of PodGroups whose queue does not exist; they are in no session."""
     view = session.view
     if not len(view.jobs.lost) or not session.rules.conditions:
         return
@@ -155,7 +155,7 @@ def _suggests(conditions: Iterable[PodGroupCondition], why: Reason) -> bool:
 def _of_empty_groups(session: Session) -> Iterator[EmitEvent]:
     """An Event for each new reason why a PodGroup without pods is not admitted, under Volcano's rules.
 
-    Volcano's clients wait for it, and there is no condition in which the reason would stand.
+    Volcano's clients wait for that Event, and no condition carries the reason.
     """
     view, jobs = session.view, session.view.jobs
     if session.rules.conditions:
@@ -202,9 +202,9 @@ def _word(condition: PodGroupCondition) -> str:
 
 
 def _unscheduled(session: Session) -> Iterator[SetPodUnscheduled | RequestNodes]:
-    """Why each pod waits, where it does not say so yet; those with scheduling gates say so themselves.
+    """Why each pod waits, unless its status says so already; pods with scheduling gates do.
 
-    Where the policy has nodes asked for, they are for whole gangs, as far as one request can ask for them.
+    If the policy requests nodes, one request covers a whole gang as far as possible.
     """
     told = OncePerReason(lambda reason: reason.told)
     shown = [each for each in waiting(session, shown=True) if not each[0].pod_class.gated]
@@ -235,9 +235,9 @@ def _asked(session: Session, waiting: list[PodRecord]) -> dict[str, RequestNodes
 
 
 def _nodes_for(session: Session, job: Job, waiting: list[PodRecord]) -> RequestNodes | None:
-    """The request for the nodes of those pods that a gang cannot start without; None for one that would be refused.
+    """The request for the nodes that a gang needs to start; None if the request would be refused.
 
-    Pods that differ in their volumes only count as alike where there are too many kinds.
+    Pods that differ only in their volumes count as alike if there are too many kinds otherwise.
     """
     settings = session.policy.provisioning
     needed = waiting[: max(1, job.min_available - job.ready_count)]
@@ -273,7 +273,7 @@ def phase(job: Job) -> str:
     if job.unschedulable and job.counts[_RUNNING]:
         return "Unknown"
     if job.phase == "Completed" and not job.size:
-        # Its pods were deleted, and none is to come for all that is known.
+        # Its pods were deleted, and as far as is known none will follow.
         return job.phase
     done, scheduled = job.counts[_SUCCEEDED] + job.counts[_FAILED], job.scheduled_count
     if scheduled >= job.min_available:
@@ -303,7 +303,7 @@ def _differs(job: Job) -> bool:
 
 
 def _has_moved(job: Job) -> bool:
-    """Whether the phase of a job or a number of its pods is another than its PodGroup shows."""
+    """Whether a job's phase or one of its pod counts differs from what its PodGroup shows."""
     old, counts = job.pod_group.status, job.counts
     if job.phase != old.phase or counts[_RUNNING] != old.running:
         return True

@@ -39,10 +39,10 @@ def pending_reasons(session: Session) -> dict[str, Reason]:
 
 
 def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecord, Reason, bool]]:
-    """Each pod without a place, why, and whether more nodes would help it.
+    """Each pod without a place, the reason, and whether more nodes would help it.
 
-    With `shown` only those of which something new may be shown: what the session's budget did not reach keeps what an
-    earlier session found, and of those that say nothing yet some are told at a time.
+    With `shown` only pods whose shown reason may change: jobs beyond the session's budget keep what an earlier session
+    found, and of their pods that show no reason yet, each session covers a few.
     """
     view = session.view
     passed = view.trace.not_reached if shown else ()
@@ -77,9 +77,9 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
 
 
 def _known_without_a_look(view: View, rows: Rows, gated: Mask) -> list[bool]:
-    """Of the pods in some rows those whose job was not looked into: what is known of the job says why they wait.
+    """Which of the pods in some rows belong to jobs without a Job object: facts about the job say why they wait.
 
-    Jobs some of whose pods are `gated` are looked into.
+    Jobs with `gated` pods do not count, as they are looked at pod by pod.
     """
     unmade = np.append(view.jobs.unmade & ~gated, False) & (len(view.nodes) > 0)
     unseen: list[bool] = unmade[view.jobs.membership.index_of[view.pods.job[rows]]].tolist()
@@ -136,7 +136,7 @@ def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | No
 
 
 def no_such_queue(view: View, queue: str) -> Reason:
-    """Why nothing of a queue runs that does not exist; which one was meant is told of as many as a session compares."""
+    """Why nothing runs in a queue that does not exist, with similar names for as many queues as a session compares."""
     lost = view.trace.lost
     if queue not in lost:
         lost[queue] = reasons.queue_not_found(queue, view.queues if may_compare(view) else ())
@@ -175,8 +175,8 @@ def _why_pending(session: Session, pod: PodRecord, job: Job | None, blocking: Re
 
 
 def _is_held_back(view: View, pod: PodRecord, job: Job) -> bool:
-    """Whether scheduling gates come before all else that keeps a pod: not the gate that sessions lift, where they found
-    why they do not.
+    """Whether scheduling gates are the reason to show for a pod: not if sessions lift its only gate, and
+    this session recorded why it did not.
     """
     if not pod.pod_class.gated:
         return False
@@ -206,7 +206,7 @@ def why_job(session: Session, job: Job) -> Reason | None:
 
 
 def may_wait(job: Job) -> bool:
-    """Whether `why_job` may have a reason for a job, as its counts say."""
+    """Whether `why_job` may find a reason for a job, judging by its pod counts."""
     return bool(job.counts[PodState.Pending] or job.counts[PodState.Pipelined] or job.ready_count < job.min_available)
 
 
@@ -232,7 +232,7 @@ def _why_promised(view: View, pod: PodRecord) -> Reason:
 
 
 def why_moved(session: Session, pod: PodRecord) -> Reason | None:
-    """Why a pod is evicted while another place is kept for its replacement; None for any other pod."""
+    """Why a pod was evicted while another place is kept for its replacement; None for any other pod."""
     move = session.outcome.moved.get(pod.row)
     if move is None:
         return None
@@ -361,7 +361,7 @@ class Evictions:
         if job is other:
             return f"pods of {job.title} that are served before it need its place"
         if job.queue is other.queue and job.namespace != other.namespace:
-            # It is told on both, and neither may know what the other has.
+            # Both jobs show this, and neither tenant may learn the other's priority.
             return f"a higher priority goes first in queue {job.queue.name}"
         if job.queue is other.queue:
             return f"priority {other.priority} goes before {job.priority} in queue {job.queue.name}"
@@ -374,7 +374,7 @@ class Evictions:
         return f"shares of queues: {'; '.join(sides)}"
 
     def _share_of(self, queue: str, columns: tuple[int, ...]) -> str:
-        """`q0 holds cpu 4 and deserves 8, memory ...`, as far as a plugin worked out what it deserves."""
+        """`q0 holds cpu 4 and deserves 8, memory ...`, if a plugin computed the deserved share."""
         view = self._session.view
         if self._held is None:
             self._held = view.by_queue(view.job_allocated)

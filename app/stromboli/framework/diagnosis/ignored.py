@@ -44,7 +44,7 @@ class QueueField:
 
     @property
     def readers(self) -> str:
-        """What reads it, in words: `the plugins capacity and fairshare`."""
+        """What reads the field, in words: `the plugins capacity and fairshare`."""
         names = [f"{name} (with enableHierarchy)" if name in self.hierarchical else name for name in self.plugins]
         parts = [
             _named("plugin", names),
@@ -120,7 +120,7 @@ _REASONS = {
 
 
 def tell(session: Session) -> None:
-    """Report a condition for each PodGroup and Queue of which the session's policy leaves something unread."""
+    """Report a condition for each PodGroup and Queue with fields that the session's policy ignores."""
     if not session.rules.ignored_fields:
         return
     known = session.view.jobs
@@ -149,7 +149,7 @@ def jobs_with_ignored(session: Session) -> Iterable[Job]:
 
 
 def ignored_of_queue(session: Session, queue: Queue) -> dict[str, str]:
-    """The fields of a queue's spec that are set and that nothing in the policy reads, each with what would."""
+    """The fields set in a queue's spec that nothing in the policy reads, each with what would read it."""
     return _set_of(queue, _unread_fields(session))
 
 
@@ -180,7 +180,7 @@ def told(ignored: dict[str, str]) -> str:
 
 
 def place_of(field: str) -> str:
-    """Where a field that is ignored stands in its object: in the spec, if it does not say more itself."""
+    """The path of an ignored field in its object: in the spec, unless the name is already a path."""
     return field if field.startswith("metadata.") else f"spec.{field}"
 
 
@@ -249,7 +249,7 @@ def _without_tier(session: Session) -> Mask:
 
 
 def _unknown_tiers(session: Session, group: PodGroup) -> dict[str, str]:
-    """Where a PodGroup prefers a tier that no HyperNode is of. One that requires it waits, and is told why."""
+    """A PodGroup that prefers a tier without HyperNodes. One that requires such a tier waits, and shows why."""
     tiers = session.view.topology.tier_by_name
     return {
         field: f"has no effect: there is no HyperNode of tier {name}{did_you_mean(name, tiers)}"

@@ -28,11 +28,11 @@ from stromboli.state.pods import PodRecord
 
 @dataclass(slots=True)
 class Considered:
-    """What was said of all nodes when a pod was to be placed; arrays have shape (nodes,)."""
+    """The verdict on every node when a pod was to be placed; arrays have shape (nodes,)."""
 
     #: masks of nodes that plugins rule out, each under its first cause: plugin and cause
     refused: list[tuple[str, str, Mask]] = field(default_factory=list)
-    #: for nodes that the pod does not fit, what they lack
+    #: what each node lacks that the pod does not fit on
     short: list[tuple[str, Mask]] = field(default_factory=list)
     #: the scores of each plugin
     scores: dict[str, Vector] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class PodTrace:
         return {name: self._during(name, run) for name, run in actions.items()}
 
     def note(self, what: str, node: int = -1, reason: Reason | None = None, pod: PodRecord | None = None) -> None:
-        """Add a step; with a `pod`, what is said of all nodes now."""
+        """Add a step; with a `pod`, including the current verdict on all nodes."""
         assert self._session is not None
         considered = None if pod is None else consider(self._session, pod)
         self.steps.append(Step(self.action, what, node, reason, considered))
@@ -93,7 +93,7 @@ class PodTrace:
 
 
 def consider(session: Session, pod: PodRecord) -> Considered:
-    """What plugins and free capacity say of all nodes for a pod as things are."""
+    """The current verdict of plugins and free capacity on all nodes for a pod."""
     view, found = session.view, Considered()
     nodes = view.nodes.view(view.nodes.rows)
     left = np.ones(len(view.nodes), np.bool_)
@@ -118,7 +118,7 @@ def consider(session: Session, pod: PodRecord) -> Considered:
 
 
 def _answers(session: Session, point: str, pod: PodRecord, nodes: NodeView) -> Iterator[tuple[str, Any]]:
-    """What plugins say of a pod and all nodes, with their names; one that fails says nothing here."""
+    """The verdict of each plugin, by name, on all nodes for a pod; a failing plugin is left out."""
     for method in session.points.all[point]:
         plugin = cast(Plugin, cast(MethodType, method).__self__)
         try:
@@ -166,7 +166,7 @@ class _FollowingLedger(Ledger):
             self._followed.note("bound", operation.nodes[at])
 
     def _place(self, operation: Operation) -> int | None:
-        """The place of the pod among those of an operation; None when it is not one of them."""
+        """The index of the pod in an operation; None if it is not part of it."""
         key = self._followed.key
         return next((at for at, pod in enumerate(operation.pods) if pod.key == key), None)
 

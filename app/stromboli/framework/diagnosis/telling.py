@@ -22,19 +22,19 @@ from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.turns import TOLD, TURN, places
 
-#: under which name it is left to the next session which jobs were told and still differ, the one told last at the end,
-#: and by which the session is unfinished while there are others
+#: the name under which jobs that were updated but still differ are left to the next session, the latest one last;
+#: while there are more, it marks the session as unfinished
 _NAME = "statuses"
-#: the same of those whose queue does not exist
+#: the same for PodGroups whose queue does not exist
 _LOST = "statuses of lost PodGroups"
 #: phases of PodGroups that wait, or may have to
 WAITING_PHASES = ("", "Pending", "Inqueue")
-#: under which name it is left to the next session which pod was looked at last, by its row
+#: the name under which the row of the pod looked at last is left to the next session
 _ROUND = "turns of pods to be told"
 
 
 def to_tell(session: Session) -> list[Job]:
-    """The jobs of which something else may be shown than before, in order."""
+    """The jobs whose shown status may change, in order."""
     jobs = session.view.jobs
     differ, most = _may_differ(jobs), session.policy.session.steps // TOLD + 1
     before: tuple[str, ...] = session.view.environment.left.get(_NAME, ())
@@ -52,9 +52,9 @@ def to_tell(session: Session) -> list[Job]:
 
 
 def lost_to_tell(session: Session) -> list[PodGroup]:
-    """The PodGroups whose queue does not exist, of which something else may be shown than before.
+    """The PodGroups whose queue does not exist and whose shown status may change.
 
-    Of more than a session tells, those that say so already are left as they are, whatever other queues there are now.
+    If a session cannot update them all, those that show this already are left alone, even if other queues exist now.
     """
     view, most = session.view, session.policy.session.steps // TOLD + 1
     before: tuple[str, ...] = view.environment.left.get(_LOST, ())
@@ -77,7 +77,7 @@ def lost_to_tell(session: Session) -> list[PodGroup]:
 
 
 def _says_that_it_is_lost(group: PodGroup) -> bool:
-    """Whether a PodGroup says that its queue does not exist, be it with the name of another."""
+    """Whether a PodGroup shows that its queue does not exist, with or without a suggested name."""
     why = reasons.queue_not_found(group.spec.queue, ())
     said = f"{why.reason}: {why.message}"
     return any(
@@ -89,9 +89,9 @@ def _says_that_it_is_lost(group: PodGroup) -> bool:
 def _chosen(
     session: Session, name: str, keys: Collection[str], most: int, touched: Sequence[str] = ()
 ) -> Sequence[str]:
-    """Those of some keys of PodGroups that are told now, the ones first that were not told before.
+    """The PodGroups, of some keys, whose statuses this session updates: those not updated before come first.
 
-    `touched` are told, too.
+    `touched` are updated in addition.
     """
     before: tuple[str, ...] = session.view.environment.left.get(name, ())
     again = {key: None for key in before if key in keys}
@@ -106,8 +106,8 @@ def _chosen(
 
 
 def silent_to_tell(session: Session, rows: Rows) -> set[int]:
-    """Of the pods in some rows, in ascending order, a few that the session's budget did not reach, whose job had no
-    turn yet, and that say nothing.
+    """A few of the pods in some rows, in ascending order: beyond the session's budget, of jobs without a turn yet, and
+    without a shown reason.
     """
     trace, records, steps = session.view.trace, session.view.pods.records, session.policy.session.steps
     begin = int(np.searchsorted(rows, session.view.environment.left.get(_ROUND, -1), side="right"))
@@ -126,7 +126,7 @@ def silent_to_tell(session: Session, rows: Rows) -> set[int]:
 
 
 def _may_differ(jobs: Jobs) -> Mask:
-    """Which jobs show something else than their PodGroups even if no decision changes them: what `phase` and
+    """Which jobs differ from what their PodGroups show even if no decision changes them: what `phase` and
     `_has_moved` of `closing` find, for all at once.
     """
     done = jobs.count(PodState.Succeeded, PodState.Failed)

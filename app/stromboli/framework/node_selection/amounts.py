@@ -10,9 +10,9 @@ from stromboli.api.resources import Vector, fits
 from stromboli.framework.runtime.node_questions import NodeQuestions
 from stromboli.state.pods import PodRecord
 
-#: so many nodes that changed at once are looked up: of more, whole columns are sooner computed
+#: up to this many nodes that changed at once are looked up; beyond that, computing whole columns is faster
 MOST_LOOKED_UP = 64
-#: of so many different amounts answers are kept, about 1 MB; then it is begun anew
+#: answers are kept for up to this many different amounts, about 1 MB; then the cache is cleared
 _MOST_KEPT = 4096
 
 

@@ -77,7 +77,7 @@ class Batch:
 
 
 def highest(scores: Vector, count: int) -> Rows:
-    """Indices, ascending, of the `count` highest scores; of equals the first."""
+    """Indices, ascending, of the `count` highest scores; ties go to the first."""
     if count >= len(scores):
         return np.arange(len(scores))
     # not np.partition: it is ten times slower where most nodes are alike

@@ -13,7 +13,7 @@ from stromboli.framework.cluster.nodes import Changes, first_best
 from stromboli.framework.runtime.node_questions import NodeQuestions
 from stromboli.state.pods import PodRecord
 
-#: a board on which more than this share of the nodes changed is computed anew: with that many, whole columns are sooner
+#: if more than this share of the nodes changed, a board is recomputed: whole columns are then faster
 #: computed than picked
 _REFRESH_ALL = 0.25
 
@@ -75,7 +75,7 @@ class Board:
 
     @property
     def fits_future(self) -> Mask:
-        """Where it fits when terminating pods have gone, and promised places are taken."""
+        """The nodes that the pod fits on once terminating pods have gone and promised places are taken."""
         if self._fits_future is None:
             self._fits_future = fits(self.request, self._nodes.future_idle(self.rows), self._nodes.always)
         return self._fits_future
@@ -88,7 +88,7 @@ class Board:
         return self._copies
 
     def places(self) -> Mask:
-        """Where the pod could be one of the node's pods, whatever else it requests."""
+        """The nodes that have room for one more pod by number, whatever else the pod requests."""
         places: Mask = self._nodes.idle[PODS, self.rows] >= 1 - TOLERANCE
         return places
 

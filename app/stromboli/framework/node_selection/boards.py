@@ -6,12 +6,12 @@ from collections.abc import Hashable
 
 from stromboli.framework.node_selection.board import Board
 
-#: nodes on all boards that are kept, at 17 bytes each; a dropped board is made anew when its class is asked for
+#: the total of nodes on all kept boards, at 17 bytes each; a dropped board is rebuilt when its class comes again
 MOST_KEPT = 8_000_000
 
 
 class Boards:
-    """Boards by class. Of classes that were asked for but once only the last one's is kept: most never come again."""
+    """Boards by class. Of classes asked for only once, just the latest board is kept: most never come again."""
 
     __slots__ = ("_asked", "_boards", "_once", "_size")
 
@@ -37,7 +37,7 @@ class Boards:
         return board
 
     def keep(self, key: Hashable, board: Board) -> None:
-        """Keep a new board, and drop others for it: one that was asked for once, and the oldest."""
+        """Keep a new board, dropping others to make room: the one asked for only once, and the oldest."""
         boards = self._boards
         self._size += len(board.rows)
         if self._once in boards:

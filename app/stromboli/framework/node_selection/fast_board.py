@@ -1,7 +1,7 @@
 """A board for a class that is asked for again and again, as elastic jobs do: the answers of `Board`, with less work.
 
-Three things are laid around the plain board, each of which can be taken away without another answer: a ranking of the
-nodes (`ranking`), scores known by amounts (`amounts`), and choices made ahead (`lookahead`).
+Three optimisations surround the plain board, none of which changes an answer: a ranking of the nodes (`ranking`),
+scores cached by amounts (`amounts`), and choices made ahead (`lookahead`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class FastBoard(Board):
         return [] if top is None else [self.rows.item(top)]
 
     def _several(self, count: int) -> list[int] | None:
-        """Choices for up to so many pods; None where it is not known what placements do to scores."""
+        """Choices for up to `count` pods; None if the effect of placements on scores is not known."""
         return self.in_one_pass(np.flatnonzero(self.fits_idle), count) if self._foresees() else None
 
     def _foresees(self) -> bool:
@@ -139,13 +139,13 @@ class LocalBoard(FastBoard):
 
     @property
     def fits_future(self) -> Mask:
-        """Where it fits when terminating pods have gone, and promised places are taken."""
+        """The nodes that the pod fits on once terminating pods have gone and promised places are taken."""
         if self._fits_future is None:
             self._fits_future = super().fits_future & self._passes
         return self._fits_future
 
     def places(self) -> Mask:
-        """Where the pod could be one of the node's pods, whatever else it requests."""
+        """The nodes that have room for one more pod by number, whatever else the pod requests."""
         return super().places() & self._passes
 
     def _update(self, at: list[int], rows: list[int]) -> None:

@@ -2,8 +2,8 @@
 
 **One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them its pods fit,
 and, once they fit one, the scores. It is made once per session and class, O(nodes); afterwards only nodes that a
-placement touched are looked at again. The best node is the highest score, of equals the first in order. What makes
-that fast for a class that is asked for again and again is laid around the board, see `fast_board`.
+placement touched are looked at again. The best node has the highest score; ties go to the first in order. For a class
+that is asked for again and again, `fast_board` speeds the board up.
 
 **Many identical pods.** They are placed in one pass, see `batch`: one call of each plugin for each doubling of the
 copies on a node, O(nodes + k log k) for k pods, and the same nodes as one at a time.

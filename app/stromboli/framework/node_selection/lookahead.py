@@ -1,7 +1,7 @@
 """Choices for pods of a class that come one at a time, made for several pods ahead.
 
-They are what one pod at a time would get as long as nothing else happens than that each choice is taken. So a choice is
-given out only while the last one was taken and no other node changed; else it is dropped, with those behind it.
+They equal what the pods would get one at a time, provided that each choice is taken and nothing else happens. So a
+choice is handed out only if the last one was taken and no other node changed; else it and all later ones are dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Lookahead:
         self._give_out([chosen])
 
     def next(self) -> int | None:
-        """The next choice; None when there is none, or when something else happened."""
+        """The next choice; None if there is none left, or if anything else happened meanwhile."""
         if self._left and self._came_true():
             return self._take()
         return None
@@ -38,7 +38,7 @@ class Lookahead:
     def choose(self, ahead: Callable[[int], list[int] | None], one: Callable[[], list[int]]) -> int | None:
         """Make new choices and give out the first; None when there is no node.
 
-        `one` chooses for one pod; `ahead` for up to so many, None where it is not known what they do to scores.
+        `one` chooses for one pod; `ahead` for up to a number of pods, or None if their effect on scores is not known.
         """
         self._taken = self._taken + self._made if self._came_true() else 0
         chosen = ahead(min(self._taken, _MOST)) if self._taken >= _AFTER else None

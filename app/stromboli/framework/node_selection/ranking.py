@@ -13,7 +13,7 @@ MOST_RANKED = 128
 
 
 class Ranking:
-    """The nodes by falling score, of equals the first in front."""
+    """The nodes by descending score; ties keep the order of the nodes."""
 
     __slots__ = ("_at", "_bound", "_heap", "_scores")
 
@@ -28,7 +28,7 @@ class Ranking:
         self._bound = self._extend()
 
     def changed(self, index: int, score: float) -> None:
-        """A node on which it fits has another score."""
+        """Record the new score of a node that the pod fits on."""
         if self._heap and self._heap[0][1] == index:
             # It was chosen last.
             heapq.heapreplace(self._heap, (-score, index))

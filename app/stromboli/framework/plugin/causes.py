@@ -16,7 +16,7 @@ class Passing(str):
 
 
 class Detailed(str):
-    """A cause with names or numbers that change by themselves, asked for when the cause is told."""
+    """A cause whose names or numbers change over time, so they are read when the cause is shown."""
 
     __slots__ = ("detail",)
     detail: Callable[[], Passage]

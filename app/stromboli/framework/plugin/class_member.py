@@ -46,7 +46,7 @@ class ClassMember:
 
 
 class Declared:
-    """Texts by key, of which one can ask for those that are declared."""
+    """Texts by key; only declared keys can be read."""
 
     __slots__ = ("_keys", "_plugin", "_texts", "_what")
 

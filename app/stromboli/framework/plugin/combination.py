@@ -56,7 +56,7 @@ class Combination(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What is declared of an extension point beside its signature."""
+    """What an extension point declares besides its signature."""
 
     combination: Combination
     #: the switch of a policy that turns it off, by its name in `policy.switches`; empty where none does

@@ -1,4 +1,4 @@
-"""What is wrong with a plugin, as far as its class shows: methods that would never be called."""
+"""Mistakes that a plugin's class alone reveals: methods that would never be called."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class PluginDefinitionError(StromboliError, TypeError):
 
 
 def check_methods(cls: type, base: type) -> None:
-    """Check that each public method is one of the base's, and can be called as that is.
+    """Check that each public method overrides one of the base class with a compatible signature.
 
-    Raises PluginDefinitionError, which names the method, and the nearest right name for one that there is not.
+    Raises PluginDefinitionError, which names the method and, if the name is unknown, the closest known one.
     """
     points = dict(public_methods(base))
     for name, method in _own_methods(cls, base):
@@ -31,7 +31,7 @@ def check_methods(cls: type, base: type) -> None:
 
 
 def _own_methods(cls: type, base: type) -> Iterator[tuple[str, Any]]:
-    """What a class and whatever it derives from, but the base, define under public names."""
+    """The public names that a class and its bases, other than the plugin base, define."""
     points = {name for name, _ in public_methods(base)}
     for owner in cls.__mro__:
         if owner is object or issubclass(base, owner):

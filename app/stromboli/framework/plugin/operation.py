@@ -44,7 +44,7 @@ class Operation:
     after_eviction: bool = False
     #: what evicted pods were before
     before: PodState = PodState.Running
-    #: the node that a pod is evicted from which is promised another place here; -1 for all others
+    #: the node that a moved pod is evicted from, when its replacement is promised a place here; -1 for all others
     origin: int = -1
 
     @property
@@ -57,5 +57,5 @@ class Operation:
 
     @property
     def total(self) -> Vector:
-        """What all the pods request together."""
+        """The summed requests of all the pods."""
         return self.request if len(self.pods) == 1 else self.request * len(self.pods)

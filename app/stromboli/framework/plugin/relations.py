@@ -79,7 +79,7 @@ class Balanced(Relation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limited(Relation):
-    """Things of which each node has a limited number, as volumes that a driver attaches."""
+    """Things that each node has a limited number of, such as volumes that a driver attaches."""
 
     #: how many each pod takes, shape (pods,)
     takes: Vector
@@ -90,7 +90,7 @@ class Limited(Relation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unclear(Relation):
-    """Pods of which more depends on each other than relations say: that they find no places together proves nothing."""
+    """Pods that depend on each other beyond what relations express: finding no places for them proves nothing."""
 
     pods: Mask
 

@@ -13,7 +13,7 @@ from stromboli.framework.cluster.job import Job, Queue
 
 @dataclass(slots=True)
 class QueueGauges:
-    """What is exported of a queue; what no plugin set is not exported."""
+    """The gauges exported for a queue; those that no plugin set are left out."""
 
     share: float | None = None
     weight: int | None = None
@@ -25,7 +25,7 @@ class QueueGauges:
     limit: Vector | None = None
     #: the most that it may hold now, where guarantees and limits on lending leave it less; explained, not exported
     bound: Callable[[], Vector] | None = None
-    #: what of its guarantee is kept for it; explained, not exported
+    #: the part of its guarantee that is kept for it; explained, not exported
     kept: Vector | None = None
     #: how the share was found: its amount after each step
     steps: Callable[[], list[tuple[str, Vector]]] | None = None
@@ -52,7 +52,7 @@ class QueueGauges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolGauges:
-    """What a queue and those below it hold and may have of a node pool, shape (dimensions,); explained only."""
+    """What a queue with its descendants holds and may have in a node pool, shape (dimensions,); explained only."""
 
     #: the nodes of the pool, shape (nodes,)
     nodes: Mask
@@ -68,18 +68,18 @@ class PoolGauges:
 
 
 class Report:
-    """What plugins report, and what they are told of the session for it."""
+    """What plugins report, and the facts about the session that they report from."""
 
     __slots__ = ("diagnose", "gauges", "pools", "queue_conditions", "tells")
 
     def __init__(self) -> None:
         #: whether conditions are read; if not, only those that later sessions depend on have to be reported
         self.tells = True
-        #: why a job does not run, as everything else tells it; None where no session is explained
+        #: why a job does not run, as shown everywhere else; None if no session is being explained
         self.diagnose: Callable[[Job], Reason | None] | None = None
         #: by name of the queue
         self.gauges: dict[str, QueueGauges] = {}
-        #: how a queue stands in each node pool, by name; None where no queue says anything about pools
+        #: the standing of a queue in each node pool, by name; None if no queue mentions pools
         self.pools: Callable[[Queue], dict[str, PoolGauges]] | None = None
         #: by name of the queue and type of the condition; a condition that no plugin reports is over
         self.queue_conditions: dict[str, dict[str, Condition]] = {}
@@ -99,7 +99,7 @@ class Report:
         self.queue_conditions.setdefault(name, {})[condition.type] = condition
 
     def condition(self, job: Job, condition: PodGroupCondition) -> None:
-        """A condition that a PodGroup has from now on; one that says what the one of its type says changes nothing."""
+        """Set a condition on a PodGroup; one that says the same as the current one of its type changes nothing."""
         job.conditions = with_condition(job.conditions, condition)
 
     def why(self, job: Job) -> Reason | None:
@@ -113,7 +113,7 @@ class Report:
 
 
 def with_condition(conditions: list[PodGroupCondition], condition: PodGroupCondition) -> list[PodGroupCondition]:
-    """Conditions with another one in the place of that of its type; the same list when that one says the same."""
+    """Conditions with the one of the same type replaced; the same list if nothing changes."""
     for index, old in enumerate(conditions):
         if old.type == condition.type:
             if old is condition or old.shown == condition.shown:

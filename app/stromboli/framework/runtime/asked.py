@@ -18,7 +18,7 @@ Method = Callable[..., Any]
 
 
 def asked(plugin: Plugin, point: str) -> Method:
-    """What is called to ask a plugin at a point; `plugin_of` has the plugin."""
+    """The callable that asks a plugin at a point; `plugin_of` returns the plugin."""
     method: Method = getattr(plugin, point)
     if DECLARED[point].of_class and not (plugin.reads.whole or "identity" in plugin.taking_part):
         return SharedAnswer(plugin, point, method)
@@ -31,7 +31,7 @@ def plugin_of(method: Method) -> Plugin:
 
 
 class PlainFunction:
-    """A function of a plugin that is not bound to it."""
+    """A plugin's function that is not a bound method."""
 
     def __init__(self, plugin: Plugin, point: str, function: Method) -> None:
         self.__self__ = plugin
@@ -45,8 +45,8 @@ class PlainFunction:
 class SharedAnswer:
     """A method whose answer about a pod is used for every pod of the class.
 
-    So it is shown a `ClassMember` in the pod's place, which has what these pods have in common and raises an error for
-    anything else. A pod of which the plugin says that it varies shares nothing, and is shown itself.
+    So it gets a `ClassMember` instead of the pod, which has what these pods have in common and raises an error for
+    anything else. If the plugin declares that a pod varies, the answer is not shared, and it gets the pod itself.
     """
 
     def __init__(self, plugin: Plugin, point: str, method: Method) -> None:
@@ -66,7 +66,7 @@ class SharedAnswer:
         return self._method(member, *rest)
 
     def _shares_nothing(self, pod: PodRecord) -> bool:
-        """Whether the pod varies, or the plugin fails to say: that failure is told where the hint itself is asked."""
+        """Whether the pod varies, or the hint fails: that failure is reported where the hint itself is asked."""
         try:
             for varies in self._varies:
                 if varies(pod):

@@ -1,7 +1,7 @@
-"""What comes in through a plugin's methods is checked here, where it comes in.
+"""Checks of what plugin methods return.
 
-A check costs a comparison of types or shapes for each answer, never something for each node. What is wrong is named
-with the plugin, the method, what was expected and what came.
+A check compares types or shapes once for each answer, never for each node. An error names the plugin, the method,
+what was expected and what was returned.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def flag(method: Method, answer: Any) -> bool:
 
 
 def key(method: Method, answer: Any) -> Any:
-    """What to sort by: a number, a text, a tuple of such, or an object with an order of its own."""
+    """A sort key: a number, a string, a tuple of these, or an object with an order of its own."""
     kind = type(answer)
     if kind in _PLAIN_KEYS:
         return answer
@@ -122,7 +122,7 @@ def _ordered(kind: type) -> bool:
 
 
 def family(answer: Any) -> object:
-    """What keys must have in common to be compared."""
+    """The type structure that sort keys must share to be comparable."""
     kind = type(answer)
     if kind in NUMBERS:
         return float

@@ -24,7 +24,7 @@ from stromboli.framework.runtime.participants import Participants
 from stromboli.state.pods import PodRecord
 
 _FLOAT = np.dtype(np.float64)
-#: in the identity of a pod of which a plugin could not say it
+#: part of the identity of a pod for which a plugin failed to give one
 _ALONE = "alone"
 
 
@@ -44,7 +44,7 @@ def vote(taking_part: Participants, point: str, *subject: Any, unanimous: bool =
     """A rejection anywhere decides, unless a plugin of its tier that insists permits; a permit ends the question after
     its tier; no opinion is a yes. Of a vote that has to be `unanimous` any rejection decides.
 
-    Of the reasons of a tier one that more nodes do not help against goes before the first.
+    Within a tier, a reason that more nodes cannot remove takes precedence over the first one.
     """
     for tier in taking_part.tiers(point):
         permitted = False
@@ -71,7 +71,7 @@ def vote(taking_part: Participants, point: str, *subject: Any, unanimous: bool =
 
 
 def largest(taking_part: Participants, point: str, *subject: Any) -> int:
-    """The largest number, 0 when no plugin names one. A job of which a plugin cannot say it lacks one."""
+    """The largest number, 0 if no plugin names one. If a plugin fails for a job, the job lacks one pod."""
     most: int | None = None
     for method in taking_part.all[point]:
         try:
@@ -112,7 +112,7 @@ def smallest(
 
 
 def _outlasts(reason: Reason | None, other: Reason | None) -> bool:
-    """Whether more nodes help against another reason only."""
+    """Whether more nodes would remove only the other reason."""
     return reason is not None and other is not None and other.scalable and not reason.scalable
 
 
@@ -156,7 +156,7 @@ def last_by_key(taking_part: Participants, point: str, *subject: Any) -> Mapping
 
 
 def any_plugin(taking_part: Participants, point: str, *subject: Any) -> bool:
-    """Whether any plugin says yes; so does one that fails: it warns, and is then asked more often than it needs."""
+    """Whether any plugin says yes. A failure counts as yes: the hint warns, so plugins are only asked more often."""
     for method in taking_part.all[point]:
         try:
             answer = method(*subject)
@@ -170,7 +170,7 @@ def any_plugin(taking_part: Participants, point: str, *subject: Any) -> bool:
 
 
 def all_plugins(taking_part: Participants, point: str, *subject: Any) -> bool:
-    """Whether all plugins that take part in what a hint is about give it; one that fails does not."""
+    """Whether all plugins at the points that a hint is about give the hint; a failing plugin does not."""
     methods = taking_part.all[point]
     if any(len(methods) != len(taking_part.all[about]) for about in DECLARED[point].about):
         return False
@@ -210,7 +210,7 @@ def first_plugin(taking_part: Participants, point: str, number: int, *subject: A
 
 
 def joined(taking_part: Participants, point: str, kind: type[Any], *subject: Any) -> list[Any]:
-    """What all plugins name, all of one kind."""
+    """Everything that plugins name, all of one type."""
     found: list[Any] = []
     for method in taking_part.all[point]:
         try:
@@ -233,7 +233,7 @@ def all_pass(taking_part: Participants, point: str, size: int, *subject: Any) ->
 
 
 def alike(taking_part: Participants, point: str, pod: PodRecord) -> tuple[Hashable, ...]:
-    """What all plugins say tells a pod from others; one of which a plugin cannot say shares nothing with others."""
+    """What distinguishes a pod from others according to all plugins; if one fails, the pod shares nothing."""
     methods = taking_part.all[point]
     try:
         return tuple([checks.hashable(method, method(pod)) for method in methods])
@@ -302,7 +302,7 @@ def _leave_out_what_is_no_number(taking_part: Participants, point: str, subject:
 
 
 def total_of_all(taking_part: Participants, point: str, size: int, *subject: Any) -> Vector | None:
-    """The sum of what all plugins that score say by a hint, shape (size,); None when one of them cannot say."""
+    """The sum of what all scoring plugins return from a hint, shape (size,); None if one has no answer."""
     methods = taking_part.all[point]
     if any(len(methods) < len(taking_part.all[about]) for about in DECLARED[point].about):
         return None
@@ -339,7 +339,7 @@ def columns(taking_part: Participants, point: str, size: int, *subject: Any) -> 
 
 
 def told(taking_part: Participants, point: str, *subject: Any) -> Iterator[tuple[Method, BaseException]]:
-    """Tell every plugin; each one that fails, with its error. To be read to the end."""
+    """Notify every plugin, and yield each failing one with its error. Must be consumed to the end."""
     for method in taking_part.all[point]:
         try:
             method(*subject)
@@ -349,7 +349,7 @@ def told(taking_part: Participants, point: str, *subject: Any) -> Iterator[tuple
             yield method, error
 
 
-#: what makes one answer, where that takes nothing but the answers
+#: the functions that combine answers into one and need nothing but the answers
 COMBINERS: Mapping[Combination, Callable[..., Any]] = {
     Combination.FirstReason: first_reason,
     Combination.Vote: vote,

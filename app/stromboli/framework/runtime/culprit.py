@@ -13,7 +13,7 @@ from stromboli.framework.runtime.checks import AnswerError
 
 
 def culprit(error: BaseException, plugins: Sequence[Plugin]) -> Plugin | None:
-    """The plugin in whose code an error arose, the innermost one; None when no plugin had a part in it.
+    """The innermost plugin whose code raised an error; None if no plugin was involved.
 
     Its code is what its class defines, and everything else in its module. It is looked up in the traceback, so calling
     a plugin costs nothing extra.

@@ -1,8 +1,8 @@
-"""Plugins that fail: what each failure costs, and what is kept of it.
+"""Plugins that fail: what each failure disables, and how it is recorded.
 
 What only prefers (orders, scores, victims) is left out: that point of that plugin, for the rest of the session. What
 lets pods pass (filters and gates) holds the pods, the job or the queue that it was asked about, and no others. While
-actions run, an exception tells what has to begin anew; after them questions are answered without the plugin.
+actions run, an exception says what has to be restarted; after them questions are answered without the plugin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST = 20
 
 
 class PluginLeftError(Exception):
-    """A plugin, or a point of it, was left out: what was tried by its answers is taken back and begun anew."""
+    """A plugin, or one of its points, was disabled: attempts based on its answers are undone and restarted."""
 
 
 class JobHeldError(Exception):
@@ -38,7 +38,7 @@ class JobHeldError(Exception):
 class TurnCutError(Exception):
     """A turn would take more steps than it may."""
 
-    #: how many pods of the job it had given places by then, which were taken back
+    #: how many pods of the job had places by then, all of which were undone
     placed: int = 0
 
 
@@ -51,7 +51,7 @@ class PluginFailure:
     """An error that a plugin raised, or a wrong answer that it gave."""
 
     plugin: str
-    #: the key of the job that is held for it; else the extension point, or the action in which it arose
+    #: the key of the job that is held because of it; else the extension point, or the action that raised it
     where: str
     error: BaseException
     #: the extension point; empty where that is not known
@@ -59,7 +59,7 @@ class PluginFailure:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells failures apart."""
+        """The key that distinguishes failures."""
         return self.plugin, self.point, self.where
 
 

@@ -75,7 +75,7 @@ class Keys:
     def _checked(
         self, point: str, methods: Sequence[Method], keys: Sequence[Any], subject: Sequence[Any]
     ) -> tuple[Any, ...]:
-        """What the methods of a point answered, once it is known to compare with what they answered before."""
+        """The answers of a point's methods, checked to be comparable with their earlier answers."""
         types = [*map(type, keys)]
         # Plain numbers, which most keys are, are seen at one glance; NaN is not what it is.
         if types != self._numbers.get(point) or any(map(ne, keys, keys)):

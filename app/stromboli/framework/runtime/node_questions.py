@@ -34,7 +34,7 @@ class NodeQuestions:
         self._points = points
         self._varies: Callable[[PodRecord], bool] = points.asking("varies")
         self._varies_on_node: Callable[[PodRecord], bool] = points.asking("varies_on_node")
-        #: the pod that was asked about last, what had changed until then, and whether it varies, anywhere or on a node
+        #: the pod asked about last, the number of changes by then, and whether it varies, anywhere or on a node
         self._scope: tuple[PodRecord | None, int, bool, bool] = None, 0, False, False
         #: nodes whose score was computed, for reports of work done
         self.nodes_scored = 0
@@ -62,7 +62,7 @@ class NodeQuestions:
 
     @property
     def steps_of_question(self) -> int:
-        """What a question to plugins about all nodes takes."""
+        """The steps that a question to plugins about all nodes takes."""
         return len(self.nodes) + CALL
 
     @property
@@ -134,7 +134,7 @@ class NodeQuestions:
         return passed
 
     def between(self, pods: Sequence[PodRecord]) -> tuple[list[Relation], list[bool]]:
-        """What placements of some pods mean for each other, and of which of them plugins may say more than that."""
+        """The relations between placements of some pods, and the pods that relations do not describe fully."""
         said = set(map(plugin_of, self._points.all["relations"]))
         warning = [
             method

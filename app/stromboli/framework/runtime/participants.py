@@ -35,7 +35,7 @@ def switched(switch: str) -> list[str]:
 
 @cache
 def _switched_on(points: frozenset[str], disabled: frozenset[str]) -> frozenset[str]:
-    """Those of a plugin's points that no disabled switch turns off."""
+    """The points of a plugin that no switch disables."""
     return frozenset(point for point in points if DECLARED[point].switch not in disabled)
 
 
@@ -60,7 +60,7 @@ class Participants:
         #: the methods of each point in order
         self.all = ByPoint(self._in_order)
         self.failures = Failures()
-        #: whether no action runs any more: then nothing is begun anew, and questions are answered as far as may be
+        #: whether all actions are over: then nothing is restarted, and questions are answered as well as possible
         self.closed = False
         #: called when what was worked out by answers is void
         self.when_left: Callable[[], None] = lambda: None
@@ -113,7 +113,7 @@ class Participants:
         return tuple(chain.from_iterable(self._chains[point]))
 
     def forget(self) -> None:
-        """Find out anew which plugins take part in what."""
+        """Determine again which plugins take part in which points."""
         self._taking_part.clear()
         self._chains.clear()
         self.all.clear()

@@ -51,7 +51,7 @@ class Points(Participants):
         return partial(own, point) if own else partial(COMBINERS[combination], self, point)
 
     def forget(self) -> None:
-        """Find out anew which plugins take part in what."""
+        """Determine again which plugins take part in which points."""
         super().forget()
         self._keys.forget()
         self._victims.forget()
@@ -67,16 +67,16 @@ class Points(Participants):
     # -- answers by their types --------------------------------------------------------------------------------------
 
     def key(self, point: str, *subject: Any) -> tuple[Any, ...]:
-        """What to sort a subject by."""
+        """The sort key of a subject."""
         key: tuple[Any, ...] = self._ask[point](*subject)
         return key
 
     def keys(self, point: str, subjects: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """What to sort several subjects by."""
+        """The sort keys of several subjects."""
         return self._keys.many(point, subjects)
 
     def columns(self, point: str, size: int, *subject: Any) -> list[Vector] | None:
-        """What to sort by, of all things at once, a column of shape (size,) for each plugin; None for not known."""
+        """The sort keys of all subjects at once, a column of shape (size,) for each plugin; None if not known."""
         columns: list[Vector] | None = self._ask[point](size, *subject)
         return columns
 
@@ -121,7 +121,7 @@ class Points(Participants):
         return texts
 
     def uses(self, point: str, kind: type[Use], *subject: Any) -> list[Use]:
-        """What plugins name, of one kind: claims that a pod uses, relations between pods."""
+        """What plugins name, all of one type, such as claims that a pod uses or relations between pods."""
         uses: list[Use] = self._ask[point](kind, *subject)
         return uses
 
@@ -147,7 +147,7 @@ class Points(Participants):
         return scores
 
     def identity(self, point: str, pod: PodRecord) -> tuple[Hashable, ...]:
-        """What tells a pod from others of its class."""
+        """What distinguishes a pod from others of its class."""
         identity: tuple[Hashable, ...] = self._ask[point](pod)
         return identity
 
@@ -176,16 +176,16 @@ class Points(Participants):
         return pods
 
     def masks(self, hint: str, point: str, size: int, *subject: Any) -> list[Mask]:
-        """Masks, each of shape (size,), of what a point may name at most as a hint has it."""
+        """Masks, each of shape (size,), of the most that a point may name according to a hint."""
         masks: list[Mask] = self._ask[hint](point, size, *subject)
         return masks
 
     def named(self, point: str, *subject: Any) -> Iterator[tuple[str, int | None]]:
-        """Each plugin that has an opinion about victims, and how many it names; None for one that fails."""
+        """Each plugin with an opinion about victims, and how many it names; None for a failing one."""
         return self._victims.counted(point, *subject)
 
     def steady(self, point: str) -> bool:
-        """Whether what is said about a victim, where vetoes are final, stays so for the session."""
+        """Whether verdicts about a victim, if vetoes are final, hold for the whole session."""
         return self._victims.steady(point)
 
     def by_share(self, point: str) -> bool:

@@ -113,9 +113,9 @@ class Questions:
         return self._points.verdict("job_pipelined", job)[0]
 
     def starts_as_promised(self, job: Job) -> bool:
-        """Whether what a job was promised lets it start, so that others may be evicted for it.
+        """Whether a job can start with what it was promised, so that others may be evicted for it.
 
-        One that may keep places until there are more of them, as an overdue one may, does not start with these.
+        A job that only keeps places until it has enough, as an overdue one may, cannot start with them.
         """
         return self._points.verdict("job_pipelined", job, unanimous=self._rules.evict_only_what_helps)[0]
 
@@ -182,16 +182,16 @@ class Questions:
 
     @property
     def takes_back_by_share(self) -> bool:
-        """Whether what a queue may take back is all that it deserves, and not only what its jobs need to run."""
+        """Whether a queue may reclaim all that it deserves, not only what its jobs need to run."""
         return self._rules.served_next and self._points.fills_shares()
 
     @property
     def gives_back_in_order(self) -> bool:
-        """Whether what a queue takes back is given in a plugin's order, though more pods are evicted."""
+        """Whether victims of reclaim follow a plugin's order, even if more pods are evicted that way."""
         return self.takes_back_by_share and self._points.gives_back_in_order()
 
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
-        """Why a queue may not take back what others hold for some of its pods, all of them together."""
+        """Why a queue may not reclaim what others hold for some of its pods, all of them together."""
         return self._points.reason("preemptive", queue, pods)
 
     def ceiling(self, view: View, queue: Queue) -> Vector | None:
@@ -199,7 +199,7 @@ class Questions:
         return self._points.limit("ceiling", len(view.dimensions), view, queue)
 
     def job_ceilings(self, view: View) -> Mapping[str, Sequence[tuple[Vector, str]]]:
-        """The most that single jobs may ever hold, with words about it, by key: what each plugin says."""
+        """The most that single jobs may ever hold, by key: the limit from each plugin, with a description."""
         return self._points.limits("job_ceilings", len(view.dimensions), view)
 
     # -- victims -----------------------------------------------------------------------------------------------------
@@ -234,13 +234,13 @@ class Questions:
         return [pod for pod in candidates if pod.uid not in self._refused] if self._refused else candidates
 
     def judges_steadily(self, point: str) -> bool:
-        """Whether what is said of a candidate stays so for all pods of equal jobs, whatever the other candidates."""
+        """Whether the verdict on a candidate is the same for all pods of equal jobs, whatever the other candidates."""
         return self._rules.veto and self._points.steady(point)
 
     def preemptable_jobs(self, pod: PodRecord, jobs: int, smallest: Callable[[], Matrix]) -> Mask | None:
-        """Which of so many jobs have pods that may be evicted for a pod of their queue at most; None for all.
+        """Which of `jobs` jobs may at most have pods to evict for a pod of their own queue; None for all.
 
-        `smallest` tells what every pod of a job requests at least, shape (jobs, dimensions).
+        `smallest` returns the least that every pod of a job requests, shape (jobs, dimensions).
         """
         if not self._rules.veto:
             return None
@@ -253,9 +253,9 @@ class Questions:
         return np.logical_and.reduce(masks) if masks else None
 
     def reclaimable_queues(self, pod: PodRecord, requests: tuple[Matrix, Matrix, Matrix]) -> Mask | None:
-        """The queues whose pods may be evicted for a pod of another queue at most, shape (queues,); None for all.
+        """The queues that may at most have pods to evict for a pod of another queue, shape (queues,); None for all.
 
-        What pods there request, as `Plugin.reclaimable_queues` has it, has the shape (queues, dimensions).
+        `requests` are those of `Plugin.reclaimable_queues`, each of shape (queues, dimensions).
         """
         if not self._rules.veto:
             return None
@@ -301,7 +301,7 @@ class Questions:
         return bool(self._points.all["refusal"])
 
     def refusal(self, pod: PodRecord, node: int) -> Reason | None:
-        """Why a pod does not get the node that was chosen for it."""
+        """Why a pod is refused the node that was chosen for it."""
         return self._points.reason("refusal", pod, node)
 
     def starts_later(self, pod: PodRecord, node: int) -> Reason | None:
@@ -314,7 +314,7 @@ class Questions:
         return bool(self._points.all["bind_annotations"])
 
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
-        """What goes on a pod with its binding."""
+        """The annotations that a pod gets with its binding."""
         return self._points.texts("bind_annotations", pod, node)
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:

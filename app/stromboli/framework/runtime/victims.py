@@ -98,7 +98,7 @@ class VictimQuestions:
         return list(candidates)
 
     def first_tier_union(self, point: str, running: Sequence[PodRecord]) -> list[PodRecord]:
-        """What the plugins of the first tier that names any pods want to see evicted."""
+        """The pods to evict according to the plugins of the first tier that names any."""
         for tier in self._participants.tiers(point):
             named: set[int] = set()
             for method in tier:
@@ -108,9 +108,9 @@ class VictimQuestions:
         return []
 
     def at_most(self, hint: str, point: str, size: int, *subject: Any) -> list[Mask]:
-        """Masks of what `point` may name at most, as a hint has it, where vetoes are final, each of shape (size,).
+        """Masks of the most that `point` may name according to a hint, if vetoes are final, each of shape (size,).
 
-        Only plugins whose word is final are asked: those that protect pods, or those of the first tier that decides.
+        Only plugins with the last word are asked: those that protect pods, or those of the first tier that decides.
         """
         heard = self.heard(point)
         tiers = (heard.protecting,) if hint == "evictable_pods" else (heard.protecting, *heard.deciding[:1])
@@ -128,7 +128,7 @@ class VictimQuestions:
         return found
 
     def counted(self, point: str, *subject: Any) -> Iterator[tuple[str, int | None]]:
-        """Each plugin that has an opinion about victims, and how many it names; None for one that fails."""
+        """Each plugin with an opinion about victims, and how many it names; None for a failing one."""
         for method in self._participants.all[point]:
             plugin = plugin_of(method).name
             try:

@@ -1,8 +1,8 @@
-"""Which jobs lay claim to their minResources: those that were admitted, by this service and as they are now.
+"""Which jobs have a claim to their minResources: those that this service admitted in their present form.
 
-A user who may write a PodGroup can write its phase, too, where it has no status subresource, as Volcano's has none. So
-a phase is believed as far as an earlier session gave it; a job that only says it was admitted lays claim to nothing
-beyond what its pods hold, until `enqueue` admits it.
+Volcano's PodGroup has no status subresource, so a user who may write a PodGroup can also write its phase. A phase is
+therefore trusted only if an earlier session set it; a job that merely says it was admitted has no claim beyond what
+its pods hold, until `enqueue` admits it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stromboli.framework.cluster.environment import Admission, Admitted
 from stromboli.framework.cluster.view import View
 
 _ADMITTED = ("Inqueue", "Running", "Unknown")
-#: seconds for which an admitted job without pods lays claim to what they will need
+#: seconds for which an admitted job without pods has a claim to what they will need
 _PATIENCE = 60.0
 #: reasons of pods that no node takes, not even an empty one, where they are not to wait
 _NOWHERE = ("NoMatchingNode", "NeverFits")
@@ -89,14 +89,14 @@ class Admissions:
 
     @property
     def gave_up(self) -> set[str]:
-        """The jobs, by key, that laid claim in this session to what the next one lets others have, if any wait."""
+        """The jobs, by key, whose claim ends with this session, if any job waits for what they claimed."""
         jobs = self._jobs
         if not (jobs.now_in_phase("", "Pending") & ~jobs.aside).any():
             return set()
         return {key for key in self.hopeless if jobs[key].claims and jobs[key].min_resources is not None}
 
     def after_session(self) -> Admitted | None:
-        """What the next session has to know; None where it believes phases, too."""
+        """The state for the next session; None if phases are trusted."""
         jobs = self._jobs
         if self._before is None:
             return None

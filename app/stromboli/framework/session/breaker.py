@@ -1,4 +1,4 @@
-"""The churn breaker of a session: which evictions are paused, and what the next session has to know of this one's."""
+"""The churn breaker of a session: which evictions are paused, and the record of evictions for the next session."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ChurnBreaker:
             self._evicted.setdefault(pair, set()).add(operation.pods[0].uid)
 
     def paused_for(self, queue: Queue) -> list[int]:
-        """The indices of the jobs of which no pod is evicted for a queue now."""
+        """The indices of the jobs that no pod may be evicted from for a queue now."""
         jobs = self._view.jobs
         return [jobs[key].index for key, name in self.paused if name == queue.name and key in jobs]
 
@@ -46,7 +46,7 @@ class ChurnBreaker:
         return sorted(after.paused(self._settings, self._view.time()) - self.paused)
 
     def after_session(self) -> Churn | None:
-        """What the next session has to know."""
+        """The record of evictions for the next session."""
         if self._churn is None or not self._evicted:
             return self._view.environment.churn
         evictions = [self._eviction(pair, frozenset(uids)) for pair, uids in self._evicted.items()]

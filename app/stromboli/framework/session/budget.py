@@ -1,4 +1,4 @@
-"""The turns that jobs take in the actions of a session, as far as its budget reaches."""
+"""The turns that jobs get in the actions of a session, within its budget."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ T = TypeVar("T")
 _PENDING = int(PodState.Pending)
 #: no job is beyond what a session reaches
 _ALL = Beyond()
-#: questions to plugins that a pod takes at most, as a rule
+#: the questions to plugins that a pod needs at most, usually
 _QUESTIONS = 4
 
 
 class Attempt(Protocol):
     """Gives a job its turn, or does something else if a plugin fails in it.
 
-    Raises TurnCutError, with everything taken back, where it takes more steps than `most`.
+    Raises TurnCutError, with everything undone, if it takes more steps than `most`.
     """
 
     def __call__(self, job: Job, turn: Callable[[], T], otherwise: T, most: float | None = None) -> T: ...
 
 
 class Budget:
-    """What an action may take in steps, and the turns that are left for the next session."""
+    """The budget of an action in steps, and the turns left over for the next session."""
 
     def __init__(self, view: View, ask: Questions, kernel: Kernel, attempt: Attempt) -> None:
         self._view = view
@@ -46,13 +46,13 @@ class Budget:
         self._kernel = kernel
         self._attempt = attempt
         self._steps = view.policy.session.steps
-        #: steps that a turn may take where nothing else is said
+        #: the steps that a turn may take by default
         self.longest = LONGEST * self._steps if view.bounded else math.inf
         #: jobs that the budget of an action cannot reach, by its name
         self._beyond: dict[str, Beyond] = {}
         #: whether jobs had to wait for the turns of others in any action, even if all had theirs in the end
         self.divided = False
-        #: what ended before it reached all jobs: actions, and what is told of jobs
+        #: what ended before it reached all jobs: actions and status updates
         self.unfinished: set[str] = set()
         #: keys of jobs that some action did not reach
         self.without_turn: set[str] = set()
@@ -62,7 +62,7 @@ class Budget:
         self.left: dict[str, Any] = {}
 
     def line_up(self, action: str, waiting: Mask) -> list[Job]:
-        """The jobs that may have turns of an action: of those that wait no more than the budget reaches at most."""
+        """The jobs that may get turns in an action: of the waiting ones, no more than the budget can reach."""
         # As a rule some turns place pods.
         jobs, most = self._view.jobs, self._steps // (TURN + TOLD // 2) + 1
         self._beyond.pop(action, None)
@@ -74,9 +74,9 @@ class Budget:
         return [jobs.at(index) for index in np.sort(chosen).tolist()]
 
     def turns(self, action: str, jobs: Mapping[str, Sequence[Job]], more: int = 0, *, places: bool = True) -> Turns:
-        """The turns of an action, in which jobs wait, by queue; each takes so many steps `more` than to be placed.
+        """The turns of an action for the waiting jobs, by queue; each takes `more` steps besides placing its pods.
 
-        Without `places` it looks for none.
+        Without `places` the action looks for no places.
         """
         if not self._view.bounded:
             return Turns(None, {}, jobs, _ALL, divided=False)
@@ -87,12 +87,12 @@ class Budget:
         return Turns(self._steps, self._left_of(action), jobs, beyond, divided=divided, time=self._view.time)
 
     def _left_of(self, action: str) -> Mapping[str, Any]:
-        """What the turns of an action left in the session before."""
+        """The state that the turns of an action left in the previous session."""
         left: Mapping[str, Any] = self._view.environment.left.get(f"turns of {action}", {})
         return left
 
     def take(self, turns: Turns, job: Job, turn: Callable[[], T], otherwise: T, more: int = 0) -> T:
-        """A job's turn, whose steps count; it takes so many `more` than the kernel knows of."""
+        """Give a job its turn and charge its steps, plus `more` steps that the kernel does not count."""
         if turns.limit is None:
             return self._attempt(job, turn, otherwise)
         long = turns.long
@@ -146,7 +146,7 @@ class Budget:
         return without
 
     def put_off(self, action: str, turns: Turns) -> None:
-        """End the turns of an action, and tell the jobs without one that it is still to come."""
+        """End the turns of an action, and record for the jobs without one that it is still to come."""
         for key, had_one in self.end(action, turns):
             self._view.trace.not_reached.add(key)
             self._view.trace.job(key, reasons.TURN_PENDING_AGAIN if had_one else reasons.TURN_PENDING)

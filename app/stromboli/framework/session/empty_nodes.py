@@ -16,7 +16,7 @@ Amounts: TypeAlias = tuple[float, ...]
 
 #: kinds of nodes on which gangs are tried in columns
 _COMMON = 4
-#: more pods than that are not packed, nor more placements of them tried
+#: the most pods that are packed, and the most placements tried for them
 _MOST_PODS = 64
 _MOST_STEPS = 2_000
 
@@ -43,7 +43,7 @@ class EmptyNodes:
         return held
 
     def hold(self, requests: Matrix, numbers: Rows) -> Mask:
-        """Which requests, shape (requests, dimensions), surely fit so many times on nodes of a common kind."""
+        """Which requests, shape (requests, dimensions), surely fit `numbers` times on nodes of a common kind."""
         held = np.zeros(len(requests), np.bool_)
         for shape in np.argsort(-self._counts, kind="stable")[:_COMMON].tolist():
             of_shape = self.amounts[:, shape]
@@ -53,7 +53,7 @@ class EmptyNodes:
         return held
 
     def pack(self, requests: Matrix, numbers: Rows) -> bool:
-        """Whether so many pods with each request, shape (requests, dimensions), may fit side by side."""
+        """Whether `numbers` pods with each request, shape (requests, dimensions), may fit side by side."""
         return fit_side_by_side(requests, numbers, self.amounts, self._counts)
 
     def copies(self, request: Vector) -> float:

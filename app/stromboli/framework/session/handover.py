@@ -1,4 +1,4 @@
-"""What the next session has to know of this one."""
+"""What a session hands over to the next one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def nominated_hyper_nodes(session: Session) -> dict[str, str]:
 
 
 def _left(session: Session) -> dict[str, Any]:
-    """What plugins and actions leave. A plugin that failed leaves what was left before."""
+    """What plugins and actions leave for the next session. For a failed plugin the previous state is kept."""
     left = {**session.view.environment.left, **session.actions_left, **session.budget.left}
     if session.admissions is not None and (session.admissions.empty_since or EMPTY in left):
         left[EMPTY] = session.admissions.empty_since

@@ -3,7 +3,7 @@
 Between an eviction and the moment when its victims have gone, others would take what they free, and more pods would be
 evicted for it. A pod that was moved comes back as another one, some time later and perhaps first in order. So a
 reserved place counts as taken from the start of a session, whatever the order of actions, until its pod has it: see
-`placement/reservations.py`. A reservation ends when its pods are bound or gone, when the places are lost, or in time.
+`placement/reservations.py`. A reservation ends when its pods are bound or gone, its places are lost, or it expires.
 
 Nodes that kube-scheduler nominated for pods that it binds are kept in the same way: it evicted others there for them,
 and lets only pods of a higher priority have that capacity.
@@ -44,7 +44,7 @@ class Keeper:
     """The reservations of a session, by key of the job."""
 
     def __init__(self, view: View, nodes: NodeLedger) -> None:
-        """Take over what earlier sessions reserved, as far as it still makes sense; such a job is admitted."""
+        """Take over the reservations of earlier sessions that are still valid; their jobs count as admitted."""
         self._view = view
         self._nodes = nodes
         self.reservations: dict[str, Reservation] = {}
@@ -114,17 +114,17 @@ class Keeper:
         return taken, absent
 
     def _large_enough(self, pod: PodRecord, places: Sequence[Place]) -> Place | None:
-        """The first place that a pod of the same size had, else the first that is large enough."""
+        """The first place reserved for exactly this request, else the first that is large enough."""
         request = self._view.request(pod)
         large = [place for place in places if fits(request, self.amounts(place.request))]
         same = (place for place in large if (self.amounts(place.request) == request).all())
         return next(same, next(iter(large), None))
 
     def _count_absent(self) -> None:
-        """Count what is kept for pods that have not come back as held, and wanted, by their jobs.
+        """Count places kept for moved pods that have not come back as held and requested by their jobs.
 
-        Else others would get what their queues may have before they are there. It is as if they were promised a place:
-        nothing of it is in use yet.
+        Otherwise other jobs would use up their queues' shares first. It is as if these pods were promised a place:
+        none of it is in use yet.
         """
         view = self._view
         waited_for = {key: places for key, places in self.absent.items() if places}
@@ -173,7 +173,7 @@ class Keeper:
         return Place(view.nodes.name(node), request, "" if replaced else pod.uid)
 
     def after_session(self, promised: Iterable[int], keep: float) -> Mapping[str, Reservation]:
-        """What the next session has to know: places stay reserved until their pods are bound.
+        """The reservations for the next session: places stay reserved until their pods are bound.
 
         `promised` are the rows of pods that wait for victims of this session. All that their jobs were promised is
         reserved for `keep` seconds.

@@ -1,7 +1,7 @@
 """The ledger of a session: the columns that operations change, and the plugins that are told of it.
 
 Everything that happens to pods and nodes in a session goes through `apply` and `undo`, so what plugins and actions read
-in the `View` always is what the operations say.
+in the `View` always reflects the operations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ledger:
         points: Points,
         on_failure: Callable[[BaseException, str, Plugin], None],
     ) -> None:
-        """`on_failure` is told of an error, the point at which it arose and the plugin, and leaves that out."""
+        """`on_failure` gets an error, the point that raised it and the plugin, and disables the plugin."""
         self._pods = pods
         self._nodes = nodes
         self._points = points
@@ -46,7 +46,7 @@ class Ledger:
         self.evicts = False
         #: whether a plugin failed since that was last raised
         self.left = False
-        #: how often pods changed their state, or plugins were told of anything
+        #: how often pods changed their state, or plugins were notified
         self.changes = 0
         #: the last discarded try of each pod, by row
         self.tried: dict[int, Operation] = {}
@@ -77,7 +77,7 @@ class Ledger:
         self.tell("on_deallocate", operation)
 
     def bind(self, operation: Operation) -> None:
-        """What was allocated is decided."""
+        """Turn allocated pods into bound ones: the allocation is decided."""
         self._move(operation, PodState.Allocated, PodState.Binding)
 
     def settle(self, operation: Operation) -> None:
@@ -86,7 +86,7 @@ class Ledger:
         _set(self._pods.node, operation.pods, operation.origin)
 
     def tell(self, point: str, *subject: object) -> None:
-        """Tell every plugin that takes part; one that fails is left out."""
+        """Notify every plugin that takes part; a failing one is disabled."""
         self.changes += 1
         for plugin, error in self._points.notify(point, *subject):
             self._on_failure(error, point, plugin)
@@ -120,7 +120,7 @@ class Ledger:
                 self._nodes.occupy(node, self._taken(operation), sign * count)
 
     def _taken(self, operation: Operation) -> Vector:
-        """What each pod of an operation takes on its node."""
+        """The amounts that each pod of an operation takes on its node."""
         pod_class = operation.pods[0].pod_class
         taken = self._taken_by.get(pod_class.id)
         if taken is None:
@@ -139,10 +139,10 @@ def _set(column: NDArray[Any], pods: Sequence[PodRecord], value: int | Sequence[
 
 
 def _before(operation: Operation) -> PodState:
-    """What pods are before they get a place."""
+    """The state of pods before they get a place."""
     return PodState.Pending if operation.origin < 0 else PodState.Releasing
 
 
 def _after(operation: Operation) -> PodState:
-    """What pods are when they have got it."""
+    """The state of pods once they have it."""
     return PodState.Allocated if operation.kind is Kind.Allocate else PodState.Pipelined

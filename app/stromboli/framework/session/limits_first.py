@@ -34,9 +34,9 @@ class _Attempt(Protocol):
 def heed_limits(
     view: View, ask: Questions, kernel: Kernel, attempt: _Attempt, statement: Callable[[], Statement]
 ) -> None:
-    """Say of gangs that more nodes would help that they do not, where something else keeps them from starting.
+    """Correct the reasons of gangs that more nodes seem to help but that something else keeps from starting.
 
-    `kernel` finds nodes that may take a pod, and `statement` makes one, for what is tried and taken back.
+    `kernel` finds nodes that may take a pod, and `statement` makes a statement for attempts that are undone.
     """
     besides = _Besides(view, ask, kernel, statement)
     jobs, found = view.jobs, dict(view.never_fits)
@@ -59,11 +59,11 @@ class _Besides:
         self._ask = ask
         self._kernel = kernel
         self._statement = statement
-        #: about how many more pods limits are asked
+        #: the number of pods for which limits may still be asked
         self.left = _MOST
 
     def why(self, job: Job) -> Reason | None:
-        """What keeps a gang; None for nothing that is known."""
+        """What keeps a gang from starting; None if nothing is known."""
         lacking, need = self._ask.job_valid(job), job.min_available
         rows = self._view.membership.pending(job.index)
         if lacking is not None or len(rows) < need:
@@ -72,7 +72,7 @@ class _Besides:
         largest = self._largest(rows)
         _, refused = self._ask.allocatable(job.queue, self._view.record(int(rows[largest or 0])), need)
         if largest is None or refused is None or refused.scalable:
-            # Limits are sums: where they leave so many of the largest pods, they leave as many of all.
+            # Limits are sums: if they allow this many of the largest pods, they allow this many of any.
             return refused
         chosen = self._smallest(rows, need)
         self.left -= len(chosen)
@@ -87,7 +87,7 @@ class _Besides:
         return int((requests / np.maximum(requests.max(axis=0), 1.0)).sum(axis=1).argmax())
 
     def _smallest(self, rows: Rows, need: int) -> list[PodRecord]:
-        """As many of some pods as are needed, the largest first; none where it is not certain which ones ask least."""
+        """The `need` smallest of some pods, the largest of them first; none if the smallest are not certain."""
         requests = self._view.snapshot.requests[self._view.pods.pod_class[rows]]
         order = np.argsort(requests.sum(axis=1), kind="stable")
         if need < len(rows) and (np.diff(requests[order], axis=0) < 0).any():
@@ -95,9 +95,9 @@ class _Besides:
         return self._view.records(rows[order[:need][::-1]])
 
     def _together(self, job: Job, pods: Sequence[PodRecord]) -> Reason | None:
-        """Why some pods may not hold what they ask for all together: each is tried on a node, be that full.
+        """Why some pods may not hold their requests all together: each is tried on a node, even a full one.
 
-        A limit that grows with the cluster is passed over.
+        Limits that grow with the cluster are ignored.
         """
         tried, refused = self._statement(), None
         for pod in pods:

@@ -1,8 +1,8 @@
-"""Long turns: a bound on the work of one turn, so that no gang keeps the sessions from all others.
+"""Long turns: a bound on the work of one turn, so that no gang blocks the sessions for all others.
 
 A turn takes a few times the budget of a session at most, and beyond that what its queue has saved. A queue saves so
 little in a second that its long turns take about a hundredth of the time, whatever it submits. A turn that would take
-more is cut: what it tried is taken back, and the job has its next turn when its queue has saved enough for all its
+more is cut: what it tried is undone, and the job has its next turn when its queue has saved enough for all its
 pods, by what those took that had places, or for one of twice the length where that is not known.
 """
 
@@ -18,7 +18,7 @@ LONGEST = 4
 #: what a queue saves in a second, what it has saved in all unless a job needs more, and what a job may need at most,
 #: in budgets of a session
 A_SECOND, SAVED, _MOST = 0.2, 6, 400
-#: what a turn is given, in parts of what it took for the pods before, since the last ones may take longer
+#: the steps granted to a turn relative to the estimate from its first pods, since the last ones may take longer
 _MARGIN = 1.1
 
 
@@ -46,22 +46,22 @@ class LongTurns:
         return most if most >= need else 0
 
     def _used_up(self, queue: str, need: int = 0) -> float:
-        """What a queue has used up of its savings by now, in steps, when it saves for a turn that needs so many."""
+        """The savings that a queue has used up by now, in steps, while it saves for a turn that needs `need` steps."""
         used, at = self._used.get(queue, (0.0, 0.0))
         saved = (self._time() - at) * self._limit * A_SECOND if queue in self._used else 0.0
         return max(float(min(0, self.first - need)), used - saved)
 
     def took(self, job: Job, steps: int) -> None:
-        """The turn of a job took so many steps, more than any may."""
+        """Record that a job's turn took `steps` steps, beyond what every turn may take."""
         beyond = max(0, steps - self.free)
         used = self._used_up(job.queue.name, self._needs.get(job.key, 0))
         self._used[job.queue.name] = used + beyond, self._time()
         self.any = True
 
     def cut(self, job: Job, steps: int, done: float = 0.0) -> None:
-        """The turn of a job was cut after so many steps, and it needs a longer one.
+        """Record that a job's turn was cut after `steps` steps, so that it needs a longer one.
 
-        `done` is the part of its pods that had places by then, 0 where that says nothing of what is left.
+        `done` is the fraction of its pods that had places by then, 0 if that does not predict the rest.
         """
         need = steps * min(_MARGIN / done, _MOST) if done > 0 else 2 * steps
         self._needs[job.key] = int(min(need, self._limit * _MOST))
@@ -72,7 +72,7 @@ class LongTurns:
         self._needs.pop(job.key, None)
 
     def left(self, known: Callable[[str], bool]) -> dict[str, Any]:
-        """What the next session has to know; `known` says which jobs are still there. Empty where there is nothing."""
+        """The state for the next session, empty if there is none; `known` says which jobs still exist."""
         if not self.any:
             return {}
         used = {name: each for name, each in sorted(self._used.items()) if self._needs or self._used_up(name) > 0}

@@ -30,7 +30,7 @@ from stromboli.state.pods import PodRecord
 
 #: phases in which a job waits, or may have to wait again
 _WAITING = ("", "Pending", "Inqueue", "Running", "Unknown")
-#: states of pods of which a job that has one is no longer judged
+#: a job with a pod in one of these states is no longer judged
 _BEGUN = (PodState.Pipelined, *READY_STATES)
 #: more kinds of pods than that are not compared with each other
 _MANY_KINDS = 64
@@ -38,7 +38,7 @@ _MANY_KINDS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgement:
-    """What can never run."""
+    """The jobs and pods that can never run."""
 
     #: by key of the job
     reasons: dict[str, Reason]
@@ -59,9 +59,9 @@ def judge(
 ) -> Judgement:
     """Find the jobs that can never run; `ceiling` gives the most that a queue may ever hold, shape (dimensions,).
 
-    `own` has the most that single jobs may, by key, with words for a job that starts with more.
+    `own` has the most that single jobs may hold, by key, with words for a job that starts with more.
 
-    Without `gangs` each pod of a job may run alone. Of a cluster without nodes only limits are judged.
+    Without `gangs` each pod of a job may run alone. If the cluster has no nodes, only limits are checked.
     """
     return _Judge(view, ceiling, own, gangs=gangs).judge()
 
@@ -91,7 +91,7 @@ def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[
 
 
 def _too_large(view: View, pod: PodRecord, name: str, column: int, largest: Vector) -> str:
-    """What a pod asks for of a resource beside what nodes have, with those that the pod may not use."""
+    """A pod's request for a resource next to what nodes have, with those that the pod may not use."""
     request, elsewhere = view.request(pod), float(view.nodes.allocatable[column].max())
     overhead, who = pod.pod_class.spec.overhead or {}, f"role {pod.role} " if pod.role else ""
     asks = f"{name}: {who}asks for {told(name, request[column])}"
@@ -140,7 +140,7 @@ class _Judge:
         least = np.maximum(view.jobs.min_available, 1)
         #: how many pods each job starts with, shape (jobs,)
         self._need: Rows = least if gangs else np.ones_like(least)
-        #: gangs of equal pods that could run: class, number and queue, and the job if it has a bound of its own
+        #: gangs of equal pods that could run: class, number and queue, plus the job if it has its own limit
         self._possible: set[tuple[int, int, str, str]] = set()
 
     def judge(self) -> Judgement:
@@ -184,7 +184,7 @@ class _Judge:
         return lacking, {index: known[index] for index in np.flatnonzero(lacking).tolist()}
 
     def _surely_fits(self, asked: Rows) -> Mask:
-        """Of which of some jobs no look at their pods is needed: as many of the largest of each resource fit."""
+        """Which of some jobs certainly fit without a look at their pods: even the largest requests fit often enough."""
         view, jobs = self._view, self._view.jobs
         begins = np.flatnonzero(np.diff(self._job_of, prepend=-1))
         largest = np.zeros((len(jobs), len(view.dimensions)))
@@ -206,9 +206,9 @@ class _Judge:
         return sure
 
     def _doubtful(self) -> Mask:
-        """The jobs that wait and may be too large: gangs, those with limits, and lone pods without a node for them."""
+        """The waiting jobs that may be too large: gangs, jobs with limits, and single pods that no node can hold."""
         jobs = self._view.jobs
-        # What gets nothing in any case is told that, and not to wait for nodes.
+        # Jobs that get nothing in any case show that as their reason, not a lack of nodes.
         doubtful = _waiting(jobs) & ~self._view.shut
         waiting = np.flatnonzero(doubtful)
         limited = np.array([self._ceilings.get(name) is not None for name in self._view.queues], np.bool_)
@@ -220,7 +220,7 @@ class _Judge:
         return doubtful
 
     def _requested(self, never: Mask) -> Matrix:
-        """What jobs hold and may get, without those pods that never can, shape (pending pods,)."""
+        """What jobs hold and may get, without the pods that can `never` run, a mask of shape (pending pods,)."""
         never = never & ~self._view.shut[self._job_of]
         if not never.any():
             return self._view.job_requested
@@ -235,7 +235,7 @@ class _Judge:
         need, least = int(self._need[index]), self._view.jobs.min_resources[index]
         if end - start < need:
             # The pods are still to come, so that nodes would stand idle: all that is known is what they start with.
-            # Of such jobs there may be thousands, so no object is made of them.
+            # There may be thousands of such jobs, so no Job objects are created for them.
             why = self._beyond_queue(index, least) or self._beyond_cluster(index, least)
             return replace(why, scalable=False) if why is not None else None
         job = self._view.jobs.at(index)
@@ -362,7 +362,7 @@ class _Judge:
         return most if most < need else float(need)
 
     def _least_amount(self, kinds: Rows, counts: Rows, need: int) -> Vector:
-        """What so many pods of several kinds request, at least, whichever they are."""
+        """The least that `need` pods of several kinds request, whichever pods they are."""
         requests = self._requests[kinds]
         least = np.zeros(requests.shape[1])
         for column, asked in enumerate(requests.T):

@@ -1,4 +1,4 @@
-"""What a session decides: operations that are committed become decisions."""
+"""The outcome of a session: committed operations become decisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_ANNOTATIONS: Mapping[str, str] = {}
 
 
 class Outcome:
-    """The decisions of a session so far, in order, and by pod what became of it."""
+    """The decisions of a session so far, in order, and the result for each pod."""
 
     def __init__(self, view: View, ask: Questions, ledger: Ledger, churn: ChurnBreaker) -> None:
         self._view = view
@@ -35,7 +35,7 @@ class Outcome:
         self.victims: dict[str, PodRecord] = {}
         #: node of each pod that waits for victims of this session to go, by row
         self.promised: dict[int, int] = {}
-        #: the promise of another place to each pod that was moved, by row
+        #: for each moved pod, by row, the operation that promised it another place
         self.moved: dict[int, Operation] = {}
 
     def commit(self, operations: Sequence[Operation]) -> None:
@@ -80,7 +80,7 @@ class Outcome:
         )
 
     def _annotations(self, operations: Sequence[Operation]) -> dict[int, Mapping[str, str]]:
-        """What goes on pods with their bindings, by row."""
+        """The annotations that pods get with their bindings, by row."""
         return {
             pod.row: self._ask.bind_annotations(pod, node)
             for operation in operations
@@ -89,7 +89,7 @@ class Outcome:
         }
 
     def _claims(self, operations: Sequence[Operation]) -> dict[int, Sequence[ClaimUse]]:
-        """What is reserved for pods before they are bound, by row."""
+        """The reservations for pods before they are bound, by row."""
         return {
             pod.row: self._ask.bind_claims(pod, node)
             for operation in operations

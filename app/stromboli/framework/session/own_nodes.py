@@ -10,7 +10,7 @@ from stromboli.state.pods import PodRecord
 
 
 class OwnNodesOnly(Plugin):
-    """No policy names it: it stands before all tiers when the scheduler's shard is hard."""
+    """No policy names it: it precedes all tiers when the scheduler's shard is hard."""
 
     name = "node shard"
 

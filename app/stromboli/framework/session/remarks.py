@@ -1,4 +1,4 @@
-"""What is added to the reasons of jobs that wait when the actions are over."""
+"""Additions to the reasons of waiting jobs, made when the actions are over."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ def take_turns(
     blocks: Callable[[Job], bool],
     refused: Callable[[Queue], Reason | None] | None = None,
 ) -> None:
-    """Give jobs turns, by queue, round by round as far as the budget reaches.
+    """Give jobs turns, by queue, round by round within the budget.
 
-    After a `turn` that returns True the job has another one. Where it does not and the job `blocks`, the others of a
-    queue that serves strictly in order wait; and those of a queue that is `refused` turns have none.
+    If a `turn` returns True, the job gets another one. If not, and the job `blocks`, the other jobs of a queue that
+    serves strictly in order wait; jobs of a queue that is `refused` turns get none.
     """
     job_key = turns.by(session.ask.job_key)
     left: _Waiting = {name: [(job_key(job), job) for job in jobs] for name, jobs in waiting.items()}

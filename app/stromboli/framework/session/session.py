@@ -88,7 +88,7 @@ class Session:
         self.kernel = Kernel(self.view.nodes, self.points, self.view.request, plain=plain)
         self.ledger = Ledger(snapshot.pods, nodes, self.points, self._leave_out)
         self.keeper = Keeper(self.view, nodes)
-        #: which jobs lay claim to what they start with; None where no job is admitted, or all that are do
+        #: which jobs have a claim to what they start with; None if no job is admitted, or all admitted ones have
         self.admissions = _admissions(self.view)
         self.report = Report()
         self.timings = Timings()
@@ -184,9 +184,9 @@ class Session:
                 self._leave_out(error, name)
 
     def attempt(self, job: Job, turn: Callable[[], T], otherwise: T, most: float | None = None) -> T:
-        """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside.
+        """Run a job's turn. If a plugin fails in it, what was tried is undone and the job is set aside.
 
-        So is what a turn tried that takes too many steps. Raises TurnCutError where it may take so many at `most`.
+        Attempts of a turn that takes too many steps are undone, too. Raises TurnCutError beyond `most` steps.
         """
         if job.key in self.aside:
             return otherwise
@@ -240,7 +240,7 @@ class Session:
             self.keeper.restore()
 
     def _leave_out(self, error: BaseException, where: str, plugin: Plugin | None = None) -> None:
-        """Ask the plugin that raised nothing more in this session; an error that is no plugin's goes on."""
+        """Disable the plugin that raised an error for the rest of the session; re-raise errors that are no plugin's."""
         plugin = plugin or self.points.culprit(error)
         if plugin is None or plugin not in self.points or isinstance(error, KeyboardInterrupt):
             raise error
@@ -362,9 +362,9 @@ class Session:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def dismantle(self) -> None:
-        """Free what the session is made of, which refers to itself in circles, without a collection of garbage.
+        """Break the session's reference cycles, so that it is freed without a garbage collection.
 
-        Nothing can be asked of it afterwards; its decisions and the environment that it left stay.
+        It cannot be used afterwards; only its decisions and the environment that it left remain.
         """
         view, points = self.view, self.points
         for job in view.jobs.made:
@@ -381,7 +381,7 @@ def _take_from_jobs(snapshot: Snapshot) -> None:
 
 
 def _admissions(view: View) -> Admissions | None:
-    """Which jobs lay claim to what they start with; None where no job is admitted, or all that are do."""
+    """Which jobs have a claim to what they start with; None if no job is admitted, or all admitted ones have."""
     if not view.rules.admission or "enqueue" not in view.policy.actions:
         return None
     return Admissions(view, view.environment.admitted)

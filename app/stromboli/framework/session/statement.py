@@ -1,4 +1,4 @@
-"""A statement: operations that are tried together, and then committed together or taken back.
+"""A statement: operations that are tried together, and then committed or undone together.
 
 Operations take effect on the session at once, so that what is tried next sees them; `discard` undoes them in reverse,
 `commit` turns them into decisions. `save` and `recover` carry a plan that was tried and discarded to the moment when
@@ -55,7 +55,7 @@ class Statement:
         self._do(eviction(self._view, pod, reason, beneficiary))
 
     def move(self, pod: PodRecord, node: int, beneficiary: str) -> None:
-        """Promise a pod that was evicted for a job another place: its replacement is to go there."""
+        """Promise another place to a pod that was evicted for a job, for its replacement."""
         view = self._view
         job = view.jobs[pod.job]
         origin = int(view.pods.node[pod.row])
@@ -65,7 +65,7 @@ class Statement:
         )
 
     def locate(self, of: Job | SubJob, hyper_node: int) -> None:
-        """Extend where a job or group lies to a HyperNode, until the attempt ends, and for good once committed."""
+        """Extend the location of a job or group to a HyperNode until the attempt ends, or for good if committed."""
         before, _ = self._located.get(of, (of.allocated_hyper_node, NOWHERE))
         of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, hyper_node)
         self._located[of] = before, of.allocated_hyper_node

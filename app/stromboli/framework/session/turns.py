@@ -54,7 +54,7 @@ class Beyond:
 def line_up(
     jobs: Jobs, order: Rows, most: int, left: Mapping[str, Any], queues: Mapping[str, bool]
 ) -> tuple[Rows, Beyond]:
-    """The jobs, by index, that may have their turns in this session, so many at most, and the others.
+    """The jobs, by index, that may have their turns in this session, `most` at most, and the others.
 
     `order` has all that wait in the policy's order, and `queues` which of them serve strictly in order. They share the
     places, and in a queue the namespaces do, as far as debts, priorities and earlier turns leave it open.
@@ -188,7 +188,7 @@ class Turns:
             if self._spent:
                 # What others were given need not wait until their turns are over, too.
                 return False
-            # Where all are in debt, those with the smallest go on.
+            # If all are in debt, those with the smallest debts continue.
             part = 1.0 - highest
         for name, of_queue in jobs.items():
             self._queues[name] = account = self._queues.get(name, 0.0) + part
@@ -205,7 +205,7 @@ class Turns:
         return (job.key in had, *key) if had else key
 
     def by(self, key: _Order) -> _Order:
-        """What gives the places of jobs in their queues, where `key` gives those by the policy."""
+        """The sort key of jobs in their queues, given the policy's `key`."""
         return (lambda job: self.job_key(job, key(job))) if self._had else key
 
     def in_order(self, jobs: Iterable[Job], key: _Order) -> list[Job]:
@@ -234,7 +234,7 @@ class Turns:
         return True
 
     def had(self, job: Job, steps: int) -> None:
-        """A job had a turn, in which it took so many steps."""
+        """Record that a job had a turn, which took `steps` steps."""
         if self.limit is None:
             return
         if steps > self.long.free:
@@ -267,18 +267,18 @@ class Turns:
         self._tried[name].add(job.key)
 
     def drop(self, jobs: Iterable[Job]) -> None:
-        """Some jobs need no turn: they wait for something else than the budget."""
+        """Record that some jobs need no turn, since they wait for something other than the budget."""
         for job in jobs:
             self._without.get(job.queue.name, {}).pop(job.key, None)
 
     def need_none(self, jobs: Iterable[Job]) -> None:
-        """Some jobs were lined up and wait for something else than a turn: it is as if they had had theirs."""
+        """Treat some lined-up jobs as if they had had their turns, since they wait for something else."""
         if self.limit is not None:
             for job in jobs:
                 self._tried[job.queue.name].add(job.key)
 
     def drop_queue(self, queue: Queue) -> list[str]:
-        """No job of a queue needs a turn any more; returns the keys of those that had none in this session."""
+        """Drop the pending turns of a queue; returns the keys of the jobs that had none in this session."""
         self._count_noted()
         return list(self._without.pop(queue.name, ()))
 
@@ -294,7 +294,7 @@ class Turns:
 
     @property
     def waiting(self) -> list[str]:
-        """The queues with jobs that had no turn, neither in this session nor in those before."""
+        """The queues with jobs that have had no turn, neither in this session nor in earlier ones."""
         self._count_noted()
         return [name for name, of_queue in self._without.items() if of_queue.keys() - self._had.get(name, ())]
 
@@ -304,7 +304,7 @@ class Turns:
         return [(key, key in self._had.get(name, ())) for name, of_queue in self._without.items() for key in of_queue]
 
     def left(self, strict: Iterable[str] = ()) -> dict[str, Any]:
-        """What the next session has to know; queues in `strict` order keep theirs."""
+        """The state for the next session; queues in `strict` order keep theirs."""
         had, owed = self._had_turns(strict), self._debts()
         out: dict[str, Any] = {name: each for name, each in (("had", had), ("owed", owed)) if each}
         return out | self.long.left(self._waited)
@@ -314,7 +314,7 @@ class Turns:
         return any(key in keys for keys in self._known.values())
 
     def _debts(self) -> dict[str, float]:
-        """What queues owe after this session, in which those that did not wait have paid as well."""
+        """The debts of queues after this session, including payments of queues that did not wait."""
         if not self.scarce and not self._owed:
             return {}
         self._count_noted()

@@ -50,7 +50,7 @@ def reaching(taken: Sequence[Taken], devices: Devices, node: str) -> NodeSelecto
 
 
 def on_node(name: str) -> NodeSelector:
-    """What selects a single node."""
+    """A selector that matches a single node."""
     return NodeSelector([NodeSelectorTerm(match_fields=[Requirement("metadata.name", "In", [name])])])
 
 

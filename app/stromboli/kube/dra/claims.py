@@ -106,9 +106,9 @@ class DynamicResources:
 
 @dataclass(slots=True)
 class _Given:
-    """What was picked for a claim in this session, or for one whose pod has a node."""
+    """The devices picked for a claim in this session, or for one whose pod has a node."""
 
-    #: None where another scheduler placed its pod, or where the pod is promised what others give back
+    #: None if another scheduler placed its pod, or if the pod is promised devices that others give back
     taken: list[Taken] | None
     node: int
     #: whether it was picked in this session
@@ -208,7 +208,7 @@ class _Book:
         """Pick devices for those claims of a pod on a node that have none."""
         self._claims_of[pod.row] = claims
         waiting, taken = self._waiting(claims), None
-        # Else another scheduler put the pod there.
+        # Otherwise another scheduler placed the pod there.
         with suppress(ClaimError, SelectorError, SearchError):
             taken = self._search(self._demand(waiting, wanted_by(waiting)), node, StepBudget(_TRIES))
         for number, claim in enumerate(waiting):

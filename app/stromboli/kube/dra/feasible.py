@@ -1,4 +1,4 @@
-"""Where claims that ask alike can be satisfied, and why they cannot elsewhere."""
+"""The nodes where claims with equal requests can be satisfied, and why they cannot elsewhere."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from stromboli.kube.dra.objects import ResourceClaim
 from stromboli.kube.dra.requests import ClaimRequest, SelectorError
 from stromboli.kube.dra.stock import Balance
 
-#: causes: which claim is to blame, -1 for none of them alone, and why
+#: causes: the claim to blame, -1 if none alone is, and the reason
 PASSED, TOO_FEW = (-1, ""), (-1, "cannot allocate all claims")
-#: causes that are told apart
+#: the number of causes that are distinguished
 _MOST_CAUSES = 16
 
 
 @dataclass(slots=True)
 class Feasible:
-    """Where claims that ask alike can be satisfied."""
+    """The nodes where claims with equal requests can be satisfied."""
 
     claim_requests: list[ClaimRequest]
     #: index into `causes` of each node, shape (nodes,)

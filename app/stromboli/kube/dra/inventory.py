@@ -279,7 +279,7 @@ class Inventory:
 
     @cached_property
     def unready(self) -> Mask:
-        """The nodes that reach a pool of which slices are missing, or that is inconsistent, shape (nodes,)."""
+        """The nodes that reach a pool with missing slices or an inconsistent pool, shape (nodes,)."""
         out: Mask = np.zeros(len(self.facts), np.bool_)
         for place in chain.from_iterable(self.devices.pools.unready.values()):
             if not place.node:

@@ -20,9 +20,9 @@ from stromboli.kube.dra.selection import NO
 from stromboli.kube.dra.stock import Balance
 from stromboli.state.nodes import NodeFacts
 
-#: requests that are told, and devices whose shared counters are looked at
+#: the number of requests shown, and of devices whose shared counters are looked at
 _MOST_REQUESTS, _MOST_DEVICES = 4, 1_000
-#: characters of a selector that are told, and values of what it reads
+#: the number of characters shown of a selector, and of values that it reads
 _LONGEST, _MOST_VALUES = 200, 3
 #: nodes that are named
 _MOST_NODES = 3
@@ -50,7 +50,7 @@ def told_of(
     balance: Balance,
     lacking: Mask,
 ) -> Passage:
-    """What each request of some claims asks for, how many devices match, and how many of them are free.
+    """What each request of some claims is for, how many devices match, and how many of these are free.
 
     `lacking` are the nodes that do not have enough.
     """
@@ -66,7 +66,7 @@ def told_of(
 
 
 def _offered(selector: str, devices: Devices) -> Iterator[str]:
-    """What devices have of the attributes and capacities that a selector reads."""
+    """The values of the attributes and capacities that a selector reads, as devices have them."""
     for kind, domain, name in dict.fromkeys(_READ.findall(selector)):
         has = {_value(offer, kind, domain, name) for offer in devices.offers[:_MOST_DEVICES]} - {""}
         if has:
@@ -74,7 +74,7 @@ def _offered(selector: str, devices: Devices) -> Iterator[str]:
 
 
 def _value(offer: Offer, kind: str, domain: str, name: str) -> str:
-    """What a device has of an attribute or a capacity, in words; empty for nothing."""
+    """The value of an attribute or a capacity of a device, in words; empty if it has none."""
     if kind == "attributes":
         found = offer.attributes.get(domain, {}).get(name)
         return "" if found is None else str(found)
@@ -119,7 +119,7 @@ def _of_choice(
 
 
 def _have_counters(demand: Demand, choice: Choice, rows: Mask, balance: Balance) -> Mask:
-    """The devices for which enough is left of what they share with others, as far as they are looked at."""
+    """The devices, of those looked at, with enough left of what they share with others."""
     found: Mask = np.ones_like(rows)
     if demand.draws and not choice.admin:
         for row in np.flatnonzero(rows & (demand.devices.stock.pool >= 0))[:_MOST_DEVICES].tolist():

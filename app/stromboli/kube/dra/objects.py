@@ -301,7 +301,7 @@ class DeviceTaintRule(Record, frozen=True):
 
 R = TypeVar("R", bound=Record)
 
-#: device classes whose names are compared at most with that of one that is not there
+#: the most device classes whose names are compared with that of a missing one
 _MOST_COMPARED = 100
 #: number of decoded objects that are kept; others are decoded on each use
 _MOST_READ = 10_000
@@ -323,7 +323,7 @@ class DeviceObjects:
         return self._get(DeviceClass, name)
 
     def near_class(self, name: str) -> str:
-        """Which device class was probably meant by a name that none has, in words; empty where that is not known."""
+        """The device class that was probably meant by an unknown name, in words; empty if there is no guess."""
         there = self._plain.get(DeviceClass.__name__, NO_OBJECTS)
         return did_you_mean(name, there) if len(there) <= _MOST_COMPARED else ""
 

@@ -144,7 +144,7 @@ class Pools:
         self._names: dict[Pool, frozenset[str]] = before._names.copy() if before else {}
         #: by pool with devices, its devices in order of slices and lists
         self.offers: dict[Pool, tuple[Offer, ...]] = before.offers.copy() if before else {}
-        #: the places of pools of which slices are missing, or that are inconsistent
+        #: the places of pools that are inconsistent or have missing slices
         self.unready: dict[Pool, tuple[Place, ...]] = before.unready.copy() if before else {}
         #: pools with devices that draw on counters or allow multiple allocations
         self.stocks: dict[Pool, PoolStock] = before.stocks.copy() if before else {}

@@ -126,7 +126,7 @@ def claim_requests(claims: Sequence[ResourceClaim], objects: DeviceObjects) -> l
 
 
 def wanted_by(claims: Sequence[ResourceClaim]) -> bytes:
-    """What claims that ask alike agree in."""
+    """The properties shared by claims with equal requests."""
     wanted = (claim.spec.devices for claim in claims)
     return msgspec.msgpack.encode([(devices.requests, devices.constraints) for devices in wanted])
 

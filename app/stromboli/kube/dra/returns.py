@@ -1,4 +1,4 @@
-"""What claims give back in a session: the devices of those whose last pods leave.
+"""The devices that claims give back in a session: those of claims whose last pods leave.
 
 A claim is deallocated when the last pod has gone that it is reserved for, or deleted with the pod that it was created
 for. A device that several nodes reach becomes free on the node of that pod alone: elsewhere others, for which no pod
@@ -41,7 +41,7 @@ class Returns:
         self.free_on: defaultdict[int, set[int]] = defaultdict(set)
 
     def leave(self, pod: PodRecord, node: int) -> list[Held]:
-        """What becomes free with a pod on a node."""
+        """Free and return what a pod on a node gives back."""
         freed = []
         for claim in self._of(pod):
             self._leaving[claim.key].add(pod.uid)
@@ -52,7 +52,7 @@ class Returns:
         return freed
 
     def stay(self, pod: PodRecord) -> list[Held]:
-        """What is held again when a pod stays after all."""
+        """Hold again, and return, what a pod had given back, since it stays after all."""
         taken = []
         for claim in self._of(pod):
             self._leaving[claim.key].discard(pod.uid)
@@ -89,7 +89,7 @@ class Returns:
         return [claim for claim in found if claim.status.allocation is not None]
 
     def _held(self, claim: ResourceClaim) -> Iterator[Held]:
-        """What no other claim holds a part of that is on another node."""
+        """The devices that no claim on another node holds a part of."""
         for device, consumed in self._holdings.of(claim.key):
             row = self._devices.row(device)
             if row >= 0 and self._is_local(row) and (consumed is None or not self._inventory.is_shared(row)):

@@ -1,4 +1,4 @@
-"""Which pods have the devices that the claims of another pod could be satisfied with."""
+"""The pods that hold devices which could satisfy the claims of another pod."""
 
 from __future__ import annotations
 

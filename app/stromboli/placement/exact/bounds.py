@@ -1,9 +1,9 @@
-"""Bounds: what cannot be, seen without a search.
+"""Bounds: proofs that places do not exist, without a search.
 
-A gang of large pods fills nodes in so many ways that no search would end, and needs none: of the pods that take so
-much that a node fits one, no more get places than can be matched with nodes. The same holds for pods that
-exclude each other and the domains of their rule. A matching is found by augmenting paths, each node as often as it
-takes pods.
+A gang of large pods can fill nodes in so many ways that no search would end, yet it needs none: if each node fits only
+one such pod, no more of them get places than can be matched with nodes. The same holds for pods that exclude each
+other and the domains of their rule. Matchings are found by augmenting paths, using each node as often as it takes
+pods.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What keeps a gang from being placed: the smallest sets of constraints without which it could be."""
+"""What keeps a gang from being placed: the smallest sets of constraints whose removal would allow it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_TOGETHER, _MOST_SETS = 2, 3
 def conflicts(problem: Problem, budget: int) -> tuple[list[tuple[str, ...]], int]:
     """The smallest sets of constraints without any of which there are places, and the steps that finding them took.
 
-    Empty where the budget does not suffice, or where more constraints would have to go at once.
+    Empty if the budget does not suffice, or if more constraints would have to be removed at once.
     """
     names, steps, found = problem.names(), 0, list[tuple[str, ...]]()
     share = max(1, budget // max(1, len(names)))

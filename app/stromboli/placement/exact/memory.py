@@ -1,8 +1,8 @@
-"""What was found out about gangs in earlier sessions, by what it follows from.
+"""The results of earlier searches for gangs, by the problem that they follow from.
 
 No search is repeated for a gang that found no places while its problem is the same. That is remembered
-as a digest in the environment of sessions, with what was said, so that a replay knows it. To read the problem of a gang
-takes longer than to see that nothing has changed: that is kept beside it, as a cache that decides nothing.
+as a digest in the environment of sessions, with the reason shown, so that a replay knows it. Reading a gang's problem
+takes longer than seeing that nothing has changed, so a cache that affects no decision records the latter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def waits(session: Session, job: Job) -> bool:
 def recall(session: Session, job: Job, budget: int, problems: Callable[[], Sequence[Problem]]) -> bool:
     """Whether a gang's problems are those of its last search, which had about the budget; says again why it waits.
 
-    They are read only where something changed that they follow from, or where that is not to be seen, as the time.
+    The problems are only read if something that they depend on changed, or may have changed unseen, such as the time.
     """
     entry = remembered(session, IN_VAIN).get(job.key)
     if entry is None or budget > 2 * entry["budget"]:
@@ -57,7 +57,7 @@ def recall(session: Session, job: Job, budget: int, problems: Callable[[], Seque
 
 
 def _digest_now(session: Session, job: Job, steps: int, problems: Callable[[], Sequence[Problem]]) -> str:
-    """The digest of a gang's problems: for a turn of a limited length so many steps, also where it is remembered."""
+    """The digest of a gang's problems; it costs a turn of limited length `steps` steps even if it is cached."""
     kernel, known = session.kernel, _seen(session)
     if kernel.left < math.inf:
         kernel.step(steps)
@@ -72,9 +72,9 @@ def _digest_now(session: Session, job: Job, steps: int, problems: Callable[[], S
 
 
 def keep(session: Session, job: Job, problems: Sequence[Problem], budget: int, reading: int) -> None:
-    """Remember that a gang with these problems has no places, and what is said of it.
+    """Remember that a gang with these problems has no places, and the reason shown for it.
 
-    The search had a budget in steps, and `reading` the problems took steps of the kernel.
+    `budget` is the search's, in steps; `reading` is the number of kernel steps that reading the problems took.
     """
     trace, known, digest = session.view.trace, _seen(session), digest_of(problems)
     known.digests[job.key] = known.situation(session), digest
@@ -96,7 +96,7 @@ def keep(session: Session, job: Job, problems: Sequence[Problem], budget: int, r
 
 
 def remembered(session: Session, name: str) -> dict[str, Any]:
-    """What earlier turns and sessions left under a name, by key of the job, of gangs that still wait."""
+    """The entries of still waiting gangs, by job key, that earlier turns and sessions left under a name."""
     found: dict[str, Any] | None = session.actions_left.get(name)
     if found is None:
         jobs, before = session.view.jobs, session.view.environment.left.get(name, {})
@@ -130,7 +130,7 @@ def _plain(value: Any) -> object:
 
 
 class _Seen:
-    """What the problems of a session follow from, beside the places of pods."""
+    """The inputs of a session's problems other than the places of pods."""
 
     def __init__(self, session: Session, before: _Seen | None) -> None:
         snapshot, environment = session.view.snapshot, session.view.environment
@@ -156,7 +156,7 @@ class _Seen:
         return self._parts[2] is session.view.snapshot.pods.records
 
     def situation(self, session: Session) -> str:
-        """What is placed where, as a digest."""
+        """A digest of which pods are placed where."""
         view = session.view
         if self._asked != len(view.nodes.log):
             self._asked = len(view.nodes.log)

@@ -1,7 +1,7 @@
-"""In which order pods can be placed on the nodes that were found for them.
+"""The order in which pods can be placed on the nodes found for them.
 
-Rules that ask for others, affinity and spread, hold when a pod is placed, so the same places may be had in one order
-and not in another: of two pods the one that the other joins comes first.
+Affinity and spread rules are checked when a pod is placed, so the same places may work in one order and not in
+another: if a pod has to join another one, the other one goes first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from stromboli.placement.exact.problem import BalancedRule, Domains, NearRule, Problem
 
-#: places of which an order is looked for in so many ways at most
+#: the most attempts to find an order for the places
 _MOST_TRIED = 2_000
 
 

@@ -35,7 +35,7 @@ _MOST_REFUSED = 64
 
 
 def waits_in_vain(session: Session, job: Job) -> bool:
-    """Whether nothing changed for a gang since a search found no places for it; repeats the reason why it waits."""
+    """Whether nothing changed for a gang since a search found no places; if so, its reason is recorded again."""
     if not memory.waits(session, job) or not _may_search(session, job):
         return False
     if session.view.nodes.releasing.any() or session.ask.job_pipelined(job):
@@ -61,9 +61,10 @@ def _give_up(session: Session, job: Job) -> None:
 
 
 def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
-    """Place what a job needs to start, where its pods found no places in their order.
+    """Place the pods that a job needs to start if they found no places in their own order.
 
-    What is left to place then; None where nothing was placed, with a reason if it is known that nothing ever will be.
+    Returns the pods still to place; None if nothing was placed, with a reason recorded if it is proven that nothing
+    ever will be.
     """
     if not session.rules.what_fits or not session.policy.session.search:
         return None
@@ -84,7 +85,7 @@ def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
     if _may_search(session, job):
         statement = _Attempt(session, job, kinds_of(session, job, placeable(session, job))).run()
     if statement is None:
-        # What a gang that is overdue found in its own order is kept for it.
+        # Places that an overdue gang found in its own order are kept for it.
         for each, made in kept:
             each.recover(made)
         return None
@@ -131,13 +132,13 @@ class _Attempt:
         self._empty = None if job.ready_count else read(session, job, kinds, empty=True)
         #: steps of the kernel that it took to read them
         self._reading = session.kernel.steps - before
-        # What is left over is for the last reading, that of a reason.
+        # The rest is reserved for the last reading, which finds the reason.
         self._budget = budget_of(session, self._reading)
         self._solver = Solver(session, job, kinds, self._budget, most_refused=_MOST_REFUSED)
         self._statement: Statement | None = None
 
     def problems(self) -> list[Problem]:
-        """What all that is found follows from."""
+        """The problems that all results follow from."""
         return [each.problem for each in (self._now, self._empty) if each is not None]
 
     def run(self) -> Statement | None:
@@ -161,7 +162,7 @@ class _Attempt:
         return None
 
     def _tell(self, reason: Reason) -> None:
-        """Give the gang a reason, in place of what single pods lack: they may lack it in one order only."""
+        """Give the gang a reason that replaces those of its pods, which may hold for one order only."""
         trace = self._session.view.trace
         trace.job(self._job.key, reason)
         for pod in self._session.view.pending(self._job):
@@ -218,7 +219,7 @@ class _Attempt:
         return any((kernel.mendable(pods[0]) & ~kernel.feasible(pods[0], hopeful=True)).any() for pods in self._kinds)
 
     def _taken(self) -> Reason:
-        """The reason of a gang whose pods only lack for good what they would not in another order."""
+        """The reason of a gang that would have places if other jobs' pods were gone."""
         words = f"{self._job.title} starts with pods that would have places together if pods of others were gone"
         return Reason(Stage.Gang, "PlacesTaken", words, Actionable.Wait, scalable=True)
 

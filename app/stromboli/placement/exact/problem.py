@@ -1,7 +1,7 @@
 """A gang and the nodes as numbers: which pods may go where, what they take, and what excludes what.
 
-Pods that nothing tells apart are one kind. Sets of nodes and of kinds are integers, a bit for each: a rule that rules
-out a domain is one operation, however many nodes that has. Nothing here knows sessions or plugins, so that the same
+Interchangeable pods are one kind. Sets of nodes and of kinds are integers with one bit for each: excluding a domain
+is one operation, however many nodes it has. Nothing here knows sessions or plugins, so that the same
 problem has the same answer wherever it is solved.
 """
 
@@ -67,7 +67,7 @@ class Domains:
         return self.of == tuple(range(len(self.of)))
 
     def finer(self, other: Domains) -> bool:
-        """Whether two nodes that share a domain of this division share one of another."""
+        """Whether any two nodes in one domain of this division are also in one domain of the other."""
         return all(any(not mine & ~its for its in other.members.values()) for mine in self.members.values())
 
 
@@ -98,7 +98,7 @@ class NearRule:
 
     @property
     def open(self) -> bool:
-        """Whether a pod may be the first, as long as none of the gang is placed."""
+        """Whether a pod may be placed while none of its gang is."""
         return self.uncertain or not self.somewhere
 
     @property
@@ -143,7 +143,7 @@ class WithinRule:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRule:
-    """What all pods that get places may take together."""
+    """A limit on what all placed pods may take together."""
 
     words: str
     #: by kind
@@ -153,11 +153,11 @@ class QuotaRule:
 
 @dataclass(slots=True)
 class Problem:
-    """What has to be placed, and where it may be."""
+    """The pods to place, and where they may go."""
 
     kinds: list[Kind]
     needs: list[Need]
-    #: by node and dimension, what is free
+    #: the free amounts, by node and dimension
     free: list[tuple[float, ...]]
     #: by dimension, its name
     dimensions: list[str]
@@ -218,7 +218,7 @@ class Problem:
             yield from of_sort
 
     def names(self) -> list[str]:
-        """What may rule out placements, by name."""
+        """The names of the constraints that may rule out placements."""
         asked = [any(kind.request[at] > 0 for kind in self.kinds) for at in range(len(self.dimensions))]
         amounts = [name for name, wanted in zip(self.dimensions, asked, strict=True) if wanted]
         filtered = [FILTERS] if any(kind.nodes != self.everywhere for kind in self.kinds) else []
@@ -226,14 +226,14 @@ class Problem:
         return list(dict.fromkeys((*amounts, *filtered, *(rule.words for rule in self.rules), *limited)))
 
     def without(self, name: str) -> str:
-        """How pods would be placed without what has a name, in words."""
+        """How pods would be placed without a named constraint, in words."""
         if name in self.dimensions:
             return f"with more {name} on a node"
         own = {FILTERS: "on nodes that node selectors, taints or cordons keep them off", QUEUE: f"beyond {QUEUE}"}
         return own.get(name, f"without {name}")
 
     def relaxed(self, names: frozenset[str]) -> Problem:
-        """The problem without what has some names."""
+        """The problem without some named constraints."""
         columns = [at for at, name in enumerate(self.dimensions) if name in names]
 
         def without(request: tuple[float, ...]) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""The problem of a gang in a session: its pods in kinds, and what plugins say of them, as numbers.
+"""Read the problem of a gang in a session: its pods by kind, and the plugins' answers about them, as numbers.
 
 A problem is read as things stand, as they will be once terminating pods have gone (`evicting`), or as they would be if
 no other pod held a place (`empty`). In the last case, pods of others that the gang's pods want to be near, or that
@@ -37,7 +37,7 @@ from stromboli.state.pods import PodRecord
 
 @dataclass(slots=True)
 class Reading:
-    """A problem, and what its numbers stand for."""
+    """A problem, and the pods and nodes that its numbers stand for."""
 
     problem: Problem
     #: by kind, in task order
@@ -52,7 +52,7 @@ class Reading:
     ) -> Iterator[tuple[PodRecord, int]]:
         """The pods that get places, in order, each with the row of its node: up to one that the queue may not take.
 
-        So many pods are forbidden from then on.
+        The combination of pods that the queue refused is forbidden from then on.
         """
         numbers = [0] * len(problem.kinds)
         for kind, node in places:
@@ -76,7 +76,7 @@ def read(
 ) -> Reading:
     """The problem of a job whose pods are divided into kinds.
 
-    Nodes that take none of its pods are no part of it, unless it asks for `every_node`. At least `least` pods get
+    Nodes that take none of its pods are left out, unless `every_node` is set. At least `least` pods get
     places, even if the job needs fewer to start.
     """
     return _Reader(session, job, kinds, empty=empty, evicting=evicting, every_node=every_node).read(least)
@@ -251,7 +251,7 @@ class _Reader:
         if self._empty and of.allocated_hyper_node == NOWHERE:
             found = allowed
         if not len(found) and len(allowed):
-            # There are HyperNodes, and none is offered as things stand.
+            # There are HyperNodes, but none is offered at present.
             return (0,)
         sets = sorted(
             {as_set(tree.mask(each)[self._rows]) for each in found.tolist()}, key=lambda nodes: -nodes.bit_count()

@@ -59,9 +59,9 @@ class _Choice:
 
 
 def search(problem: Problem, budget: int, accept: Callable[[Places], bool] = lambda _: True) -> Found:
-    """Places for what a gang needs, which `accept` agrees to, within so many steps.
+    """Find places for a gang that `accept` agrees to, within a number of steps.
 
-    What `accept` refuses is not proven impossible, unless the problem forbids it from then on.
+    Places that `accept` refuses are not proven impossible, unless the problem forbids them from then on.
     """
     impossible, steps = bounds.refuted(problem, budget)
     if impossible:
@@ -157,7 +157,7 @@ class _Search:
     # -- what to decide next -----------------------------------------------------------------------------------------
 
     def _open(self, choices: list[_Choice], last: _Choice | None) -> None:
-        """Open the next choice: of the same kind as the last while it has pods, else of the scarcest."""
+        """Open the next choice: for the same kind as the last while it has pods left, else for the scarcest kind."""
         helpful = self._helpful()
         if last is not None and last.kind in helpful:
             choices.append(_Choice(last.kind, last.order[last.at :], None))

@@ -29,7 +29,7 @@ Accept = Callable[[Problem, Places], bool]
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found for a gang in one situation."""
+    """The result of a search for a gang in one situation."""
 
     found: Found
     #: the problem that has no solution, and the set of groups of it, the last that was tried
@@ -38,7 +38,7 @@ class Verdict:
 
 
 def budget_of(session: Session, more: int = 0) -> int:
-    """The steps that a search may take: what the policy allows, or what the turn has left but so many `more`."""
+    """The steps that a search may take: what the policy allows, at most what the turn has left less `more`."""
     return int(max(0, min(session.policy.session.search * STEP, session.kernel.left - more))) // STEP
 
 

@@ -168,7 +168,7 @@ class Partial:
             if unfounded:
                 there |= domains.members.get(next(iter(unfounded)), 0)
             elif alone:
-                # All that are placed find others to join; one more may still come before all of them.
+                # All placed pods have others to join; one more may still be placed before them.
                 for members in domains.members.values():
                     there |= members
             for kind in bits(rule.kinds):

@@ -23,7 +23,7 @@ class Account:
     queue: Queue
     deserved: Vector
     guarantee: Vector
-    #: what it is limited to; infinite where nothing is said
+    #: its limit; infinite where unset
     capability: Vector
     #: what it may have at most
     limit: Vector
@@ -34,7 +34,7 @@ class Account:
     elastic: Vector
     #: dimensions in which something is deserved
     deserves: Mask
-    #: those of cpu and memory of which the queue says that it deserves none
+    #: those of cpu and memory that the queue explicitly deserves none of
     forgoes: Mask
     #: devices that claims ask for, which are no dimension
     devices: DeviceQuota
@@ -44,7 +44,7 @@ class Account:
     devices_now: DeviceQuota | None = None
     #: whether the number of pods counts
     pods: bool = False
-    #: the dominant part of what it deserves, as the order of queues sees it
+    #: the dominant share of what it deserves, as used by the order of queues
     share: float = 0.0
     #: whether it deserves nothing: then it comes after all queues below their share
     undeserving: bool = False
@@ -62,16 +62,16 @@ class Account:
         self.path = [self]
 
     def derive(self) -> None:
-        """Work out what follows from what it deserves, which stays for the session."""
+        """Compute what depends on the deserved amount, which is fixed for the session."""
         self.undeserving = not (self.deserved if self.pods else np.delete(self.deserved, PODS)).max() >= TOLERANCE
         self.update_share()
 
     def update_share(self) -> None:
-        """Work out the share anew: 1 for a queue that deserves nothing."""
+        """Recompute the share: 1 for a queue that deserves nothing."""
         self.share = self.share_of(self.allocated)
 
     def share_of(self, held: Vector) -> float:
-        """The share that it would have with some amount."""
+        """The share that it would have if it held a given amount."""
         return 1.0 if self.undeserving else shares.dominant_share(held, self.deserved)
 
     @property
@@ -85,7 +85,7 @@ class Account:
 
 
 def deserves_any(account: Account, request: Vector) -> bool:
-    """Whether a queue deserves something of what is requested."""
+    """Whether a queue deserves any of the requested resources."""
     return bool(((request >= TOLERANCE) & (account.deserved >= TOLERANCE)).any())
 
 
@@ -97,21 +97,21 @@ def deserves_more(account: Account, request: Vector) -> bool:
 
 
 def named(account: Account) -> Mask:
-    """The dimensions in which it is said what a queue deserves."""
+    """The dimensions in which a deserved amount is set."""
     out = account.deserves.copy()
     out[[CPU, MEMORY]] &= account.deserved[[CPU, MEMORY]] >= TOLERANCE
     return out
 
 
 def deserves_all(account: Account, request: Vector) -> bool:
-    """Whether the queue stays within what it deserves of all that is requested, where it is said what that is."""
+    """Whether the queue stays within its deserved amount of every requested resource that has one."""
     counted = shares.asked(request, account.pods) & named(account)
     future = account.allocated[counted] + request[counted]
     return bool(counted.any() and (future < account.deserved[counted] + TOLERANCE).all())
 
 
 def extended(account: Account) -> Mask:
-    """The extended resources of which it is said what a queue deserves: others that do not name one deserve none."""
+    """The extended resources with a deserved amount for any queue: queues that do not name one deserve none of it."""
     out = account.deserves.copy()
     out[[CPU, MEMORY, PODS]] = False
     return out

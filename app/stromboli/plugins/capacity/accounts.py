@@ -22,7 +22,7 @@ from stromboli.state.selectors import derived
 
 
 class Accounts:
-    """The accounts of all queues, and of those that take part: with a hierarchy all, else those with jobs."""
+    """The accounts of all queues, and of participating ones: all with a hierarchy, else those with jobs."""
 
     def __init__(self, view: View, devices: ClaimedDevices, *, hierarchy: bool, limits_claims: bool) -> None:
         """`limits_claims` says whether queues are limited in the devices of claims, which `devices` knows."""
@@ -32,7 +32,7 @@ class Accounts:
         self.devices = devices
         #: why the whole cluster stands still; only under Volcano's rules
         self.stopped: Reason | None = None
-        #: by name of the queue, of which dimensions its guarantee is more than can be kept
+        #: by queue name, the dimensions in which its guarantee exceeds what can be kept
         self.clipped: dict[str, Mask] = {}
         #: what queues hold, shape (queues, dimensions): the rows are the `allocated` of their accounts
         self.held: Matrix = np.zeros((len(view.queues), len(view.dimensions)))
@@ -55,7 +55,7 @@ class Accounts:
             account.derive()
 
     def pool_now(self, account: Account) -> guarantees.Pool | None:
-        """What guarantees leave to a queue now."""
+        """The amounts that guarantees leave to a queue now."""
         if account.pool is not None and account.pool_now is None:
             for each, pool in self._pools(lambda each: each.now):
                 each.pool_now = pool
@@ -228,7 +228,7 @@ class Accounts:
             account.pool = pool
 
     def _pools(self, holding: Callable[[Account], Vector]) -> Iterator[tuple[Account, guarantees.Pool]]:
-        """What guarantees leave to each queue, by what queues hold; nothing where nothing is guaranteed."""
+        """The amounts that guarantees leave to each queue, given what queues hold; empty if nothing is guaranteed."""
         tops = [account for account in self.taking_part.values() if account.parent is None]
         idle = [account.guarantee for name, account in self.every.items() if name not in self.taking_part]
         kept = idle + [each.guarantee for each in (self._tops() if self._hierarchy else tops)]
@@ -264,7 +264,7 @@ class Accounts:
             self._limit(each.children, each.limit, each.capability)
 
     def _clip(self, siblings: Sequence[Account], whole: Vector) -> None:
-        """Clip guarantees to what their queues can have of what they share."""
+        """Clip guarantees to what their queues can have of the shared amounts."""
         if not (self._view.rules.clipped_guarantees and len(self._view.nodes) and siblings):
             return
         guarantee, own, asked = (
@@ -278,7 +278,7 @@ class Accounts:
 
 
 def _named_by_nodes(facts: NodeFacts) -> frozenset[str]:
-    """The resources that any node lists, be it with nothing of them."""
+    """The resources that any node lists, even with an amount of zero."""
     return frozenset(("cpu", "memory")).union(*(record.allocatable for record in facts.records))
 
 

@@ -59,7 +59,7 @@ class Capacity(Plugin):
 
     def open(self, view: View) -> None:
         self._view = view
-        #: whether what queues hold now may be something else than what they will hold
+        #: whether the amounts that queues hold now may differ from those that they will hold
         self._differs = view.terminating is not None
         self._devices = ClaimedDevices(view.snapshot.objects, capacity=self.arguments.consumable_capacity)
         self._opened = Accounts(
@@ -250,7 +250,7 @@ class Capacity(Plugin):
         return None if queue.open else reasons.queue_not_open(queue)
 
     def _kept(self, account: Account, lifted: Mapping[str, Vector]) -> Vector:
-        """What is kept in a queue and below it, of what is kept for pods by queue."""
+        """The amounts kept for pods in a queue and its descendants, given those by queue."""
         amounts = (kept for name, kept in lifted.items() if account in self._accounts[name].path)
         kept: Vector = np.sum([self._view.vector(None), *amounts], axis=0)
         return kept
@@ -361,7 +361,7 @@ class Capacity(Plugin):
         return account.limit if pool is None else np.minimum(account.limit, pool.bound)
 
     def _steps(self, account: Account) -> list[tuple[str, Vector]]:
-        """What a queue deserves: what its spec says, and what became of it."""
+        """The deserved amount of a queue: as its spec says, and as adjusted."""
         said = self._view.vector(shares.entitled(account.queue))
         return [("spec.deserved", said), ("in force", account.deserved)]
 

@@ -24,7 +24,7 @@ from stromboli.state.pods import PodRecord
 
 
 class _Held(dict[Account, Vector]):
-    """What queues hold while they give some of it up."""
+    """The amounts that queues hold while they give some up."""
 
     def __missing__(self, account: Account) -> Vector:
         return account.allocated
@@ -117,7 +117,7 @@ class Reclaim:
         return victims
 
     def _branch_keeps_guarantees(self, own: Account, account: Account, held: _Held, request: Vector) -> bool:
-        """Whether all above a queue that are not above the one that takes have more than they are guaranteed."""
+        """Whether all ancestors of a queue, up to those of the taking queue, hold more than their guarantee."""
         if len(account.path) == 1 or not self._view.rules.kept_guarantees:
             return True
         asked = shares.asked(request, own.pods)
@@ -152,7 +152,7 @@ class Reclaim:
         return found
 
     def _counted(self, own: Account, account: Account) -> Mask:
-        """The dimensions in which a queue may have more than it deserves, where another takes back."""
+        """The dimensions in which a queue may exceed its deserved amount while another one reclaims."""
         key = own.queue.index, account.queue.index
         found = self._known_counted.get(key)
         if found is None:
@@ -168,7 +168,7 @@ class Reclaim:
         return owed is None or _both(owed, held > account.deserved)
 
     def _owed(self, own: Account, account: Account, pod: PodRecord) -> Mask | None:
-        """The dimensions that count of what a pod requests; None where its queue deserves none of them."""
+        """The dimensions of a pod's request that count; None if its queue deserves none of them."""
         key = own.queue.index, account.queue.index, pod.pod_class.id
         if key not in self._known_owed:
             request = self._view.request(pod)
@@ -187,7 +187,7 @@ class Reclaim:
         ]
 
     def _equally_undeserving(self, own: Account, other: Account, wanted: Vector, request: Vector) -> bool:
-        """Whether two relatives both deserve nothing of what is at stake: then neither takes from the other."""
+        """Whether two related queues both deserve nothing of what is at stake: then neither takes from the other."""
         level = self._level
         related = {above.queue.name for above in own.ancestors(level)} & {
             above.queue.name for above in other.ancestors(level)

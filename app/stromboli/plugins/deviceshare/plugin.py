@@ -24,11 +24,11 @@ from stromboli.plugins.deviceshare.gpu import INDEX, SharedMemory, WholeCards
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
-#: answers that are kept up to date; one that was dropped is found anew
+#: the number of answers kept up to date; a dropped one is computed again
 _MOST_ANSWERS = 64
-#: so many nodes are looked at one by one; what is known of so many kinds of them is kept
+#: up to this many nodes are looked at one by one, and results are cached for up to this many kinds of nodes
 _FEW, _MOST_JUDGEMENTS = 16, 4_096
-#: an answer that missed more than this share of the nodes is found anew
+#: an answer that is out of date for more than this share of the nodes is computed again
 _REFRESH_ALL = 0.25
 
 
@@ -102,7 +102,7 @@ class DeviceShare(Plugin):
         return scores
 
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
-        """What goes on the pod with its binding."""
+        """The annotations that the pod gets with its binding."""
         return {} if self._sharing is None else self._holdings.annotations(pod, node)
 
     # -- accounts ------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class DeviceShare(Plugin):
         return self._judge_node(pod, node, self._answer(pod)).plan
 
     def _answer(self, pod: PodRecord) -> _Answer:
-        """What holds of all nodes for pods like this one, up to date."""
+        """The up-to-date answer about all nodes for pods like this one."""
         key = pod.pod_class.id, pod.job if is_apart_from_its_group(pod) else "", self._rules(pod)
         known = self._answers.get(key, lambda: _Answer(*self._judge(pod, slice(None)), len(self._holdings.log)))
         if known.seen < len(self._holdings.log):
@@ -149,7 +149,7 @@ class DeviceShare(Plugin):
             known.fits[rows], known.scores[rows] = self._judge(pod, rows)
 
     def _judge_node(self, pod: PodRecord, node: int, known: _Answer) -> _Judgement:
-        """What a pod would get on a node now, which is what it would get wherever cards are the same and as full."""
+        """The cards that a pod would get on a node now, and on any other node whose cards are the same and as full."""
         assert self._sharing is not None
         cards = self._available(pod, slice(node, node + 1))
         state = cards.written()
@@ -163,7 +163,7 @@ class DeviceShare(Plugin):
         return found
 
     def _judge(self, pod: PodRecord, rows: Rows | slice) -> tuple[Mask, Vector]:
-        """Where the cards of some nodes suffice for a pod, and how good they are, shape (nodes,)."""
+        """Which of some nodes have enough cards for a pod, and their scores, shape (nodes,)."""
         assert self._sharing is not None
         cards = self._available(pod, rows)
         if self.arguments.weight > 0:
@@ -215,7 +215,7 @@ class DeviceShare(Plugin):
 
 @dataclass(frozen=True, slots=True)
 class _Judgement:
-    """What holds of nodes whose cards are alike and as full."""
+    """The answers shared by nodes whose cards are the same and as full."""
 
     fits: bool
     score: float
@@ -224,7 +224,7 @@ class _Judgement:
 
 @dataclass(slots=True)
 class _Answer:
-    """Where cards suffice for pods alike, and the scores, shape (nodes,)."""
+    """Which nodes have enough cards for equal pods, and their scores, shape (nodes,)."""
 
     fits: Mask
     scores: Vector

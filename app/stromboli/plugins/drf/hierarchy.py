@@ -46,7 +46,7 @@ class Branch:
 
 
 class Tree:
-    """The hierarchy with its shares. After a change those on the way up are computed anew, when they are asked for."""
+    """The hierarchy with its shares. After a change the shares on the path to the root are recomputed when needed."""
 
     def __init__(self, view: View, allocated: Matrix) -> None:
         """`allocated` has shape (jobs, dimensions) and is changed by the plugin."""
@@ -119,7 +119,7 @@ class Tree:
 
 
 class Shares:
-    """What the branches of a tree hold while some resources are used up, as of some time, and what changed since."""
+    """The amounts that branches of a tree hold while some resources are used up, as of some time, and later changes."""
 
     def __init__(self, tree: Tree, scarce: Mask) -> None:
         self._tree = tree
@@ -172,7 +172,7 @@ class Shares:
         self._hungry[rows] = ~self._full[rows] & (self._parts[rows] > 0)
 
     def _set_one(self, job: int) -> int:
-        """Note what one job holds; numbers take less time than arrays. Returns its row."""
+        """Record what one job holds; plain numbers are faster than arrays. Returns its row."""
         tree = self._tree
         row, held = tree.row_of_job.item(job), tree.allocated[job]
         part = self._largest_share(held)
@@ -295,5 +295,5 @@ def _parts(queue: Queue, annotation: str) -> list[str]:
 
 
 def _weight(written: list[str]) -> float:
-    """A weight, 1 when it is missing, smaller or not a number."""
+    """A weight; 1 if it is missing, less than 1 or not a number."""
     return max(1.0, readers.number(written[0]) or 1.0) if written else 1.0

@@ -1,4 +1,4 @@
-"""The queues of a session: their tree, what their jobs hold and ask for, and what is wrong with some of them."""
+"""The queues of a session: their tree, the amounts that their jobs hold and request, and invalid queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stromboli.framework.cluster.view import View
 from stromboli.plugins.fairshare.spec import Amounts
 from stromboli.plugins.fairshare.tree import DivisionTree
 
-#: dimensions that are counted in units of their own; all others in thousandths
+#: dimensions counted in whole units; all others are counted in thousandths
 _UNITS = frozenset(("cpu", "memory", "pods"))
 
 
@@ -94,7 +94,7 @@ class Accounts:
         return self.row[job.queue.name]
 
     def kept(self, amounts: Mapping[str, Vector]) -> tuple[Matrix, Matrix] | None:
-        """What is kept in queues and below them, of amounts by queue; none of it for jobs that are never evicted."""
+        """The amounts kept in queues and their descendants, by queue; none is for jobs that are never evicted."""
         if not amounts:
             return None
         out = np.zeros_like(self.bounds.allocated)
@@ -103,7 +103,7 @@ class Accounts:
         return out, np.zeros_like(out)
 
     def held_now(self) -> Matrix:
-        """What queues hold of the resources that are divided, with what terminates and without what is only promised,
+        """The divided resources that queues hold, including terminating pods and without mere promises,
         shape (queues, resources).
         """
         held: Matrix = self.shared.allocated.copy()
@@ -144,7 +144,7 @@ class Accounts:
         return whole[view.jobs.queue]
 
     def _by_queue(self, view: View, per_job: Matrix, counted: Mask) -> Matrix:
-        """Sums of what some jobs have, by queue."""
+        """The sums of some jobs' amounts, by queue."""
         leaves = np.array([self.row[name] for name in view.queues], np.intp)[view.jobs.queue]
         out = np.zeros((len(self.row), len(self.dimensions)))
         np.add.at(out, leaves[counted], per_job[counted][:, self.dimensions])
@@ -158,7 +158,7 @@ class Accounts:
 
 
 def _waiting(view: View) -> Matrix:
-    """What pods request that wait for a place and no scheduling gate holds back, shape (jobs, dimensions)."""
+    """The requests of pods that wait for a place and are not gated, shape (jobs, dimensions)."""
     waiting: Matrix = view.job_requested - view.job_allocated
     gated = view.snapshot.pod_facts.column("gated", lambda pod: pod.pod_class.gated or None).numbers >= 0
     if not gated.any():
@@ -174,7 +174,7 @@ def _waiting(view: View) -> Matrix:
 
 
 def divisible(view: View) -> Vector:
-    """What there is for the queues, shape (dimensions,): the nodes, without what pods hold that are in no job."""
+    """The capacity for queues, shape (dimensions,): that of the nodes, less what pods without a job hold."""
     pods = view.pods
     held = np.isin(pods.state, ALLOCATED_STATES) & (pods.node >= 0) & (view.membership.index_of[pods.job] < 0)
     total: Vector = np.maximum(view.total - view.requests(held).sum(axis=0), 0)

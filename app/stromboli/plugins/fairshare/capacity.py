@@ -46,7 +46,7 @@ def over_capacity(
     preemptible: bool,
     more: tuple[Matrix, Matrix] | None = None,
 ) -> Violation | None:
-    """The first limit, then the first quota, that stands against what a job asks for, from the leaf upwards.
+    """The first limit, then the first quota, that a job's request would exceed, from the leaf upwards.
 
     `more` is what counts beyond what queues hold, in all and of jobs that are never evicted: with what terminating pods
     hold it is about what may start now.
@@ -85,7 +85,7 @@ def copies(
 
 
 def _now(tree: DivisionTree, path: Rows, more: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:
-    """What the queues on a path hold, and what of that is never evicted, shape (queues, resources)."""
+    """The amounts that the queues on a path hold, and the never evicted part of them, shape (queues, resources)."""
     held, fixed = tree.allocated[path], tree.non_preemptible[path]
     if more is None:
         return held, fixed

@@ -31,7 +31,7 @@ Step: TypeAlias = tuple[Rows, Vector]
 
 @dataclass(slots=True, eq=False)
 class Claims:
-    """What queues want of pools; vectors of shape (claims,). Within a pool they are sorted by name."""
+    """The claims of queues on pools; vectors of shape (claims,). Within a pool they are sorted by name."""
 
     pool: Rows
     #: one whole unit of the pool's resource
@@ -102,7 +102,7 @@ def _divide_among_equals(claims: Claims, division: Division, at: Rows, cut_short
 
 
 def _parts(claims: Claims, division: Division, at: Rows, k: float) -> Vector:
-    """What each of some claims is offered of the rest of its pool; nothing where all weights are 0."""
+    """The part of the rest of its pool that each of some claims is offered; nothing if all weights are 0."""
     pool, weight, pools = claims.pool[at], claims.weight[at], len(division.rest)
     share = weight / _divisors(pool, weight, pools)[pool]
     corrected = np.maximum(share + k * (share - claims.usage[at]), 0)

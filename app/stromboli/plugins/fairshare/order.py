@@ -32,7 +32,7 @@ STEPS = (
 
 @total_ordering
 class Smaller:
-    """Sorts by amounts: smaller in one resource and larger in none goes first, all else is undecided."""
+    """Sorts by amounts: one that is smaller in a resource and larger in none goes first; all else is a tie."""
 
     __slots__ = ("_amounts",)
 

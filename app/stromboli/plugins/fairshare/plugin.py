@@ -263,7 +263,7 @@ class FairShare(Plugin):
         return self._victims(job, self._required(job), candidates)
 
     def _victims(self, job: Job, required: Vector, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """What a job may take, in the order of the candidates; a unit that would unsettle the shares is passed over."""
+        """The victims a job may take, in the order of the candidates; units that would upset the shares are skipped."""
         accounts, leaf = self._accounts, self._accounts.leaf(job)
         taking = Reclaim(
             self._tree,
@@ -288,7 +288,7 @@ class FairShare(Plugin):
         return victims
 
     def _stays_taken(self, taking: Reclaim, leaf: int, unit: Unit) -> bool:
-        """Whether the queue that takes is served before the one that gives, once that one wants its pods back.
+        """Whether the reclaiming queue is still served before the giving one once that one wants its pods back.
 
         Otherwise the next session would give the place back, and the one after that take it again.
         """
@@ -366,7 +366,7 @@ class FairShare(Plugin):
                     tree.usage[self._accounts.row[queue]] = [measured.get(name, 0.0) for name in names]
         if memory is None:
             return None
-        # Where nothing waits usage decides nothing; what is told of it is kept within a bucket.
+        # If nothing waits, usage decides nothing; the figures shown are kept within a bucket.
         jobs = self._view.jobs
         waits = (jobs.count(PodState.Pending) > 0).any() or jobs.in_phase("", "Pending").any()
         now, past = self._view.time(math.inf), self.left

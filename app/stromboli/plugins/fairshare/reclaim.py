@@ -14,7 +14,7 @@ from stromboli.plugins.fairshare.tree import DivisionTree, parting, saturation
 
 
 def can_reclaim(tree: DivisionTree, leaf: int, required: Vector, *, preemptible: bool) -> bool:
-    """Whether a queue may take back what a job requires: it stays within its fair share with it.
+    """Whether a queue may reclaim what a job requires: it has to stay within its fair share with it.
 
     A job that is never evicted must stay within the quota as well.
     """
@@ -37,7 +37,7 @@ def exceeds_quota_of_the_deprived(
 
 
 class Reclaim:
-    """What one job takes from other queues. Amounts have shape (resources,)."""
+    """The amounts that one job takes from other queues, each of shape (resources,)."""
 
     def __init__(
         self, tree: DivisionTree, leaf: int, required: Vector, *, preemptible: bool, multiplier: float = 1.0
@@ -52,7 +52,7 @@ class Reclaim:
         self._taken: dict[int, Vector] = {}
 
     def remaining(self, row: int) -> Vector:
-        """What a queue has left."""
+        """The amount that a queue has left."""
         held: Vector = self._tree.allocated[row]
         taken = self._taken.get(row)
         return held if taken is None else held - taken

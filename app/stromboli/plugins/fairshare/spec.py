@@ -42,7 +42,7 @@ _ANNOTATION: TypeAdapter[dict[str, ResourceShare]] = TypeAdapter(dict[str, Resou
 
 
 def annotated(queue: Queue) -> Mapping[str, ResourceShare]:
-    """What the annotation says, by resource.
+    """The settings in the annotation, by resource.
 
     Raises ValueError that names the field when it cannot be read.
     """
@@ -68,11 +68,11 @@ class Amounts:
         self._annotated = [self._read(queue) for queue in queues]
 
     def quota(self) -> Matrix:
-        """What is deserved; nothing of what is not named."""
+        """The deserved amounts; 0 for resources that are not named."""
         return self._matrix(lambda queue: self._vector(queue.spec.deserved, 0.0), "quota")
 
     def limit(self) -> Matrix:
-        """What there may be at most; infinite where nothing is said."""
+        """The limits; infinite where unset."""
         return self._matrix(lambda queue: self._vector(queue.spec.capability, np.inf), "limit")
 
     def weight(self) -> Matrix:

@@ -28,15 +28,15 @@ class DivisionTree(QueueTree):
     quota: Matrix
     #: what a queue never goes above
     limit: Matrix
-    #: the part of what the quotas leave, relative to the siblings
+    #: its part of what the quotas leave over, relative to its siblings
     weight: Matrix
-    #: what a queue held in the past, as a part of the cluster
+    #: past usage of the queue, as a fraction of the cluster
     usage: Matrix
     #: what it holds or waits for
     request: Matrix
     #: what it holds
     allocated: Matrix
-    #: of this, what jobs hold that are never evicted
+    #: the part of this held by jobs that are never evicted
     non_preemptible: Matrix
     #: what of each resource is divided as a whole: a milli-CPU, a byte, a card; shape (resources,)
     unit: Vector
@@ -52,7 +52,7 @@ class DivisionTree(QueueTree):
         return np.minimum(self.limit, self.request)
 
     def allocatable(self, row: int) -> Vector:
-        """What a queue may hold before others can take it back; infinite where it has neither quota nor limit."""
+        """The amount that a queue may hold before others can reclaim it; infinite without a quota or limit."""
         allocatable: Vector = np.minimum(self.limit[row], np.maximum(self.quota[row], self.fair_share[row]))
         return allocatable
 

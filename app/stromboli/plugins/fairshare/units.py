@@ -55,7 +55,7 @@ class Units:
         return {self._accounts.leaf(taken.job) for taken in self._taken[job.key] if taken.job is not None}
 
     def of(self, candidates: Sequence[PodRecord]) -> Iterator[Unit]:
-        """Candidates by what goes together: pods above a gang's minimum alone, the rest of it at once."""
+        """Candidates grouped into units: each pod above a gang's minimum alone, the rest of the gang together."""
         view = self._view
         nothing = np.zeros(len(view.dimensions))
         by_job: dict[str, list[PodRecord]] = {}
@@ -72,7 +72,7 @@ class Units:
                 yield Unit(row, pods[spare:], amount, self._gone(job))
 
     def _gone(self, job: Job) -> Vector:
-        """What a gang gave in this session that it could not do without."""
+        """The pods that a gang gave up in this session although its minimum needs them."""
         broken = job.min_available - job.allocated_count
         given = self._given[job.key][-broken:] if broken > 0 else []
         gone: Vector = np.sum([np.zeros(len(self._view.dimensions)), *(each.total for each in given)], axis=0)

@@ -18,7 +18,7 @@ from stromboli.api.resources import Matrix, Vector
 
 #: into how many buckets the time that counts is divided
 _BUCKETS = 24
-#: nothing that was ever held, nor a time in seconds, comes near
+#: far above any held amount or time in seconds
 _LARGEST = 1e30
 #: what is this many half-lives old does not count any more
 _FORGOTTEN = 10
@@ -70,7 +70,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsageHistory:
-    """What is known of the past at one moment. It is never changed; `advanced` makes the next one."""
+    """The usage history at one moment. It is immutable; `advanced` returns the next one."""
 
     queues: tuple[str, ...]
     resources: tuple[str, ...]
@@ -124,7 +124,7 @@ class UsageHistory:
         return np.divide(held, there, out=np.zeros_like(held), where=there > 0)
 
     def holds(self, holding: Matrix, there: Vector) -> Self:
-        """A history with what queues hold, and what there is, from now on."""
+        """A history in which queues hold the given amounts, and the cluster has the given capacity, from now on."""
         return replace(self, holding=holding, there=there)
 
     def about(self, queues: Sequence[str], resources: Sequence[str]) -> Self:
@@ -213,7 +213,7 @@ def _rounded(amounts: Matrix) -> list[list[float]]:
 
 
 def _places(names: Sequence[str], known: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Where those names that are known stand, among the names and among the known ones."""
+    """The positions of the known names, among the names and among the known ones."""
     place = {name: index for index, name in enumerate(known)}
     both = [(index, place[name]) for index, name in enumerate(names) if name in place]
     return [index for index, _ in both], [index for _, index in both]

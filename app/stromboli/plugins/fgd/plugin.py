@@ -173,7 +173,7 @@ class Fgd(Plugin):
         return enough(self._fitting(asked, rows), asked.cards)
 
     def _fitting(self, asked: Wanted, rows: Rows) -> Mask:
-        """The cards of some nodes of which enough is left for a request, shape (rows, cards)."""
+        """The cards of some nodes with enough left for a request, shape (rows, cards)."""
         self._stock.refresh()
         request, choice = asked.request, asked.choice
         if request is None:

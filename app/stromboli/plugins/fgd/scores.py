@@ -27,14 +27,14 @@ class Score(Protocol):
     scores_all: bool
 
     def of_nodes(self, wanted: Wanted, rows: Rows, cpu: Vector, fits: Mask) -> Vector:
-        """The score of nodes with so much CPU left, shape (rows,)."""
+        """The score of nodes, given the CPU left on each, shape (rows,)."""
 
     def card(self, wanted: Wanted, node: int, cpu: float, fits: Mask) -> int:
         """The card of a node, of those that fit, that a pod with a part of one gets."""
 
 
 class _BestCard:
-    """A sharing pod gets the card with the least left, of equals the first."""
+    """A sharing pod gets the card with the least left; ties go to the first."""
 
     scores_all = False
 
@@ -157,7 +157,7 @@ class Random:
     scores_all = True
 
     def __init__(self, seed: int, changes: Sequence[int]) -> None:
-        """For each of `changes` numbers are drawn anew."""
+        """New random numbers are drawn for each value of `changes`."""
         self._seed = seed
         self._changes = changes
 

@@ -21,7 +21,7 @@ CARD = 1000
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What the cards of a node are; those of one node are taken to be equal."""
+    """The kind of a node's cards; all cards of a node are assumed to be equal."""
 
     type: str
     memory: int
@@ -29,7 +29,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a pod asks for. One that asks for cards in several containers is judged by its largest request."""
+    """The cards that a pod requests. If several of its containers request cards, the largest request counts."""
 
     cpu: float
     #: None for a pod that asks for no card
@@ -66,7 +66,7 @@ class Wanted:
 
 
 class Stock:
-    """What is left of the cards. Arrays have shape (nodes,) or (nodes, cards)."""
+    """The amounts left of the cards. Arrays have shape (nodes,) or (nodes, cards)."""
 
     def __init__(self, view: View, sharing: Virtual, holdings: Holdings) -> None:
         self._sharing = sharing
@@ -131,7 +131,7 @@ class Stock:
 
 
 def wanted(pod: PodRecord, sharing: Virtual, request: Vector) -> Wanted:
-    """What a pod asks for, `request` being what it requests of its node."""
+    """The cards that a pod requests; `request` is its request to the node."""
     requests = sharing.requests(pod)
     largest = max(requests, key=lambda each: (each.cards, each.percentage or 0, each.memory), default=None)
     choice = sharing.choice(pod) if largest is not None else None

@@ -61,7 +61,7 @@ def _size(pod: Wanted) -> tuple[float, int, int, str]:
 
 
 class Worth:
-    """What the cards of nodes are worth to typical pods, in thousandths of a card times weight."""
+    """The worth of nodes' cards to typical pods, in thousandths of a card times weight."""
 
     def __init__(self, typical: Mapping[Wanted, int], kinds: list[Kind], most_cards: int) -> None:
         sharers = [(pod, weight) for pod, weight in typical.items() if pod.cards]

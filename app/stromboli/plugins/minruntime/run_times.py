@@ -70,7 +70,7 @@ class RunTimes:
         )
 
     def young(self, reclaimer: Queue | None) -> Young:
-        """The jobs that are too young to be evicted for jobs of another queue, or to be preempted, where it is None."""
+        """The jobs that have run too briefly to be evicted for another queue, or to be preempted if that is None."""
         key = "" if reclaimer is None else reclaimer.name
         if key not in self._found:
             least = np.array([self._of_queue(queue, reclaimer) for queue in self._view.queues.values()])
@@ -78,7 +78,7 @@ class RunTimes:
         return self._found[key]
 
     def queue_of(self, queue: Queue, reclaimer: Queue | None) -> Queue:
-        """The queue that says the minimum run time of the jobs of another, or the first that may."""
+        """The queue that sets the minimum run time of another queue's jobs, or else the first one that could."""
         line = self._line(queue, reclaimer)
         return next((each for each in line if _said(each, reclaimer)), line[0])
 
@@ -89,7 +89,7 @@ class RunTimes:
         return name if of is not None and (of.preempt if reclaimer is None else of.reclaim) is not None else ""
 
     def _of_queue(self, queue: Queue, reclaimer: Queue | None) -> float:
-        """The minimum run time of the jobs of a queue, as queues have it."""
+        """The minimum run time of a queue's jobs, as set on queues."""
         text = _said(self.queue_of(queue, reclaimer), reclaimer)
         otherwise = self._arguments.preempt if reclaimer is None else self._arguments.reclaim
         return duration.parse(text) if text else otherwise

@@ -1,4 +1,4 @@
-"""What queues hold and may have in each pool of nodes."""
+"""The amounts that queues hold and may have in each pool of nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Account:
     said: InitVar[_Shares]
     deserved: Matrix = field(init=False)
     guarantee: Matrix = field(init=False)
-    #: infinite where nothing is said
+    #: infinite where unset
     capability: Matrix = field(init=False)
     #: where it is said what it deserves, shape (pools, dimensions)
     named: Mask = field(init=False)
@@ -51,14 +51,14 @@ class Account:
         self.held, self.terminating = np.zeros_like(self.deserved), np.zeros_like(self.deserved)
 
     def deserves_more(self, pool: int, wanted: Vector, pods: bool) -> bool:
-        """Whether it may take back so much in a pool: it stays within what it is said to deserve of that."""
+        """Whether it may reclaim an amount in a pool: it has to stay within its deserved amount there, if set."""
         counted = shares.asked(wanted, pods) & self.named[pool]
         return bool(counted.any() and (self.held[pool] + wanted <= self.deserved[pool])[counted].all())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortage:
-    """What keeps a queue from holding more in pools: it or one above it, what it holds, its limit, and dimensions."""
+    """What keeps a queue from holding more in pools: the queue or ancestor, its amounts, its limit, and dimensions."""
 
     account: Account
     pools: tuple[int, ...]
@@ -177,7 +177,7 @@ class Accounts:
         return held
 
     def _by_queue(self, view: View, pods: Mask) -> NDArray[np.float64]:
-        """What some pods request, by queue and pool, shape (queues, pools, dimensions)."""
+        """The requests of some pods, by queue and pool, shape (queues, pools, dimensions)."""
         rows, size = np.flatnonzero(pods), len(self.every) * len(self.names)
         pools, queues = self.of_node[view.pods.node[rows]], _queues_of(view, rows)
         keys = np.where((pools >= 0) & (queues >= 0), queues * len(self.names) + pools, size)
@@ -185,7 +185,7 @@ class Accounts:
         return sums.T.reshape(len(self.every), len(self.names), -1)
 
     def _keep_guarantees(self, view: View, own: NDArray[np.float64]) -> None:
-        """Have what is guaranteed to queues kept for them; a closed queue keeps no more than it holds.
+        """Reserve the guarantees of queues for them; a closed queue keeps no more than it holds.
 
         `own` is what the pods of each queue hold, shape (queues, pools, dimensions).
         """
@@ -221,7 +221,7 @@ def pools_of_nodes(pools: Sequence[NodePool], facts: NodeFacts) -> Rows:
 
 
 def capabilities(view: View, pools: Sequence[str]) -> Mapping[str, Matrix]:
-    """What each queue says that it may hold at most of pools, infinite where it says nothing: (pools, dimensions)."""
+    """The limit of each queue in pools, infinite where unset, shape (pools, dimensions)."""
     said = _Known.of(view, {name: at for at, name in enumerate(pools)}).by_queue
     return {name: each.capability for name, each in said.items()}
 
@@ -269,7 +269,7 @@ class _Shares:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """What queues say of pools, for as long as neither resources nor pools change."""
+    """The settings of queues for pools, valid while neither resources nor pools change."""
 
     dimensions: tuple[str, ...]
     number: Mapping[str, int]
@@ -277,7 +277,7 @@ class _Known:
 
     @classmethod
     def of(cls, view: View, number: Mapping[str, int]) -> _Known:
-        """What a session's queues say, going on from what the session before knew."""
+        """The settings of a session's queues, reusing those of the previous session."""
         derived, dimensions = view.snapshot.derived, tuple(view.dimensions)
         before = derived.get(cls)
         known: Mapping[str, _Shares] = {}

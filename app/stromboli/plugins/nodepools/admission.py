@@ -1,4 +1,4 @@
-"""What admitted jobs claim of node pools: a job that is told its pools competes for what these leave."""
+"""The claims of admitted jobs on node pools: a job restricted to pools competes for what the claims leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Usable: TypeAlias = frozenset[int] | None
 
 
 class Claims:
-    """What jobs claim and hold beyond their minimum, by queue and the pools that they may use.
+    """The amounts that jobs claim, and hold beyond their minimum, by queue and usable pools.
 
     In which of its pools a job will be is not known before it is placed. So what it asks for must fit in all its pools
     together, beside what is claimed by jobs that may use these pools only.
@@ -52,7 +52,7 @@ class Claims:
             claimed[usable] = claimed.get(usable, 0) + amount
 
     def claimed(self, account: Account, pools: frozenset[int]) -> Vector:
-        """What is claimed of some pools by jobs that may use no others."""
+        """The claims on some pools by jobs that may use no others."""
         of = self._claimed[account.queue.name].items()
         return self._sum(amount for usable, amount in of if usable is not None and usable <= pools)
 

@@ -63,7 +63,7 @@ def nodes_of(pool: NodePool, facts: NodeFacts) -> Mask:
 
 
 def named_by(group: PodGroup) -> str:
-    """What a PodGroup says about the pools that its pods may use."""
+    """The pools that a PodGroup allows its pods to use."""
     return group.metadata.annotations.get(NODE_POOLS, "")
 
 

@@ -17,7 +17,7 @@ from stromboli.plugins.nodepools.arguments import NodePool, listed, named_by
 
 
 def ceilings(view: View, pools: Sequence[NodePool], *, hierarchy: bool) -> Mapping[str, tuple[Vector, str]]:
-    """Of jobs that ask for more than that: the limits of their pools together, with words, by key."""
+    """The summed limits of their pools for jobs that request more than that, with words, by key."""
     names = [pool.name for pool in pools]
     if not any(each.name in names for queue in view.queues.values() for each in queue.spec.pools):
         return {}
@@ -49,5 +49,5 @@ def ceilings(view: View, pools: Sequence[NodePool], *, hierarchy: bool) -> Mappi
 
 
 def told(pools: Sequence[str]) -> str:
-    """Pools by their names, any of which would do."""
+    """The names of alternative pools, in words."""
     return f"node {by_number(len(pools), 'pool', 'pools')} {' or '.join(pools)}"

@@ -53,7 +53,7 @@ class _Choice:
 
 
 class _Owner(NamedTuple):
-    """The job that a pod is of, what it says about pools, and the account of its queue."""
+    """The job of a pod, its settings for pools, and the account of its queue."""
 
     job: Job
     choice: _Choice
@@ -82,7 +82,7 @@ class NodePools(Plugin):
         self._accounts = Accounts(view, self.arguments.pools, hierarchy=self.hierarchy)
         self._words = Words(view, self._accounts)
         self._number = {name: at for at, name in enumerate(self._accounts.names)}
-        #: what PodGroups say, and the number of what each job's says
+        #: the settings of PodGroups, and the number of each job's setting
         self._said, self._of_job = view.jobs.said("node pools", named_by)
         self._choices: dict[str, _Choice] = {}
         #: by the key of a pod's job
@@ -275,13 +275,13 @@ class NodePools(Plugin):
         return victims
 
     def _gives(self, giver: Account, taker: Account, pool: int, left: Vector, request: Vector, wanted: Vector) -> bool:
-        """Whether a queue that is left with so much of a pool gave what it holds beyond its share there."""
+        """Whether a queue left with an amount of a pool only gave what exceeds its share there."""
         held, pods, named = left + request, self._accounts.pods, giver.named[pool] | taker.named[pool]
         above = shares.stays_above(held, request, wanted, giver.deserved[pool], named, pods)
         return above and shares.keeps(held, request, giver.guarantee[pool], pods)
 
     def _giving(self, queue: Queue, own: Account) -> list[Account]:
-        """A queue that gives, and those above it that are not above the one that takes."""
+        """A giving queue and those of its ancestors that are not ancestors of the reclaiming queue."""
         return [each for each in self._account(queue).path if each not in own.path]
 
     # -- what is told ------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class NodePools(Plugin):
         return self._accounts.every[queue.name]
 
     def _choice(self, job: Job) -> _Choice:
-        """What a job says about pools."""
+        """The settings of a job for pools."""
         return self._choice_of(self._said[self._of_job[job.index]])
 
     def _choice_of(self, text: str) -> _Choice:
@@ -344,7 +344,7 @@ class NodePools(Plugin):
         return found
 
     def _owner(self, pod: PodRecord) -> _Owner | None:
-        """What a pod's job says, with its account; None when its PodGroup is not in the session."""
+        """The settings of a pod's job, with its account; None if its PodGroup is not in the session."""
         if pod.job not in self._owners:
             job = self._view.job_of(pod)
             owner = None if job is None else _Owner(job, self._choice(job), self._account(job.queue))

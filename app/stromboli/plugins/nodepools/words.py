@@ -1,4 +1,4 @@
-"""What is said of queues that may not hold more in node pools."""
+"""The wording for queues that may not hold more in node pools."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Words:
         )
 
     def told(self, pools: Sequence[int]) -> str:
-        """Pools by their names, any of which would do."""
+        """The names of alternative pools, in words."""
         return told_pools([self._accounts.names[pool] for pool in pools])
 
     def numbers(self, request: Vector, short: Iterable[Shortage], verb: str, given: Matrix | None = None) -> str:
@@ -76,7 +76,7 @@ class Words:
         return "; ".join(said)
 
     def _given(self, job: Job) -> Matrix:
-        """What the current attempt has given to pods of a job, shape (pools, dimensions)."""
+        """The amounts that the current attempt has given to pods of a job, shape (pools, dimensions)."""
         view, given = self._view, np.zeros((len(self._accounts.names), len(self._view.dimensions)))
         if job.counts[PodState.Allocated]:
             rows = view.membership.rows(job.index)

@@ -29,7 +29,7 @@ from stromboli.state.reads import Reads
 
 _ROLE = "volcano.sh/task-spec"
 _SCORE = 100.0
-#: roles of a job of which it is kept where pods are that repel them
+#: the most roles of a job for which the places of repelling pods are cached
 _MOST_ROLES_KEPT = 16
 
 
@@ -151,7 +151,7 @@ class Plan:
         return bucket
 
     def most_attractive(self, role: str) -> Bucket | None:
-        """The bucket that attracts a role most, of equals the one with the least load; None when all repel it."""
+        """The bucket that attracts a role most, the least loaded one on a tie; None if all repel it."""
         attraction = self._attraction[: len(self._buckets), self.roles.number[role]]
         if attraction.max(initial=-1) < 0:
             return None
@@ -241,7 +241,7 @@ class TaskTopology(Plugin):
         idle, releasing = self._view.nodes.idle, self._view.nodes.releasing
         if len(nodes) < len(self._view.nodes):
             idle, releasing = idle.take(nodes.rows, axis=1), releasing.take(nodes.rows, axis=1)
-        # Where what is idle takes all of them, what terminating pods leave adds nothing.
+        # If idle amounts fit all of them, what terminating pods leave adds nothing.
         short = np.flatnonzero(~fits(left[0], idle, self._view.nodes.always))
         if not len(short):
             return waiting

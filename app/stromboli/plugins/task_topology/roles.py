@@ -14,7 +14,7 @@ from stromboli.framework.cluster.job import Job
 _AFFINITY = "volcano.sh/task-topology-affinity"
 _ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
 _ORDER = "volcano.sh/task-topology-task-order"
-#: how much a role's place matters, by the kind of group that it is in; the largest counts
+#: how much a role's placement matters, by its kind of group; the largest counts
 _APART_FROM_ITSELF, _TOGETHER_WITH_OTHERS, _TOGETHER_WITH_ITSELF, _APART_FROM_OTHERS = 4, 3, 2, 1
 
 
@@ -53,7 +53,7 @@ class Roles:
 
 
 def read_roles(job: Job) -> Roles | None:
-    """What a job's annotations say; None when that cannot be used or names roles that it does not have."""
+    """The rules in a job's annotations; None if they are invalid or name roles that the job does not have."""
     roles = _roles(*_written(job.pod_group))
     known = {pod.role for pod in job.view.members(job)} if roles is not None else ()
     return roles if roles is not None and roles.number.keys() <= set(known) else None
@@ -72,7 +72,7 @@ def _written(pod_group: PodGroup) -> tuple[str | None, str | None, str | None]:
 
 @lru_cache(maxsize=64)
 def _roles(affinity: str | None, anti_affinity: str | None, listed: str | None) -> Roles | None:
-    """What annotations say; None when they name a role twice in a group."""
+    """The rules in annotations; None if they name a role twice in a group."""
     together, apart = _groups(affinity), _groups(anti_affinity)
     order = [role for role in (listed or "").split(",") if role]
     unique = all(len(set(group)) == len(group) for group in (*together, *apart, order))
