@@ -27,9 +27,9 @@ from stromboli.api.crds import KINDS
 from stromboli.api.decisions import Bind
 from stromboli.discovery import discover
 from stromboli.engine import Engine
-from stromboli.live.json import Decoder
-from stromboli.live.mirror import Mirror
+from stromboli.live.api_server.json import Decoder
 from stromboli.live.observer import Observer
+from stromboli.live.watch.mirror import Mirror
 from stromboli.state.cluster import ClusterState, object_key
 from tests.builders import NOON, READS
 from tests.fuzz import tried

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from stromboli.api.decisions import Bind, Evict
 from stromboli.api.version import version
 from stromboli.framework.session.session import Session
-from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
+from stromboli.live.process.logs import Logger
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

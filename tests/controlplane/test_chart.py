@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from stromboli.api import crd_schema
 from stromboli.api.crd_compare import is_ours
 from stromboli.cli import make_app
-from stromboli.live.leader_mark import LABEL
+from stromboli.live.leadership.leader_mark import LABEL
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.controlplane.build import Binaries, monitoring_definitions
 from tests.controlplane.cluster import Cluster, eventually

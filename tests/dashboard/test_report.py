@@ -18,7 +18,7 @@ from stromboli.dashboard.routes import dashboard_routes
 from stromboli.engine import Engine
 from stromboli.explain.jobs import explain_job
 from stromboli.framework.session.session import Session
-from stromboli.live.access import User
+from stromboli.live.api_server.access import User
 from stromboli.state.cluster import ClusterState
 from tests.builders import NOON, node, pod, pod_group, queue, state
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.live.native_groups import SOURCE as NATIVE_GROUPS
-from stromboli.live.sources import SOURCES
+from stromboli.live.groups.native_groups import SOURCE as NATIVE_GROUPS
+from stromboli.live.watch.sources import SOURCES
 from stromboli.simulation.manifests import load
 from stromboli.workloads import known_kinds
 

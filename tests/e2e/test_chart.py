@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stromboli.live.access import AccessReviews
-from stromboli.live.client import Credentials, Kube
+from stromboli.live.api_server.access import AccessReviews
+from stromboli.live.api_server.client import Credentials, Kube
 from tests.controlplane.cluster import eventually
 from tests.controlplane.projects import released
 from tests.e2e.audit import Audit, right

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stromboli.live.access import AccessReviews
-from stromboli.live.client import Credentials, Kube
+from stromboli.live.api_server.access import AccessReviews
+from stromboli.live.api_server.client import Credentials, Kube
 from tests.controlplane.cluster import Cluster
 from tests.e2e.world import World
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from stromboli.live.node_shard import PATH
+from stromboli.live.leadership.node_shard import PATH
 from tests.controlplane.cluster import eventually
 from tests.e2e.conftest import Start
 from tests.e2e.service import Service

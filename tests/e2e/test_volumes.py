@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.live import volumes
+from stromboli.live.binding import volumes
 from tests.controlplane.cluster import eventually
 from tests.e2e.audit import Audit
 from tests.e2e.conftest import Start

@@ -18,7 +18,7 @@ from stromboli.framework.diagnosis.pod_trace import PodTrace
 from stromboli.framework.session.session import Session
 from stromboli.http.api import api_routes
 from stromboli.http.cluster import LiveCluster, Source
-from stromboli.live.access import User
+from stromboli.live.api_server.access import User
 from stromboli.simulation.scripted_extender import ScriptedExtender
 from stromboli.state.cluster import ClusterState
 from tests.builders import NOON, gang, node, pod, pod_group, queue, state

@@ -10,7 +10,7 @@ import pytest
 
 from stromboli.api import objects
 from stromboli.explain.log_lines import log_lines
-from stromboli.live.logs import LogFormat, Logger, configure
+from stromboli.live.process.logs import LogFormat, Logger, configure
 from tests.builders import decide, gang, node, pod, pod_group, queue, state
 
 POLICY = """

@@ -32,7 +32,7 @@ from stromboli.framework.reasons import plugin_failed
 from stromboli.framework.registry import Registry
 from stromboli.framework.session.session import Session
 from stromboli.http.api import api_routes
-from stromboli.live.access import User
+from stromboli.live.api_server.access import User
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord

@@ -10,7 +10,7 @@ import pytest
 from stromboli.api import keys
 from stromboli.engine import Engine
 from stromboli.kube.dra import readiness
-from stromboli.live import claims, reserving
+from stromboli.live.binding import claims, reserving
 from tests.kube.test_dra import DRIVER, allocation, claim, device, device_class, request, resource_slice
 from tests.live.cluster import Cluster, Fault
 from tests.live.conftest import StartService, until

@@ -16,7 +16,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from stromboli.live.client import ApiError, Credentials, CredentialsError, Kube
+from stromboli.live.api_server.client import ApiError, Credentials, CredentialsError, Kube
 
 
 class Door:

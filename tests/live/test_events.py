@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from stromboli.live import Observer
-from stromboli.live.client import Credentials, Kube
-from stromboli.live.events import Events, Reference, shortened
+from stromboli.live.api_server.client import Credentials, Kube
+from stromboli.live.reporting.events import Events, Reference, shortened
 from tests.live.cluster import Cluster
 from tests.live.conftest import until
 

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from stromboli.framework.cluster.environment import ExtenderError
-from stromboli.live.extender_transport import HttpExtenderTransport
+from stromboli.live.inputs.extender_transport import HttpExtenderTransport
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.keys import namespace_of
-from stromboli.live.fair_queue import FairQueue
+from stromboli.live.process.fair_queue import FairQueue
 
 
 async def drained(queue: FairQueue[str]) -> list[str]:

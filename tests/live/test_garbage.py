@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.live.garbage import Garbage
+from stromboli.live.process.garbage import Garbage
 from tests.live.virtual_time import Clock, run
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stromboli.framework.cluster.environment import NodeUsage
-from stromboli.live import node_load
-from stromboli.live.prometheus import follow as prometheus_follow
+from stromboli.live.inputs import node_load
+from stromboli.live.inputs.prometheus import follow as prometheus_follow
 from stromboli.policy.model import Policy
 from tests.e2e.prometheus import Prometheus
 from tests.live.virtual_time import Clock, run

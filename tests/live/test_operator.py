@@ -113,7 +113,7 @@ async def test_every_kind_is_watched_again(
 async def test_kinds_are_kept_while_the_api_server_does_not_say_which_it_has(
     watched: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stromboli.live.operator._LOOK", 0.2)
+    monkeypatch.setattr("stromboli.live.groups.operator._LOOK", 0.2)
     service = await start(engine)
     await all_watched(watched)
     requests = len(watched.proxy.requests)
@@ -127,7 +127,7 @@ async def test_kinds_are_kept_while_the_api_server_does_not_say_which_it_has(
 async def test_kinds_that_come_later_are_watched(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stromboli.live.operator._LOOK", 0.2)
+    monkeypatch.setattr("stromboli.live.groups.operator._LOOK", 0.2)
     service = await start(engine)
     await until(lambda: is_watched(cluster, "jobs"))
     cluster.create(DEFINITIONS, COMMANDS)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.live import podgroups
-from stromboli.live.podgroups import PodGroupMaker
+from stromboli.live.groups import podgroups
+from stromboli.live.groups.podgroups import PodGroupMaker
 from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import StartService, until
 from tests.live.test_workloads import (

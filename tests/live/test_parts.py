@@ -20,15 +20,15 @@ from stromboli.api import objects
 from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus, Queue
 from stromboli.api.decisions import Bind, SetQueueStatus
 from stromboli.api.errors import InvalidObjectError, PolicyError
-from stromboli.live.client import refusal, status_error
-from stromboli.live.limits import Backoff, TokenBucket
-from stromboli.live.logs import LogFormat, Logger, configure
+from stromboli.live.api_server.client import refusal, status_error
 from stromboli.live.loop import still_valid
-from stromboli.live.mirror import Mirror
 from stromboli.live.policy import PolicyFile
-from stromboli.live.queues import PhaseCounts, queue_fields
-from stromboli.live.reflector import lines
-from stromboli.live.status import comparable, pod_group_fields
+from stromboli.live.process.limits import Backoff, TokenBucket
+from stromboli.live.process.logs import LogFormat, Logger, configure
+from stromboli.live.queues.controller import PhaseCounts, queue_fields
+from stromboli.live.reporting.status import comparable, pod_group_fields
+from stromboli.live.watch.mirror import Mirror
+from stromboli.live.watch.reflector import lines
 from stromboli.state.cluster import ClusterState
 from stromboli.state.queue_states import next_state
 from stromboli.workloads import is_bare, pod_group_for

@@ -111,7 +111,7 @@ from stromboli.engine import Engine
 from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.registry import Registry
 from stromboli.live import Service, Settings
-from stromboli.live.watchdog import end_within
+from stromboli.live.process.watchdog import end_within
 from tests import builders
 
 def waits():
@@ -167,7 +167,7 @@ async def test_a_plugin_that_never_returns_is_named_and_does_not_hold_the_end(
 
 BLOCKED = """
 import asyncio
-from stromboli.live.watchdog import watch_loop
+from stromboli.live.process.watchdog import watch_loop
 
 async def main():
     watching = asyncio.create_task(watch_loop(3.0))

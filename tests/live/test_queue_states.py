@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from stromboli.cli import make_app
-from stromboli.live.client import Credentials, Kube
-from stromboli.live.mirror import Mirror
-from stromboli.live.status import StatusWriter
+from stromboli.live.api_server.client import Credentials, Kube
+from stromboli.live.reporting.status import StatusWriter
+from stromboli.live.watch.mirror import Mirror
 from stromboli.state.cluster import ClusterState
 from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import Recorder, StartService, until

@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from stromboli.engine import Engine
-from stromboli.live import queue_usage
+from stromboli.live.inputs import queue_usage
 
 POLICY = """
 actions: allocate

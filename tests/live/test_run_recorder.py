@@ -10,9 +10,9 @@ import pytest
 from stromboli.api.crds import RUN_TIME
 from stromboli.explain.answers import Start
 from stromboli.explain.past_runs import Kind, PastRuns, Run, learned_from
-from stromboli.live.mirror import Mirror
+from stromboli.live.inputs.run_recorder import RunRecorder
 from stromboli.live.observer import Observer
-from stromboli.live.run_recorder import RunRecorder
+from stromboli.live.watch.mirror import Mirror
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import timestamp
 from tests.builders import NOON, node, pod, pod_group

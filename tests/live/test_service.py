@@ -238,7 +238,7 @@ async def test_a_binding_whose_answer_is_lost_counts_once(cluster: Cluster, star
 async def test_a_binding_that_is_not_answered_is_sent_again(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stromboli.live.client._PATIENCE", 0.2)
+    monkeypatch.setattr("stromboli.live.api_server.client._PATIENCE", 0.2)
     with cluster.held("POST", "/pods/train-0/binding"):
         service = await start()
         cluster.gang("train", 2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.live.suspended import Suspended
+from stromboli.live.groups.suspended import Suspended
 from stromboli.workloads import known_kinds
 
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from stromboli.engine import Engine
-from stromboli.live import takeover
-from stromboli.live.takeover import begun_gangs, overcommitting
+from stromboli.live.binding import takeover
+from stromboli.live.binding.takeover import begun_gangs, overcommitting
 from stromboli.state.pods import seconds
 from tests.live.cluster import Cluster
 from tests.live.conftest import StartService, until

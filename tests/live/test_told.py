@@ -11,7 +11,7 @@ from stromboli.api.crds import PodGroupCondition, PodGroupStatus
 from stromboli.api.decisions import Decision, SetPodGroupStatus, SetPodUnscheduled
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
-from stromboli.live.limits import Reluctance
+from stromboli.live.process.limits import Reluctance
 from stromboli.state.snapshot import Snapshot
 from tests.live.cluster import SCHEDULING, Cluster
 from tests.live.conftest import StartService, until

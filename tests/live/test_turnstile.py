@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from stromboli.api import objects
-from stromboli.live.client import ApiError, Kube
-from stromboli.live.events import Events
-from stromboli.live.mirror import Mirror
+from stromboli.live.api_server.client import ApiError, Kube
+from stromboli.live.groups.owners import Owners
+from stromboli.live.groups.podgroups import PodGroupMaker
 from stromboli.live.observer import Observer
-from stromboli.live.owners import Owners
-from stromboli.live.podgroups import PodGroupMaker
-from stromboli.live.reflector import Reflector
-from stromboli.live.sources import SOURCES
-from stromboli.live.turnstile import Turnstile
+from stromboli.live.process.turnstile import Turnstile
+from stromboli.live.reporting.events import Events
+from stromboli.live.watch.mirror import Mirror
+from stromboli.live.watch.reflector import Reflector
+from stromboli.live.watch.sources import SOURCES
 from stromboli.state.cluster import ClusterState
 from stromboli.workloads.table import known_kinds
 from tests import builders

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from stromboli.api import objects
-from stromboli.live.owners import Owners
-from stromboli.live.unmade import Unmade
+from stromboli.live.groups.owners import Owners
+from stromboli.live.groups.unmade import Unmade
 from stromboli.workloads import known_kinds
 from tests.builders import pod
 

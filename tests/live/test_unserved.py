@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stromboli.live.events import Events, Reference
-from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
-from stromboli.live.unserved import Unserved
+from stromboli.live.reporting.events import Events, Reference
+from stromboli.live.reporting.unserved import Unserved
+from stromboli.live.watch.mirror import Mirror
 from stromboli.state.cluster import ClusterState
 from tests.builders import pod
 

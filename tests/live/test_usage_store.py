@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from stromboli.explain.past_runs import Kind, PastRuns, Run
-from stromboli.live.client import Credentials, Kube
-from stromboli.live.usage_store import UsageStore
+from stromboli.live.api_server.client import Credentials, Kube
+from stromboli.live.inputs.usage_store import UsageStore
 from stromboli.plugins.fairshare.usage import Memory, UsageHistory
 from tests.live.cluster import Cluster
 

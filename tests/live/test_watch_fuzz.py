@@ -14,13 +14,13 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.live import reflector as reflectors
-from stromboli.live.client import Credentials, Kube
-from stromboli.live.limits import Backoff
-from stromboli.live.mirror import Mirror
+from stromboli.live.api_server.client import Credentials, Kube
 from stromboli.live.observer import Observer
-from stromboli.live.reflector import Reflector
-from stromboli.live.sources import SOURCES
+from stromboli.live.process.limits import Backoff
+from stromboli.live.watch import reflector as reflectors
+from stromboli.live.watch.mirror import Mirror
+from stromboli.live.watch.reflector import Reflector
+from stromboli.live.watch.sources import SOURCES
 from stromboli.state.cluster import ClusterState
 from tests.builders import READS
 from tests.fuzz import CHANGES, Change, changed, tried

@@ -116,7 +116,11 @@ async def test_watches_outlive_what_they_are_told(cluster: Cluster, start: Start
 async def test_lists_are_repeated_whatever_is_answered(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch, code: int, content: bytes
 ) -> None:
-    for name in ("client._LONGEST_WAIT", "reflector._FORBIDDEN_PERIOD", "reflector._ABSENT_PERIOD"):
+    for name in (
+        "api_server.client._LONGEST_WAIT",
+        "watch.reflector._FORBIDDEN_PERIOD",
+        "watch.reflector._ABSENT_PERIOD",
+    ):
         monkeypatch.setattr(f"stromboli.live.{name}", 0.05)
     for resource in KINDS:
         cluster.answer(f"/{resource}?", content, code, times=2)
@@ -129,7 +133,7 @@ async def test_lists_are_repeated_whatever_is_answered(
 async def test_definitions_may_go_and_come_back(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch, resource: str
 ) -> None:
-    monkeypatch.setattr("stromboli.live.contact._PERIOD", 0.1)
+    monkeypatch.setattr("stromboli.live.api_server.contact._PERIOD", 0.1)
     service = await start(contact_timeout=0.3)
     name = f"{resource}.scheduling.volcano.sh"
     cluster.gang("before", 2)
@@ -155,7 +159,7 @@ async def test_watches_that_end_at_once_are_repeated_ever_more_seldom(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rate, burst = 10.0, 12.0
-    monkeypatch.setattr("stromboli.live.operator._REQUESTS", (rate, burst))
+    monkeypatch.setattr("stromboli.live.groups.operator._REQUESTS", (rate, burst))
     await start()
 
     def all_watches(resource: str, limited: bool) -> list[float]:
@@ -183,7 +187,7 @@ async def test_watches_that_end_at_once_are_repeated_ever_more_seldom(
 async def test_readiness_says_what_is_out_of_step_and_that_nobody_answers(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stromboli.live.contact._PERIOD", 0.2)
+    monkeypatch.setattr("stromboli.live.api_server.contact._PERIOD", 0.2)
     service = await start(contact_timeout=0.7)
     await until(lambda: service.unready() == [])
     cluster.fail("GET", "/api/v1/pods", 500, times=10_000)
@@ -319,8 +323,8 @@ async def test_a_list_from_before_what_was_seen_frees_no_place(cluster: Cluster,
 async def test_when_all_lists_are_old_the_server_was_restored(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("stromboli.live.reflector._RESTORED", 0.5)
-    caplog.set_level("INFO", "stromboli.live.reflector")
+    monkeypatch.setattr("stromboli.live.watch.reflector._RESTORED", 0.5)
+    caplog.set_level("INFO", "stromboli.live.watch.reflector")
     await old_lists(cluster, await start(), times=10_000)
     await until(lambda: "listed kind=Pod why=old objects=4 dropped=0" in caplog.text)
 

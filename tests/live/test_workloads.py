@@ -11,9 +11,9 @@ import pytest
 from stromboli.api.crds import PodGroup
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
-from stromboli.live import podgroups
-from stromboli.live.limits import Backoff
-from stromboli.live.podgroups import PodGroupMaker
+from stromboli.live.groups import podgroups
+from stromboli.live.groups.podgroups import PodGroupMaker
+from stromboli.live.process.limits import Backoff
 from stromboli.workloads import Family
 from tests.cli.conftest import stromboli
 from tests.live.cluster import SCHEDULING, Cluster
@@ -303,7 +303,7 @@ async def test_an_owner_that_may_not_be_read_is_told_once_with_the_rule_to_add(
 async def test_a_definition_may_come_and_go_while_the_service_runs(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stromboli.live.operator._LOOK", 0.2)
+    monkeypatch.setattr("stromboli.live.groups.operator._LOOK", 0.2)
     cluster.node("n1", cpu="3")
     await start(engine)
     define(cluster, "ray.io", "v1", "RayCluster")

@@ -39,14 +39,14 @@ from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
 from stromboli.live import Service as LiveService
 from stromboli.live import Settings
-from stromboli.live.binder import Binder
-from stromboli.live.claims import Claims
-from stromboli.live.client import Credentials, Kube
-from stromboli.live.events import Events
-from stromboli.live.mirror import Mirror
-from stromboli.live.recall import Recall
-from stromboli.live.reflector import Reflector
-from stromboli.live.sources import SOURCES
+from stromboli.live.api_server.client import Credentials, Kube
+from stromboli.live.binding.binder import Binder
+from stromboli.live.binding.claims import Claims
+from stromboli.live.binding.recall import Recall
+from stromboli.live.reporting.events import Events
+from stromboli.live.watch.mirror import Mirror
+from stromboli.live.watch.reflector import Reflector
+from stromboli.live.watch.sources import SOURCES
 from stromboli.metrics import Metrics
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState

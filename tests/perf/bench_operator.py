@@ -21,13 +21,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stromboli.live.client import Credentials, Kube
-from stromboli.live.mirror import Mirror
+from stromboli.live.api_server.client import Credentials, Kube
+from stromboli.live.groups.operator import Follower, Followers, Life, Operator, Watched
+from stromboli.live.groups.owners import Owners
 from stromboli.live.observer import Observer
-from stromboli.live.operator import Follower, Followers, Life, Operator, Watched
-from stromboli.live.owners import Owners
-from stromboli.live.reflector import Reflector
-from stromboli.live.sources import SOURCES
+from stromboli.live.watch.mirror import Mirror
+from stromboli.live.watch.reflector import Reflector
+from stromboli.live.watch.sources import SOURCES
 from stromboli.state.cluster import ClusterState
 from stromboli.workloads import known_kinds
 from tests.controlplane.build import control_plane

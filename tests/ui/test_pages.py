@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.http.api import api_routes
-from stromboli.live.access import User
+from stromboli.live.api_server.access import User
 from stromboli.ui import Service, make_ui
 from tests.builders import state
 from tests.plugins import pools

@@ -46,7 +46,7 @@ from stromboli.workloads import known_kinds, native
 
 if TYPE_CHECKING:
     from stromboli.cli.which import Which
-    from stromboli.live.client import Kube
+    from stromboli.live.api_server.client import Kube
 
 DEFAULT_NAMESPACE = "default"
 _KUBE_SCHEDULER = "default-scheduler"
@@ -235,7 +235,7 @@ def _tell(kind: str, status: int) -> None:
 @asynccontextmanager
 async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterator[Kube]:
     """A cluster, for as long as the context lasts. Raises RemoteError when it does not answer."""
-    from stromboli.live.client import CONNECTION_ERRORS, Credentials, Kube
+    from stromboli.live.api_server.client import CONNECTION_ERRORS, Credentials, Kube
 
     kube = Kube(Credentials.load(kubeconfig, context))
     try:
@@ -248,8 +248,8 @@ async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterat
 
 async def _dumped(kube: Kube, refused: Callable[[str, int], None]) -> bytes:
     """All that sessions look at, as a list in JSON. Raises CONNECTION_ERRORS."""
-    from stromboli.live.client import ApiError
-    from stromboli.live.sources import SOURCES
+    from stromboli.live.api_server.client import ApiError
+    from stromboli.live.watch.sources import SOURCES
 
     lists: list[dict[str, Any]] = []
     for source in SOURCES:
@@ -268,8 +268,8 @@ async def _dumped(kube: Kube, refused: Callable[[str, int], None]) -> bytes:
 
 async def _workloads(kube: Kube, refused: Callable[[str, int], None]) -> AsyncIterator[dict[str, Any]]:
     """What may own pods, and Kubernetes' own PodGroups, as far as they are served; each names its kind."""
-    from stromboli.live.client import ApiError
-    from stromboli.live.versions import versions_of
+    from stromboli.live.api_server.client import ApiError
+    from stromboli.live.api_server.versions import versions_of
 
     try:
         groups = (await kube.get("/apis")).get("groups") or []

@@ -16,8 +16,8 @@ from stromboli.cli.options import Context, DryRun, Kubeconfig
 from stromboli.cli.problems import quit_with
 
 if TYPE_CHECKING:
-    from stromboli.live.client import Kube
-    from stromboli.live.definitions import Installed
+    from stromboli.live.api_server.client import Kube
+    from stromboli.live.api_server.definitions import Installed
 
 #: the exit code when definitions differ
 DIFFERENT = 1
@@ -58,8 +58,8 @@ def apply(
 
 async def _done(kubeconfig: Any, context: str | None, take_over: bool, *, dry_run: bool, shown: bool) -> bool:
     """Apply each definition, or try to; whether any of them changed."""
-    from stromboli.live.client import ApiError
-    from stromboli.live.definitions import installed
+    from stromboli.live.api_server.client import ApiError
+    from stromboli.live.api_server.definitions import installed
 
     changed = False
     try:
@@ -81,7 +81,7 @@ def _tell_foreign(each: Installed) -> None:
 
 
 async def _applied(kube: Kube, each: Installed, *, dry_run: bool, shown: bool) -> bool:
-    from stromboli.live.definitions import apply, established
+    from stromboli.live.api_server.definitions import apply, established
 
     after = await apply(kube, each.ours, dry_run=dry_run)
     changed = each.found is None or _content(each.found) != _content(after)

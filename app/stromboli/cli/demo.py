@@ -31,7 +31,7 @@ from rich.table import Table
 from stromboli.api import crd_schema, quantity
 from stromboli.api.crds import SCHEDULING, QueueState
 from stromboli.devserver import DevServer, Options
-from stromboli.live.client import CONNECTION_ERRORS, Credentials, Kube
+from stromboli.live.api_server.client import CONNECTION_ERRORS, Credentials, Kube
 
 _NODES, _CPU_PER_NODE = 10, 10
 _PODS_PER_JOB, _JOB_MINIMUM = 10, 2

@@ -24,7 +24,7 @@ from stromboli.simulation.files import LARGEST_FILE
 from stromboli.simulation.manifests import load
 
 if TYPE_CHECKING:
-    from stromboli.live.client import Kube
+    from stromboli.live.api_server.client import Kube
 
 #: the exit code when something was found
 FOUND = 1
@@ -111,7 +111,7 @@ def _of_cluster(which: Which, queues: Collection[str], served: Collection[str]) 
 
 async def _deployments(kube: Kube) -> tuple[Collection[str], list[Finding]]:
     """The names by which Deployments schedule; those of which two do, and replicas that do not take turns."""
-    from stromboli.live.client import ApiError
+    from stromboli.live.api_server.client import ApiError
 
     try:
         listed = (await kube.get(_DEPLOYMENTS)).get("items") or []
@@ -142,8 +142,8 @@ async def _deployments(kube: Kube) -> tuple[Collection[str], list[Finding]]:
 
 async def _definitions(kube: Kube) -> list[Finding]:
     """Definitions of others, as far as they do not know what ours do; nothing where they may not be read."""
-    from stromboli.live.client import ApiError
-    from stromboli.live.definitions import installed
+    from stromboli.live.api_server.client import ApiError
+    from stromboli.live.api_server.definitions import installed
 
     try:
         found = await installed(kube)

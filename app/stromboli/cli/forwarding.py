@@ -16,7 +16,7 @@ from stromboli.api.errors import StromboliError, in_words
 
 if TYPE_CHECKING:
     from stromboli.cli.located import Located
-    from stromboli.live.client import Kube
+    from stromboli.live.api_server.client import Kube
 
 PROTOCOL = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
@@ -57,7 +57,7 @@ class Forward:
         self._thread.join()
 
     async def _serve(self) -> None:
-        from stromboli.live.client import CONNECTION_ERRORS, Credentials, Kube
+        from stromboli.live.api_server.client import CONNECTION_ERRORS, Credentials, Kube
 
         stopped, loop = asyncio.Event(), asyncio.get_running_loop()
         self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
@@ -93,7 +93,7 @@ class Forward:
 
     async def _connect(self, kube: Kube, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until either end closes it."""
-        from stromboli.live.client import CONNECTION_ERRORS
+        from stromboli.live.api_server.client import CONNECTION_ERRORS
 
         try:
             async with kube.websocket(self._path, PROTOCOL) as socket:

@@ -24,7 +24,7 @@ from stromboli.workloads import WorkloadKind, known_kinds
 from stromboli.workloads.names import workload_of
 
 if TYPE_CHECKING:
-    from stromboli.live.client import Kube
+    from stromboli.live.api_server.client import Kube
 
 Object = dict[str, Any]
 Name = Annotated[
@@ -137,7 +137,7 @@ async def _group(kube: Kube, namespace: str, name: str) -> Object | None:
     """The PodGroup of a name, or of the one workload that is called so; None without one. Raises StromboliError for one
     of several.
     """
-    from stromboli.live.client import ApiError
+    from stromboli.live.api_server.client import ApiError
 
     path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups"
     try:
@@ -159,8 +159,8 @@ async def _group(kube: Kube, namespace: str, name: str) -> Object | None:
 
 async def _suspendable(kube: Kube, namespace: str, name: str) -> _Owner | None:
     """The workload of a name of a kind that can be suspended, where the cluster has the kind."""
-    from stromboli.live.client import ApiError
-    from stromboli.live.versions import versions_of
+    from stromboli.live.api_server.client import ApiError
+    from stromboli.live.api_server.versions import versions_of
 
     async def found(path: str) -> Object:
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from stromboli.live.client import Kube
+    from stromboli.live.api_server.client import Kube
 
 #: the arguments of `stromboli run` that say how sessions decide
 _POLICY, _NAME, _MODE = "--policy", "--scheduler-name", "--compatibility"
@@ -51,8 +51,8 @@ async def locate(kube: Kube) -> Located | None:
 
     Raises CONNECTION_ERRORS when the API server does not answer.
     """
-    from stromboli.live.client import ApiError
-    from stromboli.live.leader_mark import LABEL
+    from stromboli.live.api_server.client import ApiError
+    from stromboli.live.leadership.leader_mark import LABEL
 
     for path, selector in (("/api/v1/pods", f"{LABEL}=true"), ("/apis/apps/v1/deployments", f"{_CHART}={_USUAL}")):
         try:
@@ -117,7 +117,7 @@ def _config_map(container: Mapping[str, Any], spec: Mapping[str, Any], path: str
 async def _with_policy(kube: Kube, found: Located) -> Located:
     from dataclasses import replace
 
-    from stromboli.live.client import ApiError
+    from stromboli.live.api_server.client import ApiError
 
     if not found.config_map:
         return found

@@ -28,7 +28,7 @@ from stromboli.explain.overview import JobRow
 from stromboli.explain.whatif import lines
 
 if TYPE_CHECKING:
-    from stromboli.live.client import Kube
+    from stromboli.live.api_server.client import Kube
 
 _PATH = f"/apis/{SCHEDULING}/queues"
 _COMPLETED = "Completed"
@@ -145,7 +145,7 @@ async def _delete(kube: Kube, name: str) -> None:
 
 async def _if_there(kube: Kube, name: str, change: Awaitable[object]) -> None:
     """Change a queue. Raises NotFoundError with what may have been meant where it is not there, and ApiError."""
-    from stromboli.live.client import ApiError
+    from stromboli.live.api_server.client import ApiError
 
     try:
         await change
@@ -229,7 +229,7 @@ def _do(
 
 async def written(which: Which, change: Callable[[Kube], Awaitable[object]], what: str) -> None:
     """Write to the cluster. Raises StromboliError, and NotFoundError for what is not there."""
-    from stromboli.live.client import ApiError
+    from stromboli.live.api_server.client import ApiError
 
     # A shell that has the variable set for commands which ask the service may change something, too.
     if which.filename or which.url not in ("", os.environ.get(URL)):

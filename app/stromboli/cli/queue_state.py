@@ -15,7 +15,7 @@ from stromboli.cli.options import Context, Kubeconfig
 from stromboli.cli.problems import NotFoundError
 
 if TYPE_CHECKING:
-    from stromboli.live.client import Kube
+    from stromboli.live.api_server.client import Kube
 
 Name = Annotated[str, typer.Argument(help="Name of the queue.")]
 
@@ -38,7 +38,7 @@ def close(name: Name, kubeconfig: Kubeconfig = None, context: Context = None) ->
 
 async def _change(name: str, state: str, kubeconfig: Kubeconfig, context: Context) -> str:
     """Have the state of a queue written; what it is already is left. Raises StromboliError."""
-    from stromboli.live.client import ApiError
+    from stromboli.live.api_server.client import ApiError
 
     try:
         async with connected(kubeconfig, context) as kube:
@@ -48,7 +48,7 @@ async def _change(name: str, state: str, kubeconfig: Kubeconfig, context: Contex
 
 
 async def _write(kube: Kube, name: str, state: str) -> str:
-    from stromboli.live.state_field import write_state
+    from stromboli.live.reporting.state_field import write_state
     from stromboli.state.queue_states import is_as, refusal
 
     queues: dict[str, Queue] = {}

@@ -19,7 +19,7 @@ from stromboli.cli.scheduler import Scheduler
 from stromboli.cli.workloads import kinds_with
 from stromboli.discovery import discover
 from stromboli.http.server import listen as open_socket
-from stromboli.live.logs import LogFormat, Logger, configure
+from stromboli.live.process.logs import LogFormat, Logger, configure
 from stromboli.live.settings import Settings
 
 log = Logger(__name__)

@@ -26,19 +26,20 @@ from stromboli.http.cluster import LiveCluster
 from stromboli.http.extender import LiveSessions
 from stromboli.http.server import Probes, make_app, serve
 from stromboli.journal import Folder, Journal, RecordedSessions, Tape
-from stromboli.live import definitions, node_load, queue_usage
-from stromboli.live.access import AccessReviews
-from stromboli.live.client import Credentials, Kube
-from stromboli.live.extender_transport import HttpExtenderTransport
-from stromboli.live.garbage import Garbage
-from stromboli.live.leader import LeaderLease
-from stromboli.live.logs import Logger
-from stromboli.live.node_shard import NodeShardWriter, ShardTerms
+from stromboli.live.api_server import definitions
+from stromboli.live.api_server.access import AccessReviews
+from stromboli.live.api_server.client import Credentials, Kube
+from stromboli.live.inputs import node_load, queue_usage
+from stromboli.live.inputs.extender_transport import HttpExtenderTransport
+from stromboli.live.leadership.leader import LeaderLease
+from stromboli.live.leadership.node_shard import NodeShardWriter, ShardTerms
 from stromboli.live.observer import Observers
+from stromboli.live.process.garbage import Garbage
+from stromboli.live.process.logs import Logger
+from stromboli.live.process.watchdog import end_within, watch_loop
 from stromboli.live.service import Service
 from stromboli.live.settings import Settings
 from stromboli.live.stand_in import Deputy, StandIn, StandInLease
-from stromboli.live.watchdog import end_within, watch_loop
 from stromboli.metrics import Metrics
 from stromboli.plugins.fairshare import FairShare
 from stromboli.plugins.fairshare.usage import UsageHistory

@@ -31,7 +31,7 @@ from stromboli.cli.sources import OfService, Source, opened
 from stromboli.cli.which import Which, about_a_cluster
 
 if TYPE_CHECKING:
-    from stromboli.live.client import Kube
+    from stromboli.live.api_server.client import Kube
 
 T = TypeVar("T")
 
@@ -159,7 +159,7 @@ def _fetched(service: OfService, path: str, below: str = "api/v1/") -> bytes:
 
 async def _of_cluster(bundle: _Bundle, which: Which) -> None:
     """What the API server tells: its version, the definitions, who leads, and how the replicas are."""
-    from stromboli.live.definitions import installed
+    from stromboli.live.api_server.definitions import installed
 
     async with clusters.connected(which.kubeconfig, which.context) as kube:
         about = await _answer(bundle, "version of Kubernetes", kube.get("/version"))
@@ -216,7 +216,7 @@ def _container(pod: dict[str, Any], usual: str) -> tuple[str, bool]:
 
 async def _answer(bundle: _Bundle, what: str, asked: Awaitable[T]) -> T | None:
     """What the API server answers; None, and a line in missing.txt, where it refuses."""
-    from stromboli.live.client import ApiError
+    from stromboli.live.api_server.client import ApiError
 
     try:
         return await asked

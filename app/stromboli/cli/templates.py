@@ -13,7 +13,7 @@ from stromboli.explain.checkup import KUBE_SCHEDULER, Finding, some_of
 from stromboli.workloads import said
 
 if TYPE_CHECKING:
-    from stromboli.live.client import Kube
+    from stromboli.live.api_server.client import Kube
 
 _CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 #: kinds whose templates are looked at, and where they are listed
@@ -122,7 +122,7 @@ async def _places(kube: Kube, scheduler: str) -> bool:
 
 async def _listed(kube: Kube, path: str) -> list[Any]:
     """Objects, none where they may not be listed or there is no such kind."""
-    from stromboli.live.client import ApiError
+    from stromboli.live.api_server.client import ApiError
 
     try:
         return (await kube.get(path)).get("items") or []

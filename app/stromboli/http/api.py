@@ -37,8 +37,8 @@ from stromboli.http.schema import answers, file
 from stromboli.http.turns import Turns, while_asked
 from stromboli.lab.forecast import with_start
 from stromboli.lab.sizes import Gangs, requested, sized, starts_of
-from stromboli.live.access import User
-from stromboli.live.client import CONNECTION_ERRORS, ApiError
+from stromboli.live.api_server.access import User
+from stromboli.live.api_server.client import CONNECTION_ERRORS, ApiError
 from stromboli.simulation.changes import try_changes
 
 T = TypeVar("T")

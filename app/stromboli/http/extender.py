@@ -16,9 +16,9 @@ from stromboli.api.decisions import Bind
 from stromboli.api.objects import Pod
 from stromboli.api.resources import NATIVE, Rows, Vector, fits
 from stromboli.extender import NO_SESSION, NoAnswerError, Published
-from stromboli.live.logs import Logger
+from stromboli.live.process.logs import Logger
+from stromboli.live.process.whereabouts import whereabouts
 from stromboli.live.service import Service
-from stromboli.live.whereabouts import whereabouts
 from stromboli.state.cluster import object_key
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 

@@ -19,7 +19,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from stromboli.extender import Extender, Source, extender_routes
 from stromboli.http.limits import Bounded, BoundedProtocol
 from stromboli.http.schema import Responses, describe
-from stromboli.live.logs import Logger
+from stromboli.live.process.logs import Logger
 from stromboli.live.settings import Settings
 
 log = Logger(__name__)

@@ -18,10 +18,10 @@ import numpy as np
 
 from stromboli.api.decisions import Bind, Decision, Evict
 from stromboli.api.pod_state import PodState
-from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
+from stromboli.live.process.logs import Logger
+from stromboli.live.process.whereabouts import whereabouts
 from stromboli.live.settings import Settings
-from stromboli.live.whereabouts import whereabouts
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stromboli.api.errors import PolicyError
-from stromboli.live.logs import Logger
+from stromboli.live.process.logs import Logger
 
 log = Logger(__name__)
 

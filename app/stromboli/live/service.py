@@ -14,26 +14,26 @@ from functools import partial
 from stromboli.api.decisions import Bind
 from stromboli.explain.checkup import Finding
 from stromboli.explain.past_runs import PastRuns
-from stromboli.live.asked_bindings import bind_as_asked
-from stromboli.live.client import Credentials, Kube
-from stromboli.live.contact import Contact
-from stromboli.live.fence import FencedKube
-from stromboli.live.leader import LeaderLease, LeadershipLostError
-from stromboli.live.leader_mark import LeaderMark
-from stromboli.live.logs import Logger
+from stromboli.live.api_server.client import Credentials, Kube
+from stromboli.live.api_server.contact import Contact
+from stromboli.live.binding.asked_bindings import bind_as_asked
+from stromboli.live.binding.takeover import Takeover
+from stromboli.live.groups.provisioning import SOURCE as PROVISIONING
+from stromboli.live.inputs.run_recorder import RunRecorder
+from stromboli.live.inputs.usage_store import UsageMemory, UsageStore
+from stromboli.live.leadership.fence import FencedKube
+from stromboli.live.leadership.leader import LeaderLease, LeadershipLostError
+from stromboli.live.leadership.leader_mark import LeaderMark
+from stromboli.live.leadership.node_shard import ShardTerms
 from stromboli.live.loop import Decider, Result, TickLoop
-from stromboli.live.mirror import Mirror
-from stromboli.live.node_shard import ShardTerms
 from stromboli.live.observer import Observer
 from stromboli.live.policy import PolicyFile
-from stromboli.live.provisioning import SOURCE as PROVISIONING
-from stromboli.live.reflector import Reflector
-from stromboli.live.run_recorder import RunRecorder
-from stromboli.live.service_events import ServiceEvents
+from stromboli.live.process.logs import Logger
+from stromboli.live.reporting.service_events import ServiceEvents
 from stromboli.live.settings import Settings
-from stromboli.live.sources import SOURCES
-from stromboli.live.takeover import Takeover
-from stromboli.live.usage_store import UsageMemory, UsageStore
+from stromboli.live.watch.mirror import Mirror
+from stromboli.live.watch.reflector import Reflector
+from stromboli.live.watch.sources import SOURCES
 from stromboli.live.writers import Part, Writers
 from stromboli.state.cluster import ClusterState
 from stromboli.state.reads import NOTHING_ELSE, Reads

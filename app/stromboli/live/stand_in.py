@@ -15,14 +15,14 @@ from typing import Self
 
 import msgspec
 
-from stromboli.live.client import Credentials, Kube, Object
-from stromboli.live.leader import ASKED_FOR, STANDS_IN, LeaderLease, LeadershipLostError, annotations_of
-from stromboli.live.logs import Logger
-from stromboli.live.node_shard import SHARD, ShardTerms
+from stromboli.live.api_server.client import Credentials, Kube, Object
+from stromboli.live.inputs.usage_store import UsageMemory
+from stromboli.live.leadership.leader import ASKED_FOR, STANDS_IN, LeaderLease, LeadershipLostError, annotations_of
+from stromboli.live.leadership.node_shard import SHARD, ShardTerms
 from stromboli.live.observer import Observer
+from stromboli.live.process.logs import Logger
 from stromboli.live.service import Decider, Service
 from stromboli.live.settings import Settings
-from stromboli.live.usage_store import UsageMemory
 from stromboli.state.reads import Reads
 
 log = Logger(__name__)

@@ -23,31 +23,31 @@ from stromboli.api.decisions import (
     SetPodUnscheduled,
     SetQueueStatus,
 )
-from stromboli.live.binder import Binder
-from stromboli.live.claims import Claims
-from stromboli.live.client import Credentials, Kube, Object
-from stromboli.live.events import Events, Reference
-from stromboli.live.evictor import Evictor
-from stromboli.live.gates import Gates
-from stromboli.live.limits import Reluctance
-from stromboli.live.mirror import Mirror
-from stromboli.live.native_groups import NativeGroups
+from stromboli.live.api_server.client import Credentials, Kube, Object
+from stromboli.live.binding.binder import Binder
+from stromboli.live.binding.claims import Claims
+from stromboli.live.binding.evictor import Evictor
+from stromboli.live.binding.gates import Gates
+from stromboli.live.binding.recall import Recall
+from stromboli.live.binding.volumes import Volumes
+from stromboli.live.groups.native_groups import NativeGroups
+from stromboli.live.groups.operator import Follower, Followers, Operator
+from stromboli.live.groups.owners import Owners
+from stromboli.live.groups.podgroups import PodGroupMaker
+from stromboli.live.groups.provisioning import Provisioning
+from stromboli.live.groups.suspended import Suspended
 from stromboli.live.observer import Observer
-from stromboli.live.operator import Follower, Followers, Operator
-from stromboli.live.owners import Owners
-from stromboli.live.pod_conditions import PodConditions
-from stromboli.live.podgroups import PodGroupMaker
-from stromboli.live.provisioning import Provisioning
-from stromboli.live.queue_states import QueueStates
-from stromboli.live.queues import QueueController
-from stromboli.live.recall import Recall
-from stromboli.live.required_queues import RequiredQueues
-from stromboli.live.set_aside import REASON, SetAside
+from stromboli.live.process.limits import Reluctance
+from stromboli.live.queues.controller import QueueController
+from stromboli.live.queues.required import RequiredQueues
+from stromboli.live.queues.states import QueueStates
+from stromboli.live.reporting.events import Events, Reference
+from stromboli.live.reporting.pod_conditions import PodConditions
+from stromboli.live.reporting.set_aside import REASON, SetAside
+from stromboli.live.reporting.status import StatusWriter, pod_group_fields
+from stromboli.live.reporting.unserved import Unserved
 from stromboli.live.settings import Settings
-from stromboli.live.status import StatusWriter, pod_group_fields
-from stromboli.live.suspended import Suspended
-from stromboli.live.unserved import Unserved
-from stromboli.live.volumes import Volumes
+from stromboli.live.watch.mirror import Mirror
 from stromboli.policy.queue_rules import QueueRule
 from stromboli.state.cluster import object_key
 from stromboli.state.snapshot import Snapshot

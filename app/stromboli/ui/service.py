@@ -16,7 +16,7 @@ import msgspec
 from yarl import URL
 
 from stromboli.api.errors import StromboliError
-from stromboli.live.logs import Logger
+from stromboli.live.process.logs import Logger
 
 log = Logger(__name__)
 

@@ -1,0 +1,1 @@
+"""Which replica schedules: the Lease, and what keeps all others from writing."""
