@@ -64,7 +64,7 @@ def _run(argv: list[str], log: str, environment: dict[str, str], settings: dict[
     from stromboli.cli import main
 
     for name in [name for name in settings if "." in name]:
-        module, _, constant = name.partition(".")
+        module, _, constant = name.rpartition(".")
         vars(importlib.import_module(f"stromboli.live.{module}"))[constant] = settings.pop(name)
     command: Any = importlib.import_module("stromboli.cli.run")
     command.Settings = partial(command.Settings, **settings)

@@ -85,7 +85,7 @@ class ForkedService(Service):
     """The service in a process that has all of its modules from the beginning: for tests that start many.
 
     `settings` are those that no option sets, such as `{"contact_timeout": 6.0}`, and constants of the modules of
-    `stromboli.live`, such as `{"owners._FORBIDDEN": 5.0}`.
+    `stromboli.live`, such as `{"groups.owners._FORBIDDEN": 5.0}`.
     """
 
     def __init__(

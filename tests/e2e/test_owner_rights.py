@@ -78,7 +78,7 @@ def test_owners_count_where_and_as_long_as_they_may_be_read(world: World, start:
     grant(world, "ClusterRole", "all", ALL)
     world.nodes(1, cpu="2")
     account = world.cluster.service_account_kubeconfig(world.namespace, ACCOUNT)
-    service = start(kubeconfig=account, settings={"owners._FORBIDDEN": 6.0, "operator._LOOK": 6.0})
+    service = start(kubeconfig=account, settings={"groups.owners._FORBIDDEN": 6.0, "groups.operator._LOOK": 6.0})
     first = cluster(world, "first", 2)
     # Its pods start one by one, and the rule that is missing is told once.
     eventually(lambda: bound(world, "first") == 2, 60)

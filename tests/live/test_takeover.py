@@ -90,6 +90,20 @@ async def test_a_node_that_holds_too_much_loses_what_was_bound_last(cluster: Clu
     assert len(told(cluster, "NodeOvercommitted")) == 4
 
 
+async def test_no_pod_that_kube_scheduler_bound_is_evicted_from_a_node_that_seems_to_hold_too_much(
+    cluster: Cluster, start: StartService
+) -> None:
+    """What sessions assume of its pods changes with each answer that it does not follow."""
+    cluster.group("some", 1)
+    for number in range(11):
+        metadata = {"annotations": {"scheduling.k8s.io/group-name": "some"}}
+        cluster.pod(f"p-{number:02}", metadata=metadata, schedulerName="default-scheduler")
+        bind(cluster, f"p-{number:02}", "n0")
+    state = (await start(lambda text: Engine(), extender_scheduler_names=("default-scheduler",))).state
+    await until(lambda: bool((state.nodes.used > state.nodes.allocatable).any()))
+    assert not list(overcommitting(state, time.time() - 60))
+
+
 async def test_what_was_bound_long_before_the_take_over_is_left_alone(cluster: Cluster, start: StartService) -> None:
     """A gang that lost some of its pods, on a node whose allocatable has shrunk."""
     cluster.gang("old", 8)

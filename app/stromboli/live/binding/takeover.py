@@ -109,8 +109,9 @@ class Takeover:
 def overcommitting(state: ClusterState, since: float) -> Iterator[PodRecord]:
     """The pods that overcommit their nodes, the last bound of each node.
 
-    Only pods of ours that were bound after `since`, in seconds since the epoch, and none if those are not enough to
-    make the node fit.
+    Only pods that the service bound after `since`, in seconds since the epoch, and none if those are not enough to
+    make the node fit. kube-scheduler has its own view of what is free: where it went elsewhere than was decided, a
+    node only seems to hold too much until that is decided anew.
     """
     nodes, pods = state.nodes, state.pods
     # A resource that the node does not have at all was not given twice.
@@ -119,6 +120,8 @@ def overcommitting(state: ClusterState, since: float) -> Iterator[PodRecord]:
         left, victims = excess[:, row].copy(), []
         on_node = np.flatnonzero((pods.node[: pods.size] == row) & np.isin(pods.state[: pods.size], ALLOCATED_STATES))
         for record in _bound_since(state, on_node.tolist(), since):
+            if record.scheduler_name not in state.scheduler_names:
+                continue
             request = state.classes.request(record.pod_class)
             if (request[left > 0] > 0).any():
                 left -= request
