@@ -167,9 +167,15 @@ def _typed(value: Any) -> Any:
     return None if value is None else (type(value), value)
 
 
-def allocate(demand: Demand, offers: Rows, in_use: Mask, balance: Balance, tries: StepBudget) -> list[Taken] | None:
-    """Devices for all requests; None if the candidates do not suffice. Raises SelectorError and SearchError."""
+def allocate(
+    demand: Demand, offers: Rows, in_use: Mask, balance: Balance, tries: StepBudget, *, sparing: bool = False
+) -> list[Taken] | None:
+    """Devices for all requests; None if the candidates do not suffice. Raises SelectorError and SearchError.
+
+    `sparing` tries devices that share counters in the order that leaves most to others.
+    """
     attempt = _Attempt(demand, offers, in_use, balance, tries)
+    attempt.sparing = sparing and demand.draws and not demand.doubtful
     return attempt.taken if attempt.run(0) else None
 
 
@@ -187,6 +193,7 @@ class _Attempt:
         self._before = balance
         self._balance = balance.copy() if demand.draws else balance
         self._tries = tries
+        self.sparing = False
         self._kinds: dict[int, tuple[int, ...]] = {}
         #: the claim of each device that was picked whole, or with admin access
         self._held: list[tuple[int, int]] = []
@@ -213,7 +220,7 @@ class _Attempt:
                 suitable = np.array([row for row in suitable.tolist() if self._is_left(choice, row)], np.intp)
         free = suitable if choice.admin else suitable[~self._in_use[suitable]]
         if choice.count is not None:
-            if self._demand.draws and not self._demand.doubtful:
+            if self.sparing:
                 free = self._demand.devices.late_last(self._balance.sparing(free))
             return self._pick(at, choice, free.tolist(), choice.count)
         whole = 0 < len(free) <= MOST_DEVICES and len(free) == len(suitable)

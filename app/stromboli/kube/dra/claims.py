@@ -8,7 +8,7 @@ claim whose devices were picked but are not yet in its status belongs to that on
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,7 +29,8 @@ from stromboli.kube.dra.allocation import allocation_of, on_node, reaching
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate
 from stromboli.kube.dra.extended import SpecialClaim
 from stromboli.kube.dra.feasible import PASSED, TOO_FEW, Feasible
-from stromboli.kube.dra.holdings import claim_keys, holdings_of
+from stromboli.kube.dra.gangs import ClaimingGangs
+from stromboli.kube.dra.holdings import holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
 from stromboli.kube.dra.numbers import on_its_nodes, told_of
 from stromboli.kube.dra.objects import ClaimError, NoDeviceClassError, ResourceClaim
@@ -140,8 +141,7 @@ class _Book:
         self._special: dict[int, SpecialClaim] = {}
         #: the claims of the pods that got a place, by row
         self._claims_of: dict[int, list[ResourceClaim]] = {}
-        #: by job: how many of its pods that wait name each claim, by its key
-        self._sharing: dict[str, Counter[str]] = {}
+        self._gangs = ClaimingGangs(view)
         #: by key of the claim
         self._given: dict[str, _Given] = {}
         #: uids of the pods that got a place with a claim, by its key
@@ -210,7 +210,9 @@ class _Book:
         waiting, taken = self._waiting(claims), None
         # Otherwise another scheduler placed the pod there.
         with suppress(ClaimError, SelectorError, SearchError):
-            taken = self._search(self._demand(waiting, wanted_by(waiting)), node, StepBudget(_TRIES))
+            demand = self._demand(waiting, wanted_by(waiting))
+            # The first pods of a gang leave devices to the others; a lone pod gets the first, as from kube-scheduler.
+            taken = self._search(demand, node, StepBudget(_TRIES), sparing=self._gangs.of(pod) is not None)
         for number, claim in enumerate(waiting):
             of_claim = None if taken is None else [each for each in taken if each.choice.claim == number]
             self._given[claim.key] = _Given(of_claim, node, new)
@@ -279,9 +281,7 @@ class _Book:
         if given is not None and not followed and pod.row not in given.users:
             raise ClaimError(f'resourceclaim "{name}" is in the process of being allocated')
         reserved = claim.status.reserved_for or ()
-        users = (
-            self._users[claim.key].union(consumer.uid for consumer in reserved) if reserved else self._users[claim.key]
-        )
+        users = self._users[claim.key].union(consumer.uid for consumer in reserved)
         if len(users) >= MOST_PODS and pod.uid not in users:
             raise ClaimError(f'resourceclaim "{name}" has the maximum number of consumers')
         if waits(claim):
@@ -291,22 +291,12 @@ class _Book:
 
     def _with_those_who_share(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> Filters:
         """Nodes that fit as many pods of a gang as have to follow one of them to its devices."""
-        together = self._together(pod, waiting) if self._shared else 1
+        together = self._gangs.together(pod, waiting) if self._shared else 1
         if together > 1:
             nodes = self._view.nodes
             fit = fits(self._view.request(pod) * together, nodes.future_idle(), nodes.always)
             # What several nodes reach leaves the others a choice.
             yield Passing(_CROWDED), fit | self._inventory.reaching_shared
-
-    def _together(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> int:
-        """How many pods of a gang have to share one of some claims for it to start; those without a gang are one."""
-        job = self._view.job_of(pod)
-        if job is None or job.min_available < 2:
-            return 1
-        if job.key not in self._sharing:
-            self._sharing[job.key] = Counter(key for each in self._view.pending(job) for key in claim_keys(each))
-        most = max(self._sharing[job.key][claim.key] for claim in waiting)
-        return min(most, job.min_available - len(self._view.rows_holding(job))) if most > 1 else 1
 
     # -- where claims can be satisfied -------------------------------------------------------------------------------
 
@@ -375,9 +365,9 @@ class _Book:
     def _demand_for(self, wanted: Callable[[], list[ClaimRequest]], key: bytes) -> Demand:
         return self._demands.get(key, lambda: Demand(wanted(), self._devices))
 
-    def _search(self, demand: Demand, node: int, tries: StepBudget) -> list[Taken] | None:
+    def _search(self, demand: Demand, node: int, tries: StepBudget, sparing: bool = False) -> list[Taken] | None:
         in_use = self._returns.in_use_on(node, self._in_use)
-        return allocate(demand, self._inventory.on(node), in_use, self._balance, tries)
+        return allocate(demand, self._inventory.on(node), in_use, self._balance, tries, sparing=sparing)
 
     def _change(self, taken: Sequence[Taken], node: int, *, in_use: bool) -> None:
         self._mark([(each.device, each.consumed) for each in taken if not each.choice.admin], node, in_use=in_use)
