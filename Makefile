@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# How many processes share the tests. Many wait for timers and sockets, so three keep two cores busy; in e2e each has a
+# How many processes share the tests. Many wait for timers and sockets, so four keep two cores busy; in e2e each has a
 # control plane.
-test exhaustive e2e: JOBS ?= 3
+test exhaustive e2e: JOBS ?= 4
 STAMP  := $(VENV)/.installed
 
 # Tests start dozens of processes, and each would compile the package again.

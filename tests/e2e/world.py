@@ -229,7 +229,7 @@ def volcano(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
 
 
 def define(api: httpx.Client, definitions: Sequence[Object]) -> None:
-    """Create custom resource definitions that are not there yet, and wait until these are served.
+    """Create custom resource definitions that are not there yet, and wait until all are served and discovered.
 
     One that is there may be of other versions: two projects define MPIJobs.
     """
@@ -240,6 +240,20 @@ def define(api: httpx.Client, definitions: Sequence[Object]) -> None:
         for answer in writers.map(lambda definition: api.post(path, json=definition), missing):
             answer.raise_for_status()
     eventually(lambda: all(api.get(_collection(definition)).is_success for definition in missing), 120)
+    kinds = {(each["spec"]["group"], each["spec"]["names"]["kind"]) for each in definitions}
+    eventually(lambda: kinds <= _discovered(api), 60)
+
+
+def _discovered(api: httpx.Client) -> set[tuple[str, str]]:
+    """Groups and kinds by aggregated discovery, which kubectl asks and which lags behind what is served."""
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    groups = api.get("/apis", headers={"Accept": accept}).raise_for_status().json()["items"]
+    return {
+        (group["metadata"]["name"], resource["responseKind"]["kind"])
+        for group in groups
+        for version in group.get("versions", ())
+        for resource in version.get("resources", ())
+    }
 
 
 def _collection(definition: Object) -> str:
