@@ -79,7 +79,7 @@ class NodeFacts:
     Label values are interned as numbers: asking which of 5,000 nodes carry a label is one comparison.
     """
 
-    __slots__ = ("_before", "_columns", "_keys", "_lost", "_origin", "cache", "index", "records", "unschedulable")
+    __slots__ = ("_before", "_columns", "_keys", "_origin", "cache", "index", "records", "unschedulable")
 
     def __init__(
         self, records: list[NodeRecord], before: NodeFacts | None = None, changed: list[int] | None = None
@@ -107,7 +107,6 @@ class NodeFacts:
         self._origin: Rows = origin
         #: the labels that any node has: what is kept of others that pods ask for is one column for all of them
         self._keys: frozenset[str] | None = None
-        self._lost: dict[str, list[NodeRecord]] | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -147,14 +146,17 @@ class NodeFacts:
 
     def without_devices(self, resource: str) -> Sequence[NodeRecord]:
         """The nodes that have more devices of a resource than can be allocated."""
-        if self._lost is None:
-            lost: dict[str, list[NodeRecord]] = {}
-            for record in self.records:
-                for name in record.capacity:
-                    if "/" in name and _count(record.allocatable, name) < _count(record.capacity, name):
-                        lost.setdefault(name, []).append(record)
-            self._lost = lost
-        return self._lost.get(resource, ())
+        lost = self.column("devices that cannot be allocated", _lost)
+        numbers = [number for number, names in enumerate(lost.values) if resource in names]
+        return [self.records[row] for row in np.flatnonzero(np.isin(lost.numbers, numbers)).tolist()]
+
+
+def _lost(record: NodeRecord) -> frozenset[str] | None:
+    """The resources of which a node has more devices than can be allocated; None without any."""
+    there, left = record.capacity, record.allocatable
+    # The amounts of most nodes are written alike, and need not be parsed.
+    differ = [name for name, amount in there.items() if "/" in name and left.get(name) != amount]
+    return frozenset(name for name in differ if _count(left, name) < _count(there, name)) or None
 
 
 def _origins(records: list[NodeRecord], before: NodeFacts) -> Rows:
