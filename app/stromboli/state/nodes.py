@@ -146,6 +146,8 @@ class NodeFacts:
 
     def without_devices(self, resource: str) -> Sequence[NodeRecord]:
         """The nodes that have more devices of a resource than can be allocated."""
+        if "/" not in resource:
+            return []
         lost = self.column("devices that cannot be allocated", _lost)
         numbers = [number for number, names in enumerate(lost.values) if resource in names]
         return [self.records[row] for row in np.flatnonzero(np.isin(lost.numbers, numbers)).tolist()]
