@@ -122,7 +122,8 @@ class PoolWorld(World):
         found, spec = super().limits(queue), self.queues[queue]
         if self._borrows:
             for name, beyond in amounts_of(spec.get("borrowingLimit")).items():
-                most = self._deserved(queue).get(name, 0) + beyond
+                own = max(self._deserved(queue).get(name, 0), super().guaranteed(queue).get(name, 0))
+                most = own + beyond
                 found[name] = min(found.get(name, most), most)
         return found
 
