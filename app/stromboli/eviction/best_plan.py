@@ -121,7 +121,7 @@ def _groups_of(session: Session, job: Job, placed: Sequence[Place]) -> dict[str,
 
 
 class _InAnyOrder:
-    """Places for any of a job's pods beside victims that stay, by an exact search: so many pods at least."""
+    """Places for any of a job's pods beside victims that stay, by an exact search: at least `least` pods."""
 
     def __init__(self, plan: Plan, kinds: list[list[PodRecord]], least: int = 1) -> None:
         self._context, self._job, self._kinds, self._least = plan.context, plan.job, kinds, least

@@ -94,7 +94,7 @@ def _fewest(
 def _choices(
     items: Sequence[PotentialVictim], short: Sequence[float], most: int
 ) -> Iterator[tuple[Sequence[PotentialVictim], Sequence[float], list[list[PotentialVictim]]]]:
-    """Sets of so many gangs at most, the smaller first, what is lacking without them, and the pods beside them.
+    """Sets of at most `most` gangs, the smaller first, what is lacking without them, and the pods beside them.
 
     The pods are grouped by what they release, those that release most first, and within a group the cheapest first.
     """
@@ -114,7 +114,7 @@ def _choices(
 def _cover(
     lacking: Sequence[float], groups: Sequence[Sequence[PotentialVictim]], most: int, steps: Iterator[int]
 ) -> list[PotentialVictim] | None:
-    """The fewest pods, at most so many, without which nothing is lacking; None if too few or out of steps."""
+    """The fewest pods, at most `most`, without which nothing is lacking; None if too few or out of steps."""
     if max(lacking) < 0:
         return []
     if _too_few(most, [group[0] for group in groups], lacking) or next(steps, None) is None:
@@ -130,7 +130,7 @@ def _cover(
 
 
 def _too_few(count: int, items: Sequence[PotentialVictim], lacking: Sequence[float]) -> bool:
-    """Whether so many items certainly do not suffice, seen from the most that any of them releases."""
+    """Whether `count` items certainly do not suffice, given the most that any of them releases."""
     most = zip(*(item.gain for item in items), strict=True)
     return not items or any(lack >= count * max(gains) for lack, gains in zip(lacking, most, strict=True))
 

@@ -174,8 +174,7 @@ def allocate(
 
     `sparing` tries devices that share counters in the order that leaves most to others.
     """
-    attempt = _Attempt(demand, offers, in_use, balance, tries)
-    attempt.sparing = sparing and demand.draws and not demand.doubtful
+    attempt = _Attempt(demand, offers, in_use, balance, tries, sparing)
     return attempt.taken if attempt.run(0) else None
 
 
@@ -186,14 +185,17 @@ class _Attempt:
     the search.
     """
 
-    def __init__(self, demand: Demand, offers: Rows, in_use: Mask, balance: Balance, tries: StepBudget) -> None:
+    def __init__(
+        self, demand: Demand, offers: Rows, in_use: Mask, balance: Balance, tries: StepBudget, sparing: bool
+    ) -> None:
         self._demand = demand
         self._offers = offers
         self._in_use = in_use
         self._before = balance
         self._balance = balance.copy() if demand.draws else balance
         self._tries = tries
-        self.sparing = False
+        #: whether the order of devices may change: a search that ends at a doubtful one depends on it
+        self._sparing = sparing and demand.draws and not demand.doubtful
         self._kinds: dict[int, tuple[int, ...]] = {}
         #: the claim of each device that was picked whole, or with admin access
         self._held: list[tuple[int, int]] = []
@@ -220,7 +222,7 @@ class _Attempt:
                 suitable = np.array([row for row in suitable.tolist() if self._is_left(choice, row)], np.intp)
         free = suitable if choice.admin else suitable[~self._in_use[suitable]]
         if choice.count is not None:
-            if self.sparing:
+            if self._sparing:
                 free = self._demand.devices.late_last(self._balance.sparing(free))
             return self._pick(at, choice, free.tolist(), choice.count)
         whole = 0 < len(free) <= MOST_DEVICES and len(free) == len(suitable)
