@@ -15,8 +15,10 @@ from stromboli.api.decisions import Evict
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.cluster.environment import OFFLINE, Environment
 from stromboli.framework.diagnosis.explain import why_job
+from stromboli.state.cluster import ClusterState
 from tests.actions.evictions import evicted
 from tests.builders import NOON, gang, node, pod, pod_group, queue, state
+from tests.explain.asking import why
 from tests.fuzz import tried
 
 MINUTE = 60.0
@@ -57,6 +59,11 @@ def told(result: SessionResult) -> tuple[str, str, str]:
     """Why the job waits."""
     why = why_job(result.session, result.session.view.jobs["default/job"])
     return ("", "", "") if why is None else (why.reason, why.actionable, why.detail)
+
+
+def helps(cluster: ClusterState, by: str) -> list[str]:
+    """What would let the job start, each with who can do it."""
+    return [f"{each.who}: {each.change}" for each in why(cluster, "job default/job", by).remedies]
 
 
 @pytest.mark.parametrize(("age", "goes"), [(299, False), (300, True), (None, False)])
@@ -188,6 +195,7 @@ def test_a_refused_eviction_is_no_further_time_out() -> None:
         ("1h", "0s", True),
         ("3h", "1h", False),
         ("soon", "1h", True),
+        ("0", "1h", False),
     ],
 )
 def test_jobs_run_no_longer_than_they_may(annotation: str, usual: str, goes: bool) -> None:
@@ -203,6 +211,51 @@ def test_jobs_run_no_longer_than_they_may(annotation: str, usual: str, goes: boo
     for each in (waits, decide(job, gang("job", 2), by=by, after=10**6)):
         assert (each.session.bound == {}) is goes
         assert told(each)[0] == ("MaximumRunTimeExceeded" if goes else "")
+
+
+@pytest.mark.parametrize("usual", ["0s", "3h"])
+def test_it_is_told_how_long_a_job_might_run_when_it_was_evicted(usual: str) -> None:
+    """Its annotation and the policy may have changed since."""
+    job = pod_group("job", 1)
+    ended = decide(job, [pod("job-0", "job", node="n", status={"startTime": at(7200)})], by=policy(maxRunTime="1h"))
+    job.status.conditions += ended.session.view.jobs["default/job"].conditions
+    session = decide(job, gang("job", 1), by=policy(maxRunTime=usual)).session
+    told_why, condition = (
+        why_job(session, session.view.jobs["default/job"]),
+        session.view.jobs["default/job"].conditions[-1],
+    )
+    assert told_why is not None
+    assert "longer than 3600 s" in told_why.message
+    assert "longer than 3600 s" in condition.message
+
+
+@pytest.mark.parametrize(("limit", "minima"), [(None, {}), (0, {}), (None, {"cpu": "4"}), (0, {"cpu": "4"})])
+def test_a_gang_that_pauses_claims_nothing(limit: int | None, minima: dict[str, str]) -> None:
+    """What it would hold is for others of its queue, and of other queues."""
+    arguments = {"podsReadyTimeout": "5m"} | ({} if limit is None else {"backoffLimitCount": limit})
+    by = policy(**arguments).replace("timeouts, allocate", "timeouts, enqueue, allocate")
+    by = by.replace("name: predicates", "name: predicates\n  - name: proportion\n  - name: overcommit")
+    job = pod_group("job", 4, phase="Running", minResources=minima)
+    ended = decide(job, [placed(f"job-{each}", 300) for each in range(4)], by=by, cpu="4")
+    assert len(evicted(ended)) == 4
+    job.status.phase = "Inqueue"
+    for name in ("default", "other"):
+        next_job = pod_group("next", 4, queue=name, phase="Pending", minResources={"cpu": "4"})
+        objects = [queue("other"), job, gang("job", 4), next_job, gang("next", 4)]
+        first = decide(*objects, by=by, environment=ended.environment, cpu="4")
+        job.status.phase = first.session.view.jobs["default/job"].phase
+        assert len(decide(*objects, by=by, environment=first.environment, cpu="4").session.bound) == 4
+
+
+def test_what_helps_a_job_that_timed_out() -> None:
+    job = pod_group("job", 1, phase="Running")
+    ended = decide(job, placed("job-0", 300))
+    waits = state(node("n"), queue("default"), job, gang("job", 1))
+    job.status.conditions += ended.session.view.jobs["default/job"].conditions
+    again = "user: delete PodGroup default/job and submit it again"
+    until = datetime.fromtimestamp(NOON + MINUTE, UTC).isoformat()
+    assert helps(waits, policy()) == [f"wait: wait until {until}, when it is tried again", again]
+    assert helps(waits, policy(backoffLimitCount=0)) == [again]
 
 
 def test_a_member_that_is_made_anew_does_not_begin_the_time_again() -> None:

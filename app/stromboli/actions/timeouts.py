@@ -26,6 +26,7 @@ from stromboli.api.words import counted
 from stromboli.eviction.eligibility import critical
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.jobs import HELD_BACK
 from stromboli.framework.cluster.started import scheduled, started_or_scheduled, times_of_held
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments
@@ -34,8 +35,9 @@ from stromboli.state.pods import PodRecord, seconds, timestamp
 
 #: annotation of a PodGroup, which outweighs the argument
 _MAX_RUN_TIME = "stromboli.io/max-run-time"
-_EXCEEDED = "MaximumRunTimeExceeded"
-_UNREADY = "PodsNotReady"
+#: why a job is not placed that ran for too long, and a gang that did not get ready
+EXCEEDED = "MaximumRunTimeExceeded"
+UNREADY = "PodsNotReady"
 _CONDITION = "TimedOut"
 #: what the message of the condition says of a gang that did not get ready
 _TOLD = re.compile(r"timed out (\d{1,9}) times?, and is tried (?:no more|again at (\S{1,40}))")
@@ -96,13 +98,13 @@ class Timeouts(Action):
         for (key, _), (count, until) in tries.items():
             over = arguments.limit is not None and count > arguments.limit
             why = _not_ready(jobs[key], count, until, over=over)
-            said = PodGroupCondition(type=_CONDITION, status="True", reason=_UNREADY, message=why.detail)
+            said = PodGroupCondition(type=_CONDITION, status="True", reason=UNREADY, message=why.detail)
             session.report.condition(jobs[key], said)
             if over or now < until:
                 self._hold_back(session, jobs[key], why)
         for job in told:
             if (job.key, job.pod_group.metadata.uid) not in tries:
-                session.report.condition(job, PodGroupCondition(type=_CONDITION, status="False", reason=_UNREADY))
+                session.report.condition(job, PodGroupCondition(type=_CONDITION, status="False", reason=UNREADY))
         return tries
 
     # -- jobs that run for too long --------------------------------------------------------------------------------
@@ -111,7 +113,8 @@ class Timeouts(Action):
         """Evict jobs that ran for longer than they may, and hold them back from then on."""
         view, jobs = session.view, session.view.jobs
         given, numbers = jobs.said("maximum run time", _max_run_time)
-        most = np.array([each or arguments.run or math.inf for each in given], np.float64)[numbers]
+        most = np.array([arguments.run if each < 0 else each for each in given], np.float64)[numbers]
+        most[most <= 0] = math.inf
         exceeded = jobs.holds("ran for too long", _has_exceeded)
         running = np.isfinite(most) & (jobs.count(*HELD) > 0)
         if running.any():
@@ -122,7 +125,7 @@ class Timeouts(Action):
             view.time(float(ends[ends > now].min(initial=math.inf)) if np.isfinite(ends).all() else -math.inf)
             # One pod is enough: a member that was made anew does not begin the time again.
             exceeded |= np.bincount(of[ends <= now], minlength=len(jobs)) > 0
-        before: dict[tuple[str, str], bool] = view.environment.left.get(_EXCEEDED, {})
+        before: dict[tuple[str, str], bool] = view.environment.left.get(EXCEEDED, {})
         for key, uid in before:
             job = jobs.get(key)
             if job is not None and job.pod_group.metadata.uid == uid:
@@ -130,13 +133,14 @@ class Timeouts(Action):
         found = jobs.of(exceeded)
         if found or before:
             # The condition is written a while after it was reported, and a restart of the service has nothing else.
-            session.actions_left[_EXCEEDED] = {(job.key, job.pod_group.metadata.uid): True for job in found}
+            session.actions_left[EXCEEDED] = {(job.key, job.pod_group.metadata.uid): True for job in found}
         for job in found:
-            words = f"{job.title} ran for longer than {most[job.index]:g} s, which is the most that it may"
+            # It may have been given more time since.
+            words = _told_of_run(job) or f"{job.title} ran for longer than {most[job.index]:g} s, the most that it may"
             session.attempt(job, partial(self._evict, session, job), otherwise=False)
-            said = PodGroupCondition(type=_CONDITION, status="True", reason=_EXCEEDED, message=words)
+            said = PodGroupCondition(type=_CONDITION, status="True", reason=EXCEEDED, message=words)
             session.report.condition(job, said)
-            self._hold_back(session, job, Reason(Stage.Admission, "MaximumRunTimeExceeded", words, Actionable.User))
+            self._hold_back(session, job, Reason(Stage.Admission, EXCEEDED, words, Actionable.User))
 
     # -- both ------------------------------------------------------------------------------------------------------
 
@@ -152,9 +156,21 @@ class Timeouts(Action):
         return True
 
     def _hold_back(self, session: Session, job: Job, reason: Reason) -> None:
-        """Keep later actions from placing a job's pods."""
+        """Keep later actions from placing a job's pods, and the job from claiming what others could use."""
         session.aside.add(job.key)
         session.view.trace.job(job.key, reason)
+        session.actions_left.setdefault(HELD_BACK, {})[job.key, job.pod_group.metadata.uid] = True
+        if job.phase == "Inqueue" and not job.allocated_count:
+            job.phase = "Pending"
+
+
+def paused_until(session: Session, job: Job) -> float:
+    """Until when a job that timed out is not tried; 0 if it does not pause, or is tried no more."""
+    tries: Tries = session.actions_left.get(Timeouts.name, {})
+    arguments = session.policy.action_arguments.get(Timeouts.name)
+    count, until = tries.get((job.key, job.pod_group.metadata.uid), (0, 0.0))
+    limit = arguments.limit if isinstance(arguments, TimeoutsArguments) else None
+    return 0.0 if limit is not None and count > limit else float(math.ceil(until))
 
 
 class Lacking(NamedTuple):
@@ -207,9 +223,9 @@ def _not_ready(job: Job, count: int, until: float, *, over: bool) -> Reason:
     times = f"timed out {counted(count, 'time')}"
     message = f"the pods of {job.title} did not get ready in time, and gave their places back"
     if over:
-        return Reason(Stage.Admission, _UNREADY, message, Actionable.User, f"it {times}, and is tried no more")
+        return Reason(Stage.Admission, UNREADY, message, Actionable.User, f"it {times}, and is tried no more")
     detail = f"it {times}, and is tried again at {timestamp(math.ceil(until))}"
-    return Reason(Stage.Admission, _UNREADY, message, Actionable.Wait, detail)
+    return Reason(Stage.Admission, UNREADY, message, Actionable.Wait, detail)
 
 
 def _has_timed_out(pod_group: PodGroup) -> bool:
@@ -219,7 +235,7 @@ def _has_timed_out(pod_group: PodGroup) -> bool:
 def _told(pod_group: PodGroup) -> re.Match[str] | None:
     """The matched message of the condition of a gang that timed out and was not ready since."""
     said = next((each for each in pod_group.status.conditions if each.type == _CONDITION), None)
-    return _TOLD.search(said.message) if said is not None and (said.status, said.reason) == ("True", _UNREADY) else None
+    return _TOLD.search(said.message) if said is not None and (said.status, said.reason) == ("True", UNREADY) else None
 
 
 def _recalled(pod_group: PodGroup) -> tuple[int, float]:
@@ -229,12 +245,18 @@ def _recalled(pod_group: PodGroup) -> tuple[int, float]:
 
 
 def _max_run_time(pod_group: PodGroup) -> float:
-    """The maximum run time of a PodGroup's annotation; 0 without a valid one."""
+    """The maximum run time of a PodGroup's annotation, 0 for any; negative without a valid one."""
     try:
         return max(0.0, duration.parse(pod_group.metadata.annotations.get(_MAX_RUN_TIME, "")))
     except ValueError:
-        return 0.0
+        return -1.0
 
 
 def _has_exceeded(pod_group: PodGroup) -> bool:
-    return any(each.type == _CONDITION and each.reason == _EXCEEDED for each in pod_group.status.conditions)
+    return any(each.type == _CONDITION and each.reason == EXCEEDED for each in pod_group.status.conditions)
+
+
+def _told_of_run(job: Job) -> str:
+    """What the condition of a job says that ran for too long; empty if it has none."""
+    said = job.pod_group.status.conditions
+    return next((each.message for each in said if (each.type, each.reason) == (_CONDITION, EXCEEDED)), "")

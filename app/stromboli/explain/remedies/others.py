@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
+from stromboli.actions.timeouts import Timeouts
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import PODS
 from stromboli.api.validation import nearest
@@ -27,8 +28,8 @@ def actions(case: Case) -> Iterator[Candidate]:
     actions, engine = case.session.policy.actions, case.rehearsal.engine
     for action in ("enqueue", "allocate"):
         if action not in actions:
-            # Remedies that lead to admission come first, then those that lead to places.
-            first = tuple(name for name in ("enqueue", "allocate") if name in (*actions, action))
+            # Those that lead to admission come first, then those that lead to places; what is held back stays so.
+            first = tuple(name for name in (Timeouts.name, "enqueue", "allocate") if name in (*actions, action))
             rest = tuple(name for name in actions if name not in first)
             words = f"add {action} to the actions of the policy"
             yield Candidate(words, "admin", engine=engine.acting(first + rest))

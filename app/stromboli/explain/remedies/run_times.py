@@ -1,15 +1,19 @@
-"""Remedies for minimum run times that protect a job's victims: until when to wait, and how to lift them."""
+"""Remedies for run times: minima that protect a job's victims, and times that a job itself exceeded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stromboli.actions.timeouts import EXCEEDED, UNREADY, paused_until
+from stromboli.api.crds import PodGroupStatus
 from stromboli.api.words import first_few
 from stromboli.explain.evictions import PREEMPTING, RECLAIMING, candidates, point_of, reclaimer_at, young_jobs
+from stromboli.explain.rehearsal import Change
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
-from stromboli.explain.remedies.changes import set_queue
+from stromboli.explain.remedies.changes import group_of, set_queue
 from stromboli.framework.cluster.job import Job
 from stromboli.plugins.minruntime.run_times import RunTimes
+from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import timestamp
 
 #: the fields that say them, as people write them and as models have them
@@ -26,6 +30,25 @@ def over(case: Case) -> Iterator[Candidate]:
         done = sorted({of.key for at, of in protected if at <= until})
         words = f"wait until {timestamp(until)}, when the minimum run time of {first_few(done, MOST_ALIKE)} is over"
         yield Candidate(words, "wait", at=until, jobs=done[:MOST_ALIKE])
+
+
+def timed_out(case: Case) -> Iterator[Candidate]:
+    """The end of the pause of a gang that timed out, or another PodGroup for what is not tried again."""
+    if case.job is None or case.reason not in (UNREADY, EXCEEDED):
+        return
+    until = paused_until(case.session, case.job)
+    if until:
+        yield Candidate(f"wait until {timestamp(until)}, when it is tried again", "wait", at=until)
+    yield Candidate(f"delete PodGroup {case.job.key} and submit it again", "user", _submitted_again(case.job.key))
+
+
+def _submitted_again(key: str) -> Change:
+    def change(state: ClusterState) -> None:
+        group = group_of(state, key)
+        metadata = group.metadata.model_copy(update={"uid": f"{group.metadata.uid}-again"})
+        state.upsert("PodGroup", group.model_copy(update={"metadata": metadata, "status": PodGroupStatus()}))
+
+    return change
 
 
 def given_up(case: Case) -> Iterator[Candidate]:

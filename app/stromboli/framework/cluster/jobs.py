@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from stromboli.state.columns import Column
 from stromboli.state.snapshot import Snapshot
 
 T = TypeVar("T", bound=Hashable)
+
+#: under which name actions leave the jobs that they hold back, by key and uid
+HELD_BACK = "held back"
 
 #: minMember, and the pods running, succeeded and failed that the status shows
 _Numbers = tuple[int, int, int, int]
@@ -139,6 +142,15 @@ class Jobs(Mapping[str, Job]):
         self.aside = mask
         for job in self.of(mask & ~self.in_phase("", "Pending")):
             job.phase = "Pending"
+
+    def held_back(self, left: Mapping[str, Any]) -> Mask:
+        """The jobs that an action held back in the session before, by what that left, shape (jobs,)."""
+        out = np.zeros(len(self), np.bool_)
+        for key, uid in left.get(HELD_BACK, ()):
+            job = self.get(key)
+            if job is not None and job.pod_group.metadata.uid == uid:
+                out[job.index] = True
+        return out
 
     def set_claims(self, claims: Mask) -> None:
         """Say which jobs lay claim to their minResources at the start."""

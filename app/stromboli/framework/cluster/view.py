@@ -106,11 +106,11 @@ class View:
         #: which queues are closed, or below a closed one; a queue that was never opened counts as about to open
         self.closed: Mask = self._closed_queues()
         #: which jobs get nothing more, since their queue is closed or not open to their namespace
-        self.shut: Mask = self.closed[self.jobs.queue]
-        if restricted:
-            self.shut = self.shut | strangers(self.jobs, self.queues.values())
-        if self.shut.any():
-            self.job_requested[self.shut] = self.job_allocated[self.shut]
+        self.shut: Mask = self.closed[self.jobs.queue] | (restricted and strangers(self.jobs, self.queues.values()))
+        #: which jobs claim nothing more: those, and the ones that an action held back in the session before
+        self.quiet: Mask = self.shut | self.jobs.held_back(self.environment.left)
+        if self.quiet.any():
+            self.job_requested[self.quiet] = self.job_allocated[self.quiet]
         #: pods for which their queues keep what they ask for, since their gates were lifted
         self.lifted_gates = LiftedGates(snapshot, self.jobs, list(self.queues), self.requests, on=rules.queue_gates)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from stromboli.framework.cluster.environment import Environment
 from stromboli.framework.cluster.job import NOWHERE
+from stromboli.framework.cluster.jobs import HELD_BACK
 from stromboli.framework.session.admissions import EMPTY, HOPELESS
 from stromboli.framework.session.session import Session
 
@@ -41,6 +42,8 @@ def nominated_hyper_nodes(session: Session) -> dict[str, str]:
 def _left(session: Session) -> dict[str, Any]:
     """What plugins and actions leave for the next session. For a failed plugin the previous state is kept."""
     left = {**session.view.environment.left, **session.actions_left, **session.budget.left}
+    if HELD_BACK not in session.actions_left:
+        left.pop(HELD_BACK, None)
     if session.admissions is not None and (session.admissions.empty_since or EMPTY in left):
         left[EMPTY] = session.admissions.empty_since
     if session.admissions is not None and (session.admissions.hopeless or HOPELESS in left):

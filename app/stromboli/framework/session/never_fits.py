@@ -221,7 +221,7 @@ class _Judge:
 
     def _requested(self, never: Mask) -> Matrix:
         """What jobs hold and may get, without the pods that can `never` run, a mask of shape (pending pods,)."""
-        never = never & ~self._view.shut[self._job_of]
+        never = never & ~self._view.quiet[self._job_of]
         if not never.any():
             return self._view.job_requested
         requested = self._view.job_requested.copy()
