@@ -10,7 +10,7 @@ import pytest
 from stromboli.api.errors import PolicyError
 from stromboli.api.objects import Metadata, PriorityClass
 from stromboli.engine import Engine
-from tests.builders import decide, gang, node, pod_group, queue, state
+from tests.builders import decide, gang, node, pod, pod_group, queue, state
 from tests.explain.asking import why
 from tests.plugins.queues import bound
 
@@ -75,6 +75,26 @@ def test_the_first_limit_for_a_queue_and_a_user_counts(limits: list[dict[str, An
 def test_jobs_of_unknown_users_count_as_those_of_one() -> None:
     found = outcome(job("a", "", 3), job("b", "", 3), by=limiting({"maxPods": 4}))
     assert sum(found.values()) == 4
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_pod_in_the_job_of_another_user_counts_for_who_made_it_as_well(starts: bool) -> None:
+    """Else whoever may use a namespace gets beyond a limit in the job of a user whom none holds for."""
+    by = limiting({"groups": ["board"]}, {"users": ["*"], "maxPods": 2})
+    theirs = job("theirs", "ceo", 1, groups="board", phase="Running", node="n")
+    guests = [pod(f"guest-{at}", "theirs", annotations={USER: "ann"}) for at in range(3)]
+    runs = [pod("guest-r", "theirs", node="n", annotations={USER: "ann"})]
+    assert outcome(theirs, *guests, *([] if starts else runs), by=by) == {"guest": 2 if starts else 1}
+    own = job("own", "ann", 2)
+    assert outcome(theirs, *runs, own, by=by) == {"own": 1}
+    members = [pod(f"more-{at}", "theirs", annotations={USER: "ceo"}) for at in range(3)]
+    assert outcome(theirs, *members, by=by) == {"more": 3}
+
+
+def test_terminating_pods_in_the_job_of_another_user_count_until_they_are_gone() -> None:
+    by = limiting({"users": ["ann"], "maxPods": 1})
+    ends = pod("guest-0", "theirs", node="n", annotations={USER: "ann"}, deleted=True)
+    assert outcome(job("theirs", "ceo", 1), ends, job("own", "ann", 1), by=by) == {"theirs": 1}
 
 
 def test_a_user_whose_groups_changed_is_still_one_user() -> None:

@@ -2,13 +2,14 @@
 
 Who made a job is in the annotation `stromboli.io/user` of its PodGroup, which the chart guards. The first limit that is
 for a queue and a user counts, for each such user alone. Jobs of unknown users count together, as those of one user.
-Pods that terminate count until they are gone, as long as their PodGroup is there.
+A pod that another user put into the job counts for that user as well, so that nobody gets beyond a limit in the job of
+somebody else. Pods that terminate count until they are gone, as long as their PodGroup is there.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +28,7 @@ from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.framework.reasons import column_name
 from stromboli.state.pods import USER_ANNOTATION, USER_GROUPS_ANNOTATION, PodRecord
+from stromboli.state.reads import Reads
 
 
 class Limit(Arguments):
@@ -75,6 +77,7 @@ class UserLimits(Plugin):
     name = "userlimits"
     Arguments = UserLimitsArguments
     counts_pods = True
+    reads = Reads(annotations=(USER_ANNOTATION, USER_GROUPS_ANNOTATION))
 
     def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
         """Of jobs that ask for more than their user may hold in their queue: the limit."""
@@ -118,6 +121,7 @@ class UserLimits(Plugin):
         for (queue, number), held, left in zip(keys.T.tolist(), sums, ends, strict=True):
             user, groups = users[number]
             self._held_before[queue, user].append((groups, held, left))
+        self._count_guests([user for user, _ in users[:]], numbers)
         for job in view.jobs.of(jobs.in_phase("Inqueue")):
             account = self._account_of(job)
             if account is not None:
@@ -137,31 +141,26 @@ class UserLimits(Plugin):
             account.claimed += np.maximum(self._minimum(job) - self._held(job), 0)
 
     def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
-        job = self._view.job_of(pod)
-        account = None if job is None else self._account_of(job)
-        if account is None:
-            return count, None
-        request = np.append(self._view.request(pod), 1.0)
-        left = (account.most - account.held + TOLERANCE)[request > 0] / request[request > 0]
-        allowed = int(min(count, max(0.0, np.floor(left.min()))))
-        if allowed == count:
-            return count, None
-        exceeded = account.held + (allowed + 1) * request > account.most + TOLERANCE
-        assert job is not None
-        return allowed, self._reached(account, exceeded & (request > 0), request, Stage.QueueShare, job)
+        job, reason = self._view.job_of(pod), None
+        for account in self._accounts_of(pod, job) if job is not None else ():
+            request = np.append(self._view.request(pod), 1.0)
+            allowed = _copies(account.most - account.held, request, count)
+            if allowed < count:
+                exceeded = account.held + (allowed + 1) * request > account.most + TOLERANCE
+                reason = self._reached(account, exceeded & (request > 0), request, Stage.QueueShare, job)
+                count = allowed
+        return count, reason
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
-        job = self._view.job_of(pod)
-        account = None if job is None else self._account_of(job)
-        if account is None or not account.ending.any():
-            return count, None
-        request = np.append(self._view.request(pod), 1.0)
-        left = (account.most - account.held - account.ending + TOLERANCE)[request > 0] / request[request > 0]
-        allowed = int(min(count, max(0.0, np.floor(left.min()))))
-        if allowed == count:
-            return count, None
-        message = f"{account.told} may not hold more in queue {account.queue} until pods of it have terminated"
-        return allowed, Reason(Stage.QueueShare, "UserLimitReached", message, Actionable.Wait)
+        job, reason = self._view.job_of(pod), None
+        for account in self._accounts_of(pod, job) if job is not None else ():
+            request = np.append(self._view.request(pod), 1.0)
+            allowed = _copies(account.most - account.held - account.ending, request, count)
+            if allowed < count and account.ending.any():
+                message = f"{account.told} may not hold more in queue {account.queue} until pods of it have terminated"
+                reason = Reason(Stage.QueueShare, "UserLimitReached", message, Actionable.Wait)
+                count = allowed
+        return count, reason
 
     def on_allocate(self, operation: Operation) -> None:
         self._move(operation, 1)
@@ -170,8 +169,7 @@ class UserLimits(Plugin):
         self._move(operation, -1)
 
     def _move(self, operation: Operation, sign: int) -> None:
-        account = None if operation.job is None else self._account_of(operation.job)
-        if account is not None:
+        for account in () if operation.job is None else self._accounts_of(operation.pods[0], operation.job):
             amount = sign * np.append(operation.total, len(operation.pods))
             account.held += amount
             if operation.kind is not Kind.Allocate and self._view.rules.terminating:
@@ -196,6 +194,38 @@ class UserLimits(Plugin):
     def _limits(self) -> Sequence[Limit]:
         limits: Sequence[Limit] = self.arguments.limits
         return limits
+
+    def _accounts_of(self, pod: PodRecord, job: Job) -> Iterator[Account]:
+        """The accounts on which a pod counts: that of its job, and that of the user who made it if that is another."""
+        account = self._account_of(job)
+        if account is not None:
+            yield account
+        said = pod.pod_class.reads.annotations
+        user = said.get(USER_ANNOTATION, "") if said else ""
+        if user and user != _made_by(job.pod_group)[0]:
+            guest = self._account(job.queue.index, user, said.get(USER_GROUPS_ANNOTATION, ""))
+            if guest is not None:
+                yield guest
+
+    def _count_guests(self, users: Sequence[str], made_by: Rows) -> None:
+        """Count pods that a user put into the job of another for that user; `made_by` has the number of each job's."""
+        view = self._view
+        column = view.snapshot.pod_facts.column("made by", _made_pod)
+        said = [*column.values[:], ("", "")]
+        named = np.array([bool(user) for user, _ in said])
+        if not named.any():
+            return
+        rows, state = np.flatnonzero(named[column.numbers]), view.pods.state
+        rows = rows[view.membership.index_of[view.pods.job[rows]] >= 0]
+        held = np.isin(state[rows], list(ALLOCATED_STATES))
+        ends = (state[rows] == PodState.Releasing) & (view.pods.node[rows] >= 0) & view.rules.terminating
+        for row, ending in zip(rows[held | ends].tolist(), ends[held | ends].tolist(), strict=True):
+            (user, groups), job = said[column.numbers[row]], int(view.membership.index_of[view.pods.job[row]])
+            if user != users[made_by[job]]:
+                amount = np.append(view.requests(np.array([row]))[0], 1.0)
+                nothing = np.zeros_like(amount)
+                pair = (nothing, amount) if ending else (amount, nothing)
+                self._held_before[int(view.jobs.queue[job]), user].append((groups, *pair))
 
     def _account_of(self, job: Job) -> Account | None:
         if job.index not in self._of_job:
@@ -287,6 +317,16 @@ def _told(user: str) -> str:
 
 def _amount(resource: str, amount: float) -> str:
     return f"{amount:.0f}" if resource == "pods" else told(resource, amount)
+
+
+def _copies(left: Vector, request: Vector, count: int) -> int:
+    """How many of some copies of a request fit into what is left."""
+    return int(min(count, max(0.0, np.floor(((left + TOLERANCE)[request > 0] / request[request > 0]).min()))))
+
+
+def _made_pod(pod: PodRecord) -> tuple[str, str]:
+    said = pod.pod_class.reads.annotations
+    return said.get(USER_ANNOTATION, ""), said.get(USER_GROUPS_ANNOTATION, "")
 
 
 def _made_by(group: PodGroup) -> tuple[str, str]:
