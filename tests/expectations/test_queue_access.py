@@ -93,6 +93,15 @@ def test_a_namespace_is_allowed_by_name_or_by_label() -> None:
     assert bound(result) == {"cfo": 1, "chair": 1}
 
 
+def test_a_namespace_whose_labels_are_not_seen_yet_is_not_selected_by_them() -> None:
+    """Its pods may come before it; it may have the label that keeps it out."""
+    board = restricted("board", {SELECTOR: "!intern"})
+    seen = cluster(board, job("own", "team-a", "board"), default={})
+    assert bound(decide(seen, policy("gang", "predicates"))) == {}
+    seen.upsert("Namespace", {"metadata": {"name": "team-a"}})
+    assert bound(decide(seen, policy("gang", "predicates"))) == {"own": 2}
+
+
 def test_an_empty_list_names_no_namespace() -> None:
     result = decide(cluster(restricted("board", {NAMESPACES: ""}), job("own", "cfo", "board")), policy("predicates"))
     assert bound(result) == {}

@@ -44,8 +44,11 @@ class Tenants:
         """Whether a namespace is one of them."""
         found = self._found.get(namespace)
         if found is None:
+            # Pods may be seen before their namespace, whose labels are not known then: a cluster has namespaces, and
+            # only a file may have none.
             labels = (self._known.get(namespace) or {}).get("metadata", {}).get("labels") or {}
-            found = namespace in self.names or self.selector.matches({_NAME_LABEL: namespace, **labels})
+            seen = namespace in self._known or not self._known
+            found = namespace in self.names or (seen and self.selector.matches({_NAME_LABEL: namespace, **labels}))
             self._found[namespace] = found
         return found
 
