@@ -70,6 +70,20 @@ def queue_of(*manifests: dict[str, Any], rules: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize(
+    ("team", "found"), [("ml.vision", "ml.vision"), ("ML.Vision", "ml.vision"), ("ml_vision", "ml-vision"), ("..", "q")]
+)
+def test_a_label_whose_value_is_a_name_names_that_queue(team: str, found: str) -> None:
+    rules = [{"queue": "{label:team}"}, {"queue": "q"}]
+    assert queue_of(NODE, job(annotations={"team": team}), rules=rules) == found
+
+
+@pytest.mark.parametrize("name", ["Team A", "{namespace}_jobs", "x/{user}"])
+def test_a_name_that_no_queue_can_have_is_refused(name: str) -> None:
+    with pytest.raises(PolicyError, match="no queue is named"):
+        engine({"queue": name})
+
+
+@pytest.mark.parametrize(
     ("rule", "found"),
     [
         ({"queue": "research"}, "research"),

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, field_validator
 
 #: placeholders for known facts about the workload
 PLACEHOLDER: Final = re.compile(r"\{(provided|namespace|user|label:[^{}]+)\}")
+_IN_NAMES: Final = re.compile(r"[-a-z0-9.]*")
 
 
 class QueueRule(BaseModel):
@@ -41,4 +42,6 @@ class QueueRule(BaseModel):
         rest = PLACEHOLDER.sub("", queue)
         if not queue or "{" in rest or "}" in rest:
             raise ValueError("should be a name in which {provided}, {namespace}, {user} and {label:KEY} may stand")
+        if not _IN_NAMES.fullmatch(rest):
+            raise ValueError(f"no queue is named {queue!r}: names have lower-case letters, digits, '-' and '.' only")
         return queue

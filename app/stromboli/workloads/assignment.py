@@ -18,6 +18,8 @@ from stromboli.workloads import said
 from stromboli.workloads.paths import Object, notes, text
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
+_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME = re.compile(rf"{_PART}(\.{_PART})*")
 #: where no rule is for a workload
 _OTHERWISE = "default"
 
@@ -92,4 +94,5 @@ def _among(patterns: Sequence[str], names: Iterable[str]) -> bool:
 
 def _as_name(value: str) -> str:
     """A value as a part of an object's name."""
-    return _NOT_IN_NAMES.sub("-", value.lower()).strip("-")
+    value = value.lower()
+    return value if _NAME.fullmatch(value) else _NOT_IN_NAMES.sub("-", value).strip("-")
