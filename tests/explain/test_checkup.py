@@ -81,7 +81,10 @@ def test_levels_that_no_node_has_and_nodes_between_levels_are_told() -> None:
     [
         ("rack", "there is no HyperNode of tier rack; no node has the label rack together with those of wider levels"),
         ("racks", "there is no HyperNode of tier racks; did you mean 'rack'?"),
-        ("pod", "there is no HyperNode of tier pod"),
+        (
+            "pod",
+            "there is no HyperNode of tier pod; the policy's topology.levels stand in for HyperNodes of the cluster",
+        ),
     ],
 )
 def test_a_tier_that_is_not_there_is_told_with_what_is_meant(tier: str, why: str) -> None:

@@ -35,6 +35,12 @@ def test_a_queue_tells_how_it_stands_in_each_pool() -> None:
     assert "owner cpu in node pool b: holds 0, guarantee 1" in said(state(CLASSES, *objects), "queue owner", policy())
 
 
+def test_the_limit_of_a_queue_that_holds_more_is_told_as_it_is() -> None:
+    """Its pods ran on the nodes before these came into the pool."""
+    objects = [*NODES, shares("team", a={"capability": "1"}), running("old", "a", "a")]
+    assert "team cpu in node pool a: holds 2, may have 1" in said(state(CLASSES, *objects), "queue team", policy())
+
+
 def test_limits_of_queues_above_are_told_of_pools_where_they_count() -> None:
     """Without the tree of queues they limit nothing, and raising them would help nothing."""
     tree = [queue("root"), shares("top", parent="root", a={"capability": "2"})]

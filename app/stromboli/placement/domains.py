@@ -114,7 +114,8 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
         detail, who = did_you_mean(name, [*tree.tier_by_name, *labels]).removeprefix(", "), Actionable.User
         if name in labels or not detail:
             wider = " together with those of wider levels" if name in labels[1:] else ""
-            detail, who = f"no node has the label {name}{wider}" if name in labels else "", Actionable.Admin
+            detail = "the policy's topology.levels stand in for HyperNodes of the cluster" if labels else ""
+            detail, who = f"no node has the label {name}{wider}" if name in labels else detail, Actionable.Admin
         return Reason(Stage.Placement, "NoHyperNode", f"there is no HyperNode{which}", who, detail)
     never = _largest(session, job, tier, session.view.nodes.allocatable)
     if never:

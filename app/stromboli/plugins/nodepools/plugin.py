@@ -292,7 +292,7 @@ class NodePools(Plugin):
 
     def _gauges(self, queue: Queue) -> dict[str, PoolGauges]:
         account, found = self._account(queue), {}
-        limits = account.held + np.maximum(self._accounts.left(account), 0)
+        limits = np.maximum(account.held + self._accounts.left(account), 0)
         for pool, name in enumerate(self._accounts.names):
             found[name] = PoolGauges(
                 nodes=self._accounts.of_node == pool,
