@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -13,6 +13,11 @@ from stromboli.extender.sources import NoAnswerError
 from stromboli.extender.wire import json, read_args, read_binding, read_preemption
 
 Q = TypeVar("Q")
+
+_Scope: TypeAlias = MutableMapping[str, Any]
+_Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_App: TypeAlias = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The answer."},
@@ -49,6 +54,28 @@ def extender_routes(extender: Extender) -> APIRouter:
         return await _answer(request, read_binding, extender.bind)
 
     return router
+
+
+class ExtenderFirst:
+    """An ASGI application that answers what the extender is asked: the layers below cost more than that."""
+
+    def __init__(self, app: _App, extender: Extender) -> None:
+        self._app = app
+        self._answers: Mapping[str, Callable[[Request], Awaitable[Response]]] = {
+            "/filter": lambda request: _answer(request, read_args, extender.filter),
+            "/prioritize": lambda request: _answer(request, read_args, extender.prioritize),
+            "/preempt": lambda request: _answer(request, read_preemption, extender.preempt),
+            "/bind": lambda request: _answer(request, read_binding, extender.bind),
+        }
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        posted = scope["type"] == "http" and scope["method"] == "POST"
+        answer = self._answers.get(scope["path"]) if posted else None
+        if answer is None:
+            await self._app(scope, receive, send)
+        else:
+            response = await answer(Request(scope, receive))
+            await response(scope, receive, send)
 
 
 async def _answer(request: Request, read: Callable[[bytes], Q], question: Callable[[Q], Awaitable[object]]) -> Response:

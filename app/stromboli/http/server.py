@@ -16,7 +16,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from stromboli.extender import Extender, Source, extender_routes
+from stromboli.extender import Extender, ExtenderFirst, Source, extender_routes
 from stromboli.http.limits import Bounded, BoundedProtocol
 from stromboli.http.schema import Responses, describe
 from stromboli.live.process.logs import Logger
@@ -56,7 +56,9 @@ def make_app(
     """
     app = FastAPI(title="Stromboli", docs_url=None, redoc_url=None)
     describe(app)
-    app.include_router(extender_routes(Extender(source, scheduler_names, extender_scheduler_names)))
+    extender = Extender(source, scheduler_names, extender_scheduler_names)
+    app.include_router(extender_routes(extender))
+    app.add_middleware(ExtenderFirst, extender=extender)
     for router in more:
         app.include_router(router)
 
