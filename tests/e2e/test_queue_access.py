@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -228,6 +229,60 @@ def test_no_pod_passes_the_queues_in_a_guarded_namespace(board: World, plane: Cl
             scheduler.post(f"{pods}/waits/binding", json=binding, params={"dryRun": "All"}).raise_for_status()
     label(board, guarded=None)
     eventually(lambda: refused(board, pods, past) == "")
+
+
+GROUP, QUEUE = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name"
+
+
+@pytest.fixture
+def guarded(board: World, apply: Apply) -> World:
+    """The guard, for pods of the service and of kube-scheduler's that name a queue."""
+    apply("queueaccess.yaml", "bypassGuard.enabled=true", "queueAccess=false", "otherServices={kwok}")
+    label(board, guarded="true")
+    pods = f"{CORE}/namespaces/{board.namespace}/pods"
+    eventually(lambda: bool(refused(board, pods, pod("tried", scheduler="default-scheduler"))))
+    return board
+
+
+@pytest.mark.parametrize("scheduler", ["stromboli", "default-scheduler"])
+def test_no_pod_leaves_its_queue_in_a_guarded_namespace(guarded: World, scheduler: str) -> None:
+    pods = f"{CORE}/namespaces/{guarded.namespace}/pods"
+    notes = {GROUP: "gang", QUEUE: "open"}
+    guarded.pods([pod("waits", scheduler=scheduler, annotations=notes, schedulingGates=[{"name": "example.com/own"}])])
+
+    def changed(api: httpx.Client, **said: Any) -> str:
+        answer = api.patch(f"{pods}/waits", json={"metadata": said}, headers=PATCH, params={"dryRun": "All"})
+        return "" if answer.is_success else str(answer.json()["message"])
+
+    for said in ({GROUP: None}, {GROUP: "another"}, {QUEUE: None}, {GROUP: None, QUEUE: None}):
+        assert "stay in their PodGroup" in changed(guarded.api, annotations=said)
+        with guarded.cluster.client(user="kwok") as service:
+            assert changed(service, annotations=said) == ""
+    assert changed(guarded.api, annotations={QUEUE: "nobody"}, labels={"a": "b"}, finalizers=["example.com/f"]) == ""
+
+
+def test_controllers_and_kubelets_in_a_guarded_namespace(guarded: World) -> None:
+    """What a controller makes is looked at as if a user had made it; what a kubelet runs by itself is there already."""
+    apps = f"/apis/apps/v1/namespaces/{guarded.namespace}/replicasets"
+    for name, scheduler in (("past", "default-scheduler"), ("through", "stromboli")):
+        template = {"metadata": {"labels": {"a": name}}, "spec": pod("x", scheduler=scheduler)["spec"]}
+        spec = {"replicas": 1, "selector": {"matchLabels": {"a": name}}, "template": template}
+        guarded.create(apps, {"metadata": {"name": name}, "spec": spec})
+    eventually(lambda: [each["metadata"]["labels"]["a"] for each in guarded.items(guarded._pods)] == ["through"])
+
+    def said() -> list[str]:
+        return [condition["message"] for condition in guarded.get(f"{apps}/past")["status"].get("conditions", ())]
+
+    eventually(lambda: any("scheduled through queues" in message for message in said()))
+    mirror = pod("mirror", scheduler="default-scheduler", nodeName="node-0")
+    mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "0"
+    node = guarded.get(f"{CORE}/nodes/node-0")["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "node-0", "uid": node["uid"], "controller": True}
+    mirror["metadata"]["ownerReferences"] = [owner]
+    who = [("Impersonate-User", "system:node:node-0"), ("Impersonate-Group", "system:nodes")]
+    with guarded.cluster.client() as kubelet:
+        kubelet.headers = httpx.Headers([*kubelet.headers.multi_items(), *who, ("Impersonate-Group", ROOT)])
+        kubelet.post(guarded._pods, json=mirror, params={"dryRun": "All"}).raise_for_status()
 
 
 RULES = """
