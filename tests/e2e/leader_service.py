@@ -43,13 +43,14 @@ class LeaderService:
         Thread(target=self._server.serve_forever, daemon=True).start()
 
     def answer(self, path: str, body: bytes) -> tuple[int, bytes]:
-        for client in self._clients:
+        for client in list(self._clients):
             try:
                 if len(self._clients) == 1 or "stromboli_leading 1.0" in client.get("/metrics").text:
                     answer = client.post(path, content=body)
                     return answer.status_code, answer.content
             except httpx.HTTPError:
-                continue
+                # An endpoint that does not answer is soon none any more.
+                self._clients = [*(each for each in self._clients if each is not client), client]
         return 503, b""
 
     def close(self) -> None:
