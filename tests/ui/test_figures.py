@@ -30,6 +30,17 @@ def test_siblings_have_one_scale_that_ends_with_the_largest_of_them() -> None:
     assert a.words == "queue a holds 20, deserves 50, may have 5,000"
 
 
+@pytest.mark.parametrize(("limit", "held", "drawn"), [(8, 40, 79), (80, 79, None), (1_000, 79, None)])
+def test_a_limit_far_beyond_all_other_amounts_leaves_the_scale_to_these(
+    limit: float, held: float, drawn: float | None
+) -> None:
+    (queue,) = figures.bars([row("a", "root", 4, requested=5, limit=limit)], "cpu", {"cpu": 1_000})
+    assert queue.held == pytest.approx(held if drawn is None else 100 * 4 / 8.08, rel=0.02)
+    assert queue.limit == (None if drawn is None else pytest.approx(99, rel=0.02))
+    (idle,) = figures.bars([row("a", "root", 0, limit=limit)], "cpu", {"cpu": 1_000})
+    assert idle.limit == pytest.approx(99, rel=0.02)
+
+
 def test_a_map_shows_each_node_once_and_how_full_it_is() -> None:
     nodes = Nodes(
         total=4,
@@ -140,6 +151,7 @@ def test_parts_of_a_session_add_up_to_it() -> None:
         (0.25, "cpu", "0.25"),
         (26.4, "cpu", "26.4"),
         (40 / 3, "cpu", "13.333"),
+        (1_000, "cpu", "1,000"),
         (320_000, "cpu", "320,000"),
         (None, "cpu", "–"),
         (64 * 2**30, "memory", "64Gi"),

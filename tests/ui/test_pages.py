@@ -16,8 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.http.api import api_routes
 from stromboli.live.api_server.access import User
+from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.ui import Service, make_ui
-from tests.builders import state
+from tests.builders import node, queue, state
 from tests.plugins import pools
 from tests.ui.cluster import HOSTILE, Ran, cluster, page, served
 
@@ -90,11 +91,38 @@ def test_a_queue_shows_how_it_stands_in_each_node_pool(http: httpx.Client) -> No
 
 def test_a_job_says_what_would_help_and_where_its_pods_are(http: httpx.Client) -> None:
     job = http.get("/jobs/default/grow").text
-    assert "Waits at Placement: Unschedulable" in job
+    assert re.search("<b>[23] of its pods wait at Placement: Unschedulable</b>", job)
+    # Pods that wait for the same say it once.
+    assert job.count('<b class="reason">Unschedulable</b> <span class="message">as above</span>') >= 1
     assert "What would help" in job
     assert "Tried on a copy of the cluster" in job
     assert "of this job" in job
     assert http.get("/pods/default/grow-0").text.count("n1") > 0
+
+
+def test_the_page_of_a_pod_shows_the_state_of_the_pod(http: httpx.Client) -> None:
+    text = http.get("/pods/default/grow-3").text
+    assert '<h1>Pod default/grow-3 <span class="state calm">Pending</span></h1>' in text
+    assert "Waits at Placement: Unschedulable" in text
+    assert '<a href="/jobs" aria-current="page">Jobs</a>' in text
+
+
+def test_a_queue_that_shares_nothing_says_so_without_contradiction(http: httpx.Client) -> None:
+    above = http.get("/queues/lab").text
+    assert "has no jobs of its own, so it gets no share" in above
+    idle = Ran(state(node("n0"), queue("idle")))
+    with page(idle) as address:
+        text = httpx.get(f"{address}/queues/idle").raise_for_status().text
+    assert "has no jobs, so it gets no share" in text
+    assert "It holds, asks for and deserves nothing." in text
+    assert "<caption" not in text
+
+
+def test_the_policy_says_which_rules_hold_once(http: httpx.Client) -> None:
+    text = http.get("/policy").text
+    assert len(re.findall(r"<summary>\d+ rules strict</summary>", text)) == 1
+    with page(Ran(cluster(), policy="compatibility: volcano\n" + DEFAULT_POLICY)) as address:
+        assert "rules volcano</summary>" in httpx.get(f"{address}/policy").text
 
 
 def test_what_is_costly_is_not_tried_unasked() -> None:
@@ -126,7 +154,7 @@ def test_what_is_not_there_is_said_on_a_page(http: httpx.Client) -> None:
     says = {"/queues/none": "there is no queue none", "/nothing": "There is no page /nothing", "/jobs/x/y": "x/y"}
     for path, problem in says.items():
         answer = http.get(path)
-        assert (answer.status_code, problem in answer.text, "<h1>Not there</h1>" in answer.text) == (404, True, True)
+        assert (answer.status_code, problem in answer.text, "<h1>Not found</h1>" in answer.text) == (404, True, True)
         assert "content-security-policy" in answer.headers
     wrong = http.get("/jobs?offset=<b>")
     assert (wrong.status_code, "offset: Input should be a valid integer" in wrong.text) == (422, True)

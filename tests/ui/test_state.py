@@ -8,6 +8,7 @@ from html import unescape
 
 import httpx
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from stromboli.ui import Service, make_ui
@@ -153,6 +154,8 @@ def test_what_was_said_last_stays_when_the_service_is_gone(browser: Browser) -> 
             expect(shown.get_by_role("button", name="No answer")).to_be_visible()
             expect(shown.locator("#gone")).to_contain_text("The service does not answer. What is shown is the last")
             expect(shown.get_by_role("heading", name="Job default/first")).to_be_visible()
+            found = Axe().run(shown)
+            assert found.violations_count == 0, found.generate_report()
             told = httpx.get(f"{address}/jobs")
             assert told.status_code == 503
             assert "does not answer: Connection refused" in told.text
@@ -174,11 +177,13 @@ def test_a_page_that_is_opened_while_the_service_is_gone_is_not_live_until_it_is
                 "No answer",
             )
             expect(shown.get_by_role("heading", name="No answer")).to_be_visible()
+            expect(shown).to_have_title("No answer · Stromboli")
             assert shown.locator("#gone").is_hidden(), "nothing is shown that it said"
             assert shown.inner_text("#age") == ""
-            assert shown.locator("#main").evaluate("main => getComputedStyle(main).opacity") == "1"
+            assert shown.locator("#main").evaluate("main => getComputedStyle(main).filter") == "none"
             service.url = there
             expect(shown.get_by_role("heading", name="Job default/first")).to_be_visible()
+            expect(shown).to_have_title("Job default/first · Stromboli")
             expect(shown.locator("#live")).to_have_attribute("data-state", "live")
             expect(shown.locator("#age")).to_contain_text("s old")
             shown.close()

@@ -85,6 +85,6 @@ def in_words(value: float, *, binary: bool = False) -> str:
     power = 0
     while binary and abs(value) >= 1024 and power < len(_BINARY) - 1:
         value, power = value / 1024, power + 1
-    few = abs(value) < 1024
+    few = abs(value) < (1024 if binary else 1000)
     text = f"{value:.{_DIGITS}f}".rstrip("0").rstrip(".") if few else f"{value:,.0f}"
     return ("0" if text == "-0" else text) + _BINARY[power]

@@ -180,6 +180,7 @@ class Answer(Part, frozen=True, kw_only=True):
     #: the workload that a job is for, as KIND/NAME; empty for a pod by itself
     workload: str = ""
     queue: str = ""
+    #: the phase of the PodGroup, or the state of the pod
     phase: str = ""
     #: how many pods there are
     pods: int = 0

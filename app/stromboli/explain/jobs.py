@@ -54,15 +54,17 @@ def explain_pod(session: Session, pod: PodRecord) -> Answer:
         evicted = replace(said, phase="Releasing")
         return _told(evicted, why_moved(session, pod), _evicted(session, pod))
     if state is PodState.Pipelined and job is not None:
-        return _answer(session, said, job, [pod], why(session, pod, job))
+        return replace(_answer(session, said, job, [pod], why(session, pod, job)), phase=state.name)
     if state is not PodState.Pending:
         told = (placed(session, pod, state), too_small([pod]))
         return replace(said, phase=state.name, message="; ".join(filter(None, told)))
     if job is None:
-        return _unseen(session, said, pod.job, [pod])
+        return replace(_unseen(session, said, pod.job, [pod]), phase=state.name)
     # It starts with its gang: what the other pods lack keeps it waiting, too.
     waiting = [pod, *(each for each in without_place(session, job) if each is not pod)]
-    return _answer(session, said, job, waiting, why(session, pod, job, session.view.reason(job)))
+    return replace(
+        _answer(session, said, job, waiting, why(session, pod, job, session.view.reason(job))), phase=state.name
+    )
 
 
 def _part_of(session: Session, pod: PodRecord) -> str:

@@ -27,6 +27,8 @@ from stromboli.framework.session.session import Session
 
 #: the number of rounds shown, including the last
 _MOST_ROUNDS = 6
+#: queues that are named with their weights
+_MOST_NAMED = 10
 
 
 def explain_queue(session: Session, name: str) -> QueueAnswer | None:
@@ -154,7 +156,8 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     elif queue.name == ROOT:
         yield "is what the other queues share: all of the cluster"
     elif not gauges.plugin and not queue.has_jobs:
-        yield "has no jobs, so it gets no share"
+        below = any(each.parent == queue.name for each in session.view.queues.values())
+        yield f"has no jobs{' of its own' if below else ''}, so it gets no share"
     elif not gauges.plugin:
         yield undivided(session)
     if not queue.open or queue.name == ROOT:
@@ -218,8 +221,9 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
     sharing = [each for each in session.view.queues.values() if (of := asked.get(each.name)) is not None and of.any()]
     weights = sum(each.spec.weight for each in sharing)
     if weights and queue in sharing:
-        names = ", ".join(f"{each.name} {each.spec.weight}" for each in sharing)
-        yield f"weight {queue.spec.weight} of {weights} ({names})"
+        names = [f"{each.name} {each.spec.weight}" for each in sharing[:_MOST_NAMED]]
+        names += [f"{len(sharing) - _MOST_NAMED} more"] if len(sharing) > _MOST_NAMED else []
+        yield f"weight {queue.spec.weight} of {weights} ({', '.join(names)})"
     guarantee, request = kept_of(session, queue.name), gauges.amounts["request"]
     others = idle = session.view.vector(None)
     for each in session.view.queues.values():

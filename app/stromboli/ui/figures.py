@@ -16,6 +16,8 @@ from stromboli.ui.words import moment, stamp
 COLOURS = 8
 #: steps of a node's utilization
 _STEPS = 5
+#: limits up to this many times all other amounts fit on the scale of a bar
+_NEAR = 2
 #: times that a chart can show, in seconds; 0 for all that is known
 SPANS = {300: "5 min", 1_800: "30 min", 21_600: "6 h", 86_400: "24 h", 0: "all"}
 #: seconds between two times below a chart, and how many there are at most
@@ -55,11 +57,16 @@ class Bar:
 
 
 def scale(rows: Iterable[QueueRow], resource: str, total: Amounts) -> float:
-    """The amount of the full width: the largest relevant amount of any queue, at most the cluster."""
-    whole, most = total.get(resource, 0.0), 0.0
+    """The amount of the full width: the largest of any queue, at most the cluster.
+
+    Limits far beyond all other amounts are left out: beside them nothing else could be told apart.
+    """
+    whole, most, limits = total.get(resource, 0.0), 0.0, []
     for row in rows:
-        told = (row.held, row.requested, row.deserved, row.guarantee, row.limit)
+        told = (row.held, row.requested, row.deserved, row.guarantee)
         most = max(most, *(min(amounts.get(resource, 0.0), whole) for amounts in told), row.held.get(resource, 0.0))
+        limits.append(min(row.limit.get(resource, 0.0), whole))
+    most = max([most, *(limit for limit in limits if not most or limit <= _NEAR * most)])
     # A mark at the end of a bar must stay visible.
     return 1.01 * (most or whole or 1.0)
 

@@ -27,7 +27,7 @@ function tell() {
   live.dataset.state = !answers ? "gone" : old ? "old" : "live";
   live.textContent = !answers ? "No answer" : live.getAttribute("aria-pressed") !== "true" ? "Paused" : behind ? "Behind" : old ? "Waiting" : "Live";
   gone.hidden = answers || empty;
-  main.classList.toggle("stale", !answers);
+  main.classList.toggle("stale", !answers && !empty);
 }
 
 function keep(page) {
@@ -44,11 +44,13 @@ async function renew() {
       const to = new URL(location.href);
       to.searchParams.set("renew", "1");
       const answer = await fetch(to, { cache: "no-store" });
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
+      const renewed = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const page = renewed.getElementById("main");
       answers = answer.status < 500 && page !== null;
       if (answers) {
         empty = false;
         asOf = Date.now();
+        document.title = renewed.title;
         gone.querySelector("time").textContent = new Date(asOf).toISOString().slice(11, 19);
         keep(page);
         if (page.innerHTML !== shown && !busy()) {
