@@ -375,3 +375,14 @@ def test_room_is_free_again_when_a_nomination_is_taken_back() -> None:
     state.upsert("Pod", pod("nominee", scheduler="default-scheduler"))
     assert builders.decide(state, APART).session.bound == {"default/wants": "n"}
     assert "default/nominee" not in state.pods.by_key
+
+
+@pytest.mark.parametrize(("compatibility", "victims"), [("strict", ["low"]), ("volcano", [])])
+def test_a_pod_that_requests_nothing_preempts_where_pods_are_in_its_way(compatibility: Any, victims: list[str]) -> None:
+    """As kube-scheduler does for a pod of a daemon; Volcano has it preempt only pods that request nothing either."""
+    full = [*running("low", "n"), *running("middle", "n", of="middle", cpu="2")]
+    daemon = [pod_group("wants", priorityClassName="high"), *gang("wants", 1, cpu="", memory="")]
+    result = preempt(node("n", pods="2"), full, daemon, compatibility=compatibility)
+    assert evicted(result) == victims
+    room = preempt(node("n", pods="3", cpu="1"), full, daemon, compatibility=compatibility)
+    assert evicted(room) == []

@@ -59,6 +59,8 @@ class NodeCandidates:
         self._places: dict[str, tuple[tuple[Any, ...], int]] = {}
         self._tasks: dict[int, tuple[Any, ...]] = {}
         self._pod = pod
+        #: whether only pods that request nothing are evicted: queues share amounts, none of which such a pod is due
+        self._only_like = pod.pod_class.best_effort and (context.reclaiming or not session.rules.evict_only_what_helps)
         self._may_break_gangs = context.may_break_gangs
         #: by job the pods of a gang that may be evicted whole
         self._allowed: dict[str, list[PodRecord]] = {}
@@ -224,10 +226,9 @@ class NodeCandidates:
         return len(self._ask(self._in_order(pods))) == len(pods)
 
     def _willing(self, rows: Rows) -> list[PodRecord]:
-        """The pods in some rows that may be evicted; a pod that requests nothing takes only from its like."""
-        only_like = self._pod.pod_class.best_effort
+        """The pods in some rows that may be evicted; a pod that requests nothing reclaims only from its like."""
         pods = self._session.view.records(rows)
-        return [pod for pod in pods if pod.pod_class.best_effort or not only_like]
+        return [pod for pod in pods if pod.pod_class.best_effort or not self._only_like]
 
     def _ask(self, pods: Sequence[PodRecord]) -> list[PodRecord]:
         return self._session.ask.victims(self._point, self._pod, pods)
