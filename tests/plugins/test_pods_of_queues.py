@@ -60,12 +60,20 @@ def test_a_guarantee_of_pods_is_kept_from_others(plugin: str) -> None:
 
 
 @pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
-def test_deserved_pods_are_taken_back(action: str) -> None:
+@pytest.mark.parametrize("cpu", ["1", ""])
+def test_deserved_pods_are_taken_back(action: str, cpu: str) -> None:
     """The node is full of pods while its CPUs are idle."""
     queues = queue("a", deserved={"pods": "8", "cpu": "8"}), queue("b", deserved={"pods": "4", "cpu": "4"})
-    objs = (*queues, *holds("a", 12), *wants("b", 6))
-    actions = f"allocate, {action}"
+    objs = (*queues, *holds("a", 12), *wants("b", 6, cpu=cpu))
+    actions = f"allocate, backfill, {action}"
     assert evicted(divide("capacity", *objs, actions=actions)) == {"a-uses": 4}
+
+
+@pytest.mark.parametrize("deserved", [{"cpu": "8"}, {"cpu": "8", "pods": "0"}])
+def test_nothing_is_taken_back_for_pods_that_are_due_none(deserved: dict[str, str]) -> None:
+    queues = queue("a", deserved=dict.fromkeys(deserved, "12")), queue("b", deserved=deserved)
+    objs = (*queues, *holds("a", 12), *wants("b", 6, cpu=""))
+    assert evicted(divide("capacity", *objs, actions="allocate, backfill, reclaim")) == {}
 
 
 def test_pods_are_divided_by_weight() -> None:

@@ -49,10 +49,14 @@ class PreemptionContext:
         self._bounds: Recent[Hashable, CostBounds] = Recent(_MOST_KINDS)
 
     def may_take(self, job: Job, pods: Sequence[PodRecord]) -> bool:
-        """Whether a job's queue may reclaim from others for some pods; for pods that request nothing it need not."""
-        if not self.reclaiming or all(pod.pod_class.best_effort for pod in pods):
+        """Whether a job's queue may reclaim from others for some pods; for pods that take no share it need not."""
+        if not self.reclaiming or not any(map(self.shares, pods)):
             return True
         return self.session.ask.preemptive(job.queue, pods) is None
+
+    def shares(self, pod: PodRecord) -> bool:
+        """Whether a pod takes a part of what queues share."""
+        return self.session.view.counts_pods or not pod.pod_class.best_effort
 
     def ranks(self, queue: Queue) -> Ranks:
         """The ranks of pods as victims for a queue, see `Cost`."""
