@@ -378,3 +378,20 @@ async def test_a_claim_that_another_scheduler_left_with_a_failed_device_gets_ano
     claimed(cluster, "p", claim_name="p")
     await until(lambda: cluster.pods() == {"p": "n0"})
     assert devices(cluster) == {"p": ["gpu-0"]}
+
+
+async def test_a_claim_that_was_allocated_for_nobody_elsewhere_is_allocated_anew(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kube-scheduler does it, for pods that it could not place; but for none that are not tried."""
+    monkeypatch.setattr(claims, "LATE", 0.1)
+    cluster.patch("/api/v1/nodes/n0", {"metadata": {"labels": {"rack": "a"}}})
+    here = {"nodeSelector": {"rack": "a"}}
+    gated = {**here, "schedulingGates": [{"name": "example.com/wait"}]}
+    for name, changes in (("gated", gated), ("other", {**here, "schedulerName": "else"}), ("p", here)):
+        cluster.create(_CLAIMS, claim(name, metadata={"uid": None}))
+        cluster.patch(f"{_CLAIMS}/{name}/status", {"status": allocation("n1", f"gpu-{name}")})
+        claimed(cluster, name, claim_name=name, **changes)
+    await start(engine)
+    await until(lambda: cluster.pods().get("p") == "n0")
+    assert devices(cluster) == {"gated": ["gpu-gated"], "other": ["gpu-other"], "p": ["gpu-0"]}

@@ -10,7 +10,8 @@ sessions may use it as it is.
 
 The claim for a pod's extended resources is created first and deleted instead of released; the pod's status says which
 containers get which of its devices. Where devices have binding conditions, pods are bound once all conditions are true;
-the claim is deallocated when one fails or a time limit passes.
+the claim is deallocated when one fails or a time limit passes. So is one that others allocated for nobody, on nodes
+that the pods of ours that wait for it cannot have.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class Claims(Reserver[ClaimUse, _Release]):
             return
         if not item.pod and self._is_to_be_deallocated(item.object, claim):
             claim = await self._put(item.object, reservation.deallocated(claim), "/status")
-            log.info("claim deallocated: its devices did not become ready", claim=item.object)
+            log.info("claim deallocated: it kept pods waiting that cannot use its devices", claim=item.object)
         if reservation.is_reserved(claim, item.uid):
             claim = await self._put(item.object, reservation.released(claim, item.uid), "/status")
             log.info("claim released", claim=item.object, pod=item.pod)
@@ -212,14 +213,15 @@ class Claims(Reserver[ClaimUse, _Release]):
         log.info("claim deleted", claim=item.object, pod=item.pod)
 
     def _is_to_be_deallocated(self, key: str, claim: Object) -> bool:
-        """Whether an unreserved claim, whose devices do not become ready, keeps pods of ours waiting."""
-        if self._useless_from(claim) > time.time():
+        """Whether an unreserved claim keeps pods of ours waiting: its devices do not become ready, or are elsewhere."""
+        if self._useless_from(claim) > time.time() and (key in self._promised or not _is_idle(claim)):
             return False
         pods = self._state.pods
         rows = np.flatnonzero(pods.state[: pods.size] == PodState.Pending).tolist()
         records = (record for row in rows if (record := pods.records[row]) is not None)
+        waiting = (record for record in records if not record.pod_class.gated)
         return any(
-            key in claim_keys(record) for record in records if record.scheduler_name in self._state.scheduler_names
+            key in claim_keys(record) for record in waiting if record.scheduler_name in self._state.scheduler_names
         )
 
     def _useless_from(self, claim: Object) -> float:
@@ -257,6 +259,9 @@ class Claims(Reserver[ClaimUse, _Release]):
         useless = self._useless_from(claim)
         if useless < math.inf:
             self._releases.schedule(_Release(key, "", ""), max(0.0, useless - time.time()))
+        elif _is_idle(claim):
+            # Sessions place pods where it is allocated, if they can.
+            self._releases.schedule(_Release(key, "", ""), LATE)
 
     def _look_at_owner(self, key: str, claim: Object) -> None:
         """Schedule the deletion of the claim for the extended resources of a pod of ours that is not being bound."""
@@ -316,6 +321,12 @@ def _stamped(claim: Object) -> Object:
 def _has_conditions(allocation: Mapping[str, Any]) -> bool:
     """Whether any device of an allocation has binding conditions."""
     return any(result.get("bindingConditions") for result in (allocation.get("devices") or {}).get("results") or ())
+
+
+def _is_idle(claim: Object) -> bool:
+    """Whether a claim has devices of certain nodes for nobody."""
+    status = claim.get("status") or {}
+    return not status.get("reservedFor") and bool((status.get("allocation") or {}).get("nodeSelector"))
 
 
 def _is_used(claim: Object) -> bool:
