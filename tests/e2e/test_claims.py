@@ -464,6 +464,30 @@ def test_devices_that_fail_are_given_back_and_the_gang_is_decided_anew(
     eventually(lambda: len(world.placed()) == 2, 60)
 
 
+def test_the_service_dies_while_devices_are_made_ready(world: World, slow: Devices, start: Start) -> None:
+    """The next one waits for the same devices, and gives those back that fail while there is none."""
+    first = start()
+    slow.gang("train", 2)
+    eventually(lambda: all(slow.users(f"train-{number}") for number in range(2)))
+    given_before = slow.allocated()
+    slow.say("train-0", attached="True")
+    first.end(signal.SIGKILL)
+
+    second = start()
+    eventually(lambda: bool(slow.users("train-0")))
+    assert (world.placed(), slow.allocated()) == ({}, given_before)
+    second.end(signal.SIGKILL)
+    slow.say("train-1", broken="True")
+
+    start()
+    eventually(lambda: bool(slow.users("train-1")) and not slow.get("train-1")["status"].get("devices"), 60)
+    assert world.placed() == {}
+    for number in range(2):
+        eventually(lambda number=number: bool(slow.users(f"train-{number}")))  # type: ignore[misc]
+        slow.say(f"train-{number}", attached="True")
+    eventually(lambda: len(world.placed()) == 2, 60)
+
+
 def test_devices_that_failed_for_another_scheduler_are_given_back(world: World, slow: Devices, start: Start) -> None:
     """kube-scheduler leaves a claim allocated of which a device failed, and so nobody could use it."""
     slow.claim("p")

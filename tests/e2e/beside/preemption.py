@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.controlplane.cluster import eventually
 from tests.e2e.beside.neighbors import near, requiring
-from tests.e2e.beside.scene import HOSTNAME, SLOWLY, Scene
+from tests.e2e.beside.scene import HOSTNAME, SLOWLY, Scene, requesting
 
 
 def holders(at: Scene, node: str, *priorities: int, cpu: str = "1", **more: Any) -> None:
@@ -76,6 +76,13 @@ def the_number_of_pods_of_a_node(at: Scene) -> None:
     at.nodes("a", pods="2")
     holders(at, "a", 100, 1, cpu="100m")
     at.pod("urgent", priority=1000)
+
+
+def a_pod_that_requests_nothing_on_a_node_full_of_pods(at: Scene) -> None:
+    at.nodes("a", "b", pods="2")
+    holders(at, "a", 100, 50, cpu="100m")
+    holders(at, "b", 100, 1, cpu="100m")
+    at.pod("urgent", containers=[requesting()], priority=1000)
 
 
 def a_pod_that_keeps_others_away(at: Scene) -> None:

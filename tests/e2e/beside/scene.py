@@ -204,13 +204,15 @@ class Scene:
         return found
 
     def _found(self) -> Object:
+        # Claims are written before pods are bound: of what is bound here, both are seen.
+        placed = self.world.placed()
         allocations = {
             each["metadata"]["name"]: each.get("status", {}).get("allocation")
             for each in self.world.items(self._device_claims)
             if "generateName" not in each["metadata"]
         }
         return {
-            "pods": self.world.placed(),
+            "pods": placed,
             "ending": [
                 each["metadata"]["name"]
                 for each in self.world.items(self._pods)
