@@ -134,6 +134,24 @@ def test_no_pod_of_another_queue_takes_the_room(order: Sequence[str], shares: st
 
 
 @EVERY
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+@pytest.mark.parametrize("pods", [1, 2])
+@pytest.mark.parametrize("patience", [1, 3])
+@pytest.mark.one_in(3)
+def test_a_share_that_grows_while_a_victim_is_away_costs_no_place(
+    action: str, shares: str, pods: int, patience: int
+) -> None:
+    """The other queue requests nothing until its pod is back; more pods of this one start, and its share shrinks."""
+    urgent = Job("urgent", "poor", pods, pods, cpu=5, priority="high", best_effort=pods - 1)
+    uses = running("uses", "rich", "n0", "n1", cpu=6, best_effort=1)
+    jobs, nodes = (uses, urgent, Job("small", "poor", 4, 1, cpu=1)), {"n0": (6, 64), "n1": (4, 64)}
+    queues = {"rich": deserves(5), "poor": deserves(5)}
+    live = world([action, "allocate"], shares, nodes, *jobs, patience=patience, queues=queues)
+    assert lived(live, 12)["evicted"] == 1
+    assert urgent.running == pods
+
+
+@EVERY
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt", "reclaim", "gangreclaim"])
 @pytest.mark.parametrize("best_effort", [1, 2])
 @pytest.mark.one_in(7)
@@ -256,6 +274,19 @@ def test_what_is_left_of_a_gang_below_its_minimum_is_not_moved(shares: str) -> N
     live.queues["rich"]["capability"] = {"cpu": "4"}
     assert lived(live)["evicted"] == 0
     assert (rest.running, wants.running) == (2, 0)
+
+
+def test_a_gang_that_is_evicted_as_one_of_its_pods_moves_keeps_no_place() -> None:
+    """What moved could not start without the others; when all are there again, without places, others take the room."""
+    gang = running("gang", "rich", "n0", "n0", "n0", "n1", least=3, priority="middle")
+    wide, wants = Job("wide", "rich", 1, 1, cpu=2), Job("wants", "poor", 3, 3, cpu=1)
+    queues = {"rich": {"guarantee": {"resource": {"cpu": "1"}}}, "poor": deserves(4)}
+    nodes = {"n0": (4, 64), "n1": (2, 64), "n2": (1, 64)}
+    live = world(["consolidation", "gangreclaim", "allocate"], "capacity", nodes, gang, wide, wants, queues=queues)
+    _, result = live.session()
+    assert {each.action for each in evictions(result)} == {"consolidation", "gangreclaim"}
+    lived(live, 3)
+    assert (wide.running, wants.running, gang.running) == (1, 3, 0)
 
 
 # -- cards ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ reservation that can no longer be met is released, with the capacity that was fr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -50,12 +50,14 @@ def _place_job(session: Session, job: Job) -> Sequence[Place]:
         return ()
     places, absent = session.keeper.taken[job.key], session.keeper.absent[job.key]
     if session.ask.job_valid(job) is None:
-        statement = session.statement()
         pods = session.ask.in_task_order([pod for pod in session.view.pending(job) if pod.row in places])
-        taken = [_at(places[pod.row], pod) for pod in pods if _promise(session, statement, job, pod, places[pod.row])]
-        if taken and _keep(session, statement, job):
+        taken = _take(session, job, pods, places)
+        if not taken and pods and session.ask.may_lend and session.ask.lendable(job.queue, pods) is None:
+            # Shares change while victims are away, which request less than before and than when they are back.
+            with session.ask.beyond_shares():
+                taken = _take(session, job, pods, places)
+        if taken:
             return (*taken, *absent)
-        statement.discard()
     # Pods that were moved come back one by one; when all are there, and have no place, there is nothing to wait for.
     return [*(place for place in places.values() if not place.pod), *absent] if absent else ()
 
@@ -146,6 +148,16 @@ def _found_within(session: Session, job: Job, pods: Sequence[PodRecord], within:
 
 
 # -- the places of a job -----------------------------------------------------------------------------------------------
+
+
+def _take(session: Session, job: Job, pods: Sequence[PodRecord], places: Mapping[int, Place]) -> list[Place]:
+    """Give pods their places, by row; returns those that were given, none when the job would never start there."""
+    statement = session.statement()
+    taken = [_at(places[pod.row], pod) for pod in pods if _promise(session, statement, job, pod, places[pod.row])]
+    if taken and _keep(session, statement, job):
+        return taken
+    statement.discard()
+    return []
 
 
 def _at(place: Place, pod: PodRecord) -> Place:
