@@ -270,7 +270,9 @@ class Histories(RuleBasedStateMachine):
         if beneficiaries:
             lost = Counter(job_of(each.name) for each in evictions(result) if each.action != "consolidation")
             left = {name: count - lost[name] for name, count in waiting.items()}
-            self._placed_next(beneficiaries, moved, left)
+            # A gang that others evict, too, needs places for all its pods again.
+            whole = {job.name for job in world.jobs if not lost[job.name] or left[job.name] >= job.least}
+            self._placed_next(beneficiaries, moved & whole, left)
         return changes, result
 
     def _placed_next(self, beneficiaries: set[str], moved: set[str], running: dict[str, int]) -> None:
