@@ -24,6 +24,7 @@ from tests.expectations.test_claim_histories import ClaimHistories
 from tests.expectations.test_histories import PHASES, Histories
 from tests.expectations.test_limit_histories import LimitHistories
 from tests.expectations.test_pool_histories import PoolHistories
+from tests.expectations.test_restless_histories import RestlessLimitHistories, RestlessPoolHistories
 
 KINDS: dict[str, type[Histories]] = {
     "plain": Histories,
@@ -31,6 +32,8 @@ KINDS: dict[str, type[Histories]] = {
     "claim": ClaimHistories,
     "limit": LimitHistories,
     "pool": PoolHistories,
+    "restless limit": RestlessLimitHistories,
+    "restless pool": RestlessPoolHistories,
 }
 _CHUNK = 100
 

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine
 from stromboli.policy.document import DEFAULT_POLICY
@@ -268,7 +269,8 @@ class Histories(RuleBasedStateMachine):
         beneficiaries = {victim.beneficiary.rpartition("/")[2] for victim in evictions(result)}
         moved = {job_of(victim.name) for victim in evictions(result) if victim.action == "consolidation"}
         if beneficiaries:
-            lost = Counter(job_of(each.name) for each in evictions(result) if each.action != "consolidation")
+            evicted = (each for each in result.decisions if isinstance(each, Evict) and each.action != "consolidation")
+            lost = Counter(job_of(each.name) for each in evicted)
             left = {name: count - lost[name] for name, count in waiting.items()}
             # A gang that others evict, too, needs places for all its pods again.
             whole = {job.name for job in world.jobs if not lost[job.name] or left[job.name] >= job.least}

@@ -43,17 +43,22 @@ WAITS, RUNS = "sla-waiting-time", "stromboli.io/max-run-time"
 MOST = {"cpu": 4, "pods": 3}
 
 
-@cache
-def engine(order: tuple[str, ...], shares: str) -> Engine:
-    """An engine with limits of users and of run times, whose overdue jobs keep free places."""
+def policy(order: tuple[str, ...], shares: str) -> Any:
+    """A policy with limits of users and of run times, whose overdue jobs keep free places."""
     text = DEFAULT_POLICY.replace("allocate, backfill", ", ".join(("timeouts", *order)))
     text = text.replace("name: proportion", SHAPES[shares])
-    policy = yaml.safe_load(text.replace("  - name: drf\n", "") if shares.startswith("fairshare") else text)
-    first, second = policy["tiers"]
+    made = yaml.safe_load(text.replace("  - name: drf\n", "") if shares.startswith("fairshare") else text)
+    first, second = made["tiers"]
     limits = [{"users": ["limited"], "maxPods": MOST["pods"], "resources": {"cpu": str(MOST["cpu"])}}]
     users = {"name": "userlimits", "arguments": {"limits": limits}}
-    policy["tiers"] = [{"plugins": [*first["plugins"], {"name": "sla"}]}, {"plugins": [users, *second["plugins"]]}]
-    return Engine(yaml.safe_dump(policy))
+    made["tiers"] = [{"plugins": [*first["plugins"], {"name": "sla"}]}, {"plugins": [users, *second["plugins"]]}]
+    return made
+
+
+@cache
+def engine(order: tuple[str, ...], shares: str) -> Engine:
+    """An engine of that policy."""
+    return Engine(yaml.safe_dump(policy(order, shares)))
 
 
 @dataclass

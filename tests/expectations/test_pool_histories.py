@@ -42,16 +42,21 @@ POOLS = ("old", "new")
 Holdings = Mapping[tuple[str, str], Mapping[str, int]]
 
 
-@cache
-def engine(order: tuple[str, ...], shares: str) -> Engine:
-    """An engine of the plugin in question, with the plugins for pools and run times."""
+def policy(order: tuple[str, ...], shares: str) -> Any:
+    """A policy of the plugin in question, with the plugins for pools and run times."""
     text = DEFAULT_POLICY.replace("allocate, backfill", ", ".join(order)).replace("name: proportion", SHAPES[shares])
-    policy = yaml.safe_load(text.replace("  - name: drf\n", "") if shares.startswith("fairshare") else text)
+    made = yaml.safe_load(text.replace("  - name: drf\n", "") if shares.startswith("fairshare") else text)
     named = [{"name": name, "nodeSelector": {"pool": name}} for name in POOLS]
     pools = {"name": "nodepools", "arguments": {"pools": named}, "enableHierarchy": shares.endswith("tree")}
-    first, second = policy["tiers"]
-    policy["tiers"] = [first, {"plugins": [pools]}, {"plugins": [{"name": "minruntime"}, *second["plugins"]]}]
-    return Engine(yaml.safe_dump(policy))
+    first, second = made["tiers"]
+    made["tiers"] = [first, {"plugins": [pools]}, {"plugins": [{"name": "minruntime"}, *second["plugins"]]}]
+    return made
+
+
+@cache
+def engine(order: tuple[str, ...], shares: str) -> Engine:
+    """An engine of that policy."""
+    return Engine(yaml.safe_dump(policy(order, shares)))
 
 
 few = st.fixed_dictionaries({"cpu": st.integers(1, 4)}, optional={"memory": st.integers(1, 4)})
@@ -260,6 +265,7 @@ class PoolHistories(Histories):
     """A cluster with pools that changes."""
 
     make_engine = staticmethod(engine)
+    pool_world: type[PoolWorld] = PoolWorld
 
     @initialize(
         order=orders,
@@ -281,7 +287,7 @@ class PoolHistories(Histories):
         shares: str,
         **drawn: Any,
     ) -> None:
-        self.make_world = lambda *of, **options: PoolWorld(*of, **options, shares=shares, turns=turns)
+        self.make_world = lambda *of, **options: self.pool_world(*of, **options, shares=shares, turns=turns)
         told = tuple(spec | {"more": _more(each)} for spec, each in zip(specs, more, strict=True))
         super().begin(specs=told, shares=shares, **drawn)
 

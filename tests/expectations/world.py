@@ -67,6 +67,8 @@ class Job:
     brings: str = ""
     #: annotations of its PodGroup
     notes: Mapping[str, str] = field(default_factory=dict)
+    #: for how many more sessions than others its evicted pods terminate
+    slow: int = 0
     #: how many of its pods a disruption budget lets be away; None without one
     budget: int | None = None
     #: the node of each pod by its name, empty while it waits
@@ -163,7 +165,7 @@ class World:
                     changes["bound"] += 1
                 case Evict(_, name):
                     job = self._job(name)
-                    self.leaving[name] = job, job.pods.pop(name), self.patience
+                    self.leaving[name] = job, job.pods.pop(name), self.patience + job.slow
                     changes["evicted"] += 1
                 case Nominate(_, name, _, node):
                     self.nominated[name] = node
