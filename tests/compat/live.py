@@ -1,7 +1,8 @@
 """`python -m tests.compat.live`: random clusters of which a real kube-scheduler and the service say which nodes pass.
 
 kube-scheduler asks an extender about the nodes that its filters left, so the answer of each of them is known to the
-node. Pods that differ are asked about once more before they count.
+node. Where a filter fails on a node, it gives up on all of them: it is then asked about each node by itself, with a pod
+that can go to no other. Pods that differ are asked about once more before they count.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from tests.compat.devices import DeviceScenes
 from tests.compat.made_claims import claims_of, named_claims, of_templates, statuses_of
 from tests.compat.requests import RequestScenes
-from tests.compat.scenes import FAR, NEAR, Object, Scenes
+from tests.compat.scenes import FAR, KEPT, NEAR, Object, Scenes
 from tests.compat.storage import StorageScenes
 from tests.compat.tables import SCHEDULER, passing, state_of
 from tests.controlplane.build import control_plane
@@ -40,7 +41,11 @@ _STORAGE, _DEVICES = "/apis/storage.k8s.io/v1", "/apis/resource.k8s.io/v1"
 _OF_ALL = (
     f"{CORE}/nodes",
     f"{CORE}/persistentvolumes",
-    *(f"{_STORAGE}/{each}" for each in ("storageclasses", "csinodes", "csidrivers", "volumeattachments")),
+    "/apis/node.k8s.io/v1/runtimeclasses",
+    *(
+        f"{_STORAGE}/{each}"
+        for each in ("storageclasses", "csinodes", "csidrivers", "volumeattachments", "volumeattributesclasses")
+    ),
     *(f"{_DEVICES}/{each}" for each in ("deviceclasses", "resourceslices")),
 )
 _OF_NAMESPACES = {
@@ -48,6 +53,9 @@ _OF_NAMESPACES = {
     _STORAGE: ("csistoragecapacities",),
     _DEVICES: ("resourceclaims",),
 }
+#: the reason that kube-scheduler gives when a filter fails
+_FAILED = "SchedulerError"
+_FIELD, _REQUIRED = "metadata.name", "requiredDuringSchedulingIgnoredDuringExecution"
 #: what scenes are about
 SCENES = {"nodes": Scenes, "storage": StorageScenes, "requests": RequestScenes, "devices": DeviceScenes}
 
@@ -80,6 +88,8 @@ class Comparison:
         self._asked = asked
         #: of the pods that were asked about, how many pass on no, some and all nodes
         self.counts: Counter[str] = Counter()
+        #: pods for which a filter of kube-scheduler failed
+        self.failed = 0
         #: what the API server said of objects that it did not take
         self.refused: Counter[str] = Counter()
 
@@ -99,8 +109,10 @@ class Comparison:
         for path, manifest in scenes.objects():
             self._made(path, manifest, spaces)
         for number in range(scenes.any(*range(2 * scenes.count))):
-            node = f"n{scenes.any(*range(scenes.count))}"
-            self._asks(scenes.placed(f"placed-{number}", node), scenes.any(*spaces), spaces)
+            node, where = f"n{scenes.any(*range(scenes.count))}", scenes.any(*spaces)
+            pod = self._asks(scenes.placed(f"placed-{number}", node), where, spaces)
+            self._change(scenes.changes_of_placed(_path(pod)) if pod else (), spaces)
+        self._change(scenes.changes(), spaces)
         time.sleep(_HEARD)
         pods = [self._asks(scenes.pending(f"asks-{i}"), scenes.any(*spaces), spaces) for i in range(_ASKING)]
         there = list(self._items())
@@ -122,17 +134,29 @@ class Comparison:
     def _theirs(self, pod: Object) -> set[str]:
         """The nodes that pass kube-scheduler's filters."""
         uid, path = pod["metadata"]["uid"], _path(pod)
+        reasons: set[str] = set()
         claims = f"{_DEVICES}/namespaces/{pod['metadata']['namespace']}/resourceclaims"
         if not all(name and self._api.get(f"{claims}/{name}").is_success for name in named_claims(pod)):
             return set()  # kube-scheduler does not try such a pod, nor does it say so
 
         def judged() -> bool:
             conditions = self._api.get(path).raise_for_status().json()["status"].get("conditions", ())
-            of_scheduler = [each for each in conditions if each["type"] == "PodScheduled"]
-            return uid in self._asked or any(each["reason"] != "SchedulingGated" for each in of_scheduler)
+            reasons.update(each["reason"] for each in conditions if each["type"] == "PodScheduled")
+            return uid in self._asked or bool(reasons - {"SchedulingGated"})
 
         eventually(judged, 60)
+        if uid not in self._asked and _FAILED in reasons and not _confined(pod):
+            return self._one_by_one(pod)
         return self._asked.get(uid, set())
+
+    def _one_by_one(self, pod: Object) -> set[str]:
+        """The nodes that pass kube-scheduler's filters when no other node is looked at."""
+        passing: set[str] = set()
+        self.failed += 1
+        for node in self._api.get(f"{CORE}/nodes").json()["items"]:
+            self._delete(_path(pod))
+            passing |= self._theirs(self._again(_only_on(pod, node["metadata"]["name"])))
+        return passing
 
     # -- objects ---------------------------------------------------------------------------------------------------
 
@@ -178,6 +202,15 @@ class Comparison:
                 self.refused[answer.json()["message"]] += 1
         return made
 
+    def _change(self, changes: Iterable[tuple[str, Object | None]], spaces: dict[str, str]) -> None:
+        """Merge patches into objects; None deletes one, for which it may have to wait."""
+        for path, patch in changes:
+            for name, space in spaces.items():
+                path = path.replace(f"/{name}/", f"/{space}/")
+            answer = self._api.delete(path) if patch is None else self._api.patch(path, json=patch, headers=_MERGE)
+            if not answer.is_success:
+                self.refused[answer.json()["message"]] += 1
+
     def _again(self, pod: Object) -> Object:
         """Create a pod anew that was deleted."""
         metadata = {key: pod["metadata"][key] for key in ("name", "labels") if key in pod["metadata"]}
@@ -202,6 +235,14 @@ class Comparison:
         self._api.delete(path, params=_QUIET).raise_for_status()
 
     def _clear(self, namespaces: Iterable[str]) -> None:
+        everywhere = [f"{group}/{each}" for group, kinds in _OF_NAMESPACES.items() for each in kinds]
+        for path in (*_OF_ALL, *everywhere):
+            for item in self._api.get(path).raise_for_status().json()["items"]:
+                if KEPT in item["metadata"].get("finalizers", ()):
+                    group, _, kind = path.rpartition("/")
+                    within = f"/namespaces/{item['metadata']['namespace']}" if path in everywhere else ""
+                    place = f"{group}{within}/{kind}/{item['metadata']['name']}"
+                    self._api.patch(place, json={"metadata": {"finalizers": None}}, headers=_MERGE).raise_for_status()
         for name in namespaces:
             for group, kinds in _OF_NAMESPACES.items():
                 for kind in kinds:
@@ -225,6 +266,21 @@ def passing_here(pod: Object, there: Sequence[Object]) -> set[str]:
         file.flush()
         state = state_of(Path(file.name))
     return asyncio.run(passing(items, state, time.time()))
+
+
+def _only_on(pod: Object, node: str) -> Object:
+    """A copy of a pod that can go to one node only."""
+    field = {"key": _FIELD, "operator": "In", "values": [node]}
+    affinity = pod["spec"].get("affinity", {})
+    required = affinity.get("nodeAffinity", {}).get(_REQUIRED, {"nodeSelectorTerms": [{}]})
+    terms = [{**each, "matchFields": [*each.get("matchFields", ()), field]} for each in required["nodeSelectorTerms"]]
+    confined = {**affinity, "nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
+    return {**pod, "spec": {**pod["spec"], "affinity": confined}}
+
+
+def _confined(pod: Object) -> bool:
+    """Whether a pod is one that can go to one node only."""
+    return _FIELD in json.dumps(pod["spec"])
 
 
 def _path(pod: Object) -> str:
@@ -271,6 +327,7 @@ def main() -> int:
         for line in found:
             print(line)
         print(f"{sum(both.counts.values())} pods asked, {len(found)} differ; nodes that pass: {dict(both.counts)}")
+        print(f"{both.failed} times kube-scheduler gave up, and was asked about each node by itself")
         for message, count in both.refused.most_common(5) if options.refused else ():
             print(f"refused {count} times: {message}")
     return int(bool(found))

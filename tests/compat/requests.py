@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tests.compat.scenes import HOST, Object, Scenes
 
 _AMOUNTS = {"cpu": ("250m", "500m", "1", "2"), "memory": ("256Mi", "1Gi", "2Gi")}
 
 
 class RequestScenes(Scenes):
-    """Few nodes, full of pods between one size and another."""
+    """Few nodes, full of pods between one size and another, in part with the overhead of a RuntimeClass."""
+
+    def objects(self) -> Iterator[tuple[str, Object]]:
+        yield from super().objects()
+        fixed = {"cpu": self.any("250m", "1"), "memory": "256Mi", "example.com/card": "1", "ephemeral-storage": "1Gi"}
+        overhead = {key: value for key, value in fixed.items() if self.often(0.15 if "." in key else 0.6)}
+        made = {"metadata": {"name": "boxed"}, "handler": "boxed", "overhead": {"podFixed": overhead}}
+        if self.often(0.3):
+            made["scheduling"] = {"nodeSelector": {HOST: "n0"}}
+        yield "/apis/node.k8s.io/v1/runtimeclasses", made
 
     def node(self, number: int) -> Object:
         name = f"n{number}"
@@ -52,7 +63,10 @@ class RequestScenes(Scenes):
                 key: value for key, value in whole.items() if self.often(0.2 if key == "hugepages-2Mi" else 0.7)
             }
             huge = {key: value for key, value in requests.items() if key == "hugepages-2Mi"}
-            spec["resources"] = {"requests": requests, "limits": huge}
+            limits = {"cpu": "6", "memory": "8Gi"} if self.often(0.2) else {}
+            spec["resources"] = {"requests": requests, "limits": limits | huge}
+        if self.often(0.25):
+            spec["runtimeClassName"] = "boxed"
         return {"metadata": {"name": name}, "spec": spec}
 
     def _of(self, name: str) -> Object:

@@ -14,6 +14,8 @@ Object = dict[str, Any]
 NEAR, FAR = "NEAR", "FAR"
 #: label of a claim's template whose claim is not the pod's
 OWNER = "example.com/owner"
+#: finalizer of what is being deleted
+KEPT = "example.com/kept"
 HOST = "kubernetes.io/hostname"
 _APPS = ["a", "b", "c"]
 _TOPOLOGY = ["zone", "rack", HOST]
@@ -26,7 +28,15 @@ _NAMED = {
     "disk": ["ssd", "hdd", ""],
     "generation": ["1", "5", "10"],
 }
+_OF_KUBERNETES = [f"node.kubernetes.io/{each}" for each in ("unschedulable", "not-ready", "disk-pressure")]
+_FEATURES = ["RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"]
 _SETS = ["In", "NotIn", "Exists", "DoesNotExist"]
+
+
+def ending(path: str) -> Iterator[tuple[str, Object | None]]:
+    """The changes after which an object is being deleted for the rest of its scene."""
+    yield path, {"metadata": {"finalizers": [KEPT]}}
+    yield path, None
 
 
 class Scenes:
@@ -50,7 +60,30 @@ class Scenes:
         for number in range(self.count):
             yield "/api/v1/nodes", self.node(number)
 
+    def changes(self) -> Iterator[tuple[str, Object | None]]:
+        """Merge patches for what there is, each with its path, once pods have nodes; None for what is deleted."""
+        for number in range(self.count):
+            path = f"/api/v1/nodes/n{number}"
+            if self.often(0.1):
+                yield path, {"spec": {"unschedulable": self.often(0.7)}}
+            if self.often(0.15):
+                allocatable = {"cpu": self.any("1", "3", "8"), "memory": self.any("2Gi", "16Gi")}
+                yield f"{path}/status", {"status": {"allocatable": allocatable}}
+            if self.often(0.05):
+                yield path, {"spec": {"taints": [self._not_ready()]}}
+
+    def changes_of_placed(self, path: str) -> Iterator[tuple[str, Object | None]]:
+        """The same for a pod that has a node."""
+        if self.often(0.06):
+            yield f"{path}/status", {"status": {"phase": self.any("Succeeded", "Failed")}}
+        elif self.often(0.08):
+            yield path, None
+
     # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def _not_ready(self) -> Object:
+        key = self.any("not-ready", "unreachable", "disk-pressure")
+        return {"key": f"node.kubernetes.io/{key}", "effect": self.any("NoSchedule", "NoExecute")}
 
     def node(self, number: int) -> Object:
         name, labels = f"n{number}", {HOST: f"n{number}"}
@@ -72,7 +105,10 @@ class Scenes:
         taints = {(taint["key"], taint["effect"]): taint for taint in map(self._taint, range(self.any(0, 0, 0, 1, 2)))}
         spec = {"taints": list(taints.values()), **({"unschedulable": True} if self.often(0.1) else {})}
         ready = {"type": "Ready", "status": "True"}
-        status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+        pressure = {"type": "MemoryPressure", "status": self.any("True", "False", "Unknown")}
+        status: Object = {"capacity": amounts, "allocatable": amounts, "conditions": [ready, pressure]}
+        if self.often(0.5):
+            status["declaredFeatures"] = sorted(self.some(_FEATURES))
         return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
 
     def _taint(self, _: int) -> Object:
@@ -104,6 +140,13 @@ class Scenes:
             spec["topologySpreadConstraints"] = list(different.values())
         if self.often(0.5):
             spec["tolerations"] = [self._toleration() for _ in range(self.any(1, 2))]
+        if self.often(0.08):
+            spec["hostNetwork"] = True
+            spec |= {"hostUsers": False} if self.often(0.4) else {}
+        if self.often(0.06):
+            codes = {"operator": "In", "values": [3]}
+            rule = {"action": self.any("RestartAllContainers", "Restart"), "exitCodes": codes}
+            spec["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
         spec["affinity"] = {
             **({"nodeAffinity": self._node_affinity()} if self.often(0.25) else {}),
             **({"podAffinity": self._pod_terms()} if self.often(0.15) else {}),
@@ -207,7 +250,7 @@ class Scenes:
         return {"labelSelector": selector, **({kind: [self.any(*free)]} if free and self.often(0.25) else {})}
 
     def _toleration(self) -> Object:
-        key = {"key": self.any("k1", "k2", "node.kubernetes.io/unschedulable")} if self.often(0.85) else {}
+        key = {"key": self.any("k1", "k2", *_OF_KUBERNETES)} if self.often(0.85) else {}
         value = (
             {"operator": "Equal", "value": self.any("", "v", "5")}
             if key and self.often(0.5)

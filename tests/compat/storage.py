@@ -1,16 +1,13 @@
-"""Random small clusters whose pods mount volumes: static, made and ephemeral ones, disks, limits, attachments.
-
-Left out is a pod with a node whose ephemeral volume has the claim of another: kube-scheduler 1.36.1 finds no node for
-any pod with volumes then.
-"""
+"""Random small clusters whose pods mount volumes: static, made and ephemeral ones, disks, limits, attachments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.compat.scenes import FAR, HOST, NEAR, OWNER, Object, Scenes
+from tests.compat.scenes import FAR, HOST, NEAR, OWNER, Object, Scenes, ending
 
 _CSI = ["a.example.com", "b.example.com", "ebs.csi.aws.com"]
+_AZURE = ["/subscriptions/s/disks/d", "https://a.blob.core.windows.net/c/d.vhd"]
 _MODES = [["ReadWriteOnce"], ["ReadWriteOnce", "ReadOnlyMany"], ["ReadWriteMany"], ["ReadWriteOncePod"]]
 _SIZES = ["1Gi", "5Gi", "10Gi"]
 _ZONE, _OLD_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
@@ -106,16 +103,28 @@ class StorageScenes(Scenes):
             {"gcePersistentDisk": {"pdName": "vol-0"}},
         )
         if "local" in spec or self.often(0.4):
-            key, values = self.any((HOST, self.some(["n0", "n1", "n2"])), (_ZONE, self.some(_ZONES)))
-            required = {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]}
-            spec["nodeAffinity"] = {"required": required}
+            terms = [self._reached_by() for _ in range(self.any(1, 1, 1, 2))]
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+        if self.often(0.1):
+            spec["volumeAttributesClassName"] = self.any("fast", "slow")
         labels = {"disk": self.any("x", "y")}
         if self.often(0.2):
             labels |= {self.any(_ZONE, _OLD_ZONE): self.any("z1", "z2", "z1__z2")}
         if self.often(0.3):
             spec["claimRef"] = {"namespace": self.any(NEAR, FAR), "name": f"c{self.any(*range(_CLAIMS))}"}
         phase = self.any(*["Available"] * 6, "Bound", "Released", "Failed", "Pending")
-        return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"phase": phase}}
+        metadata = {"name": name, "labels": labels}
+        return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+
+    def _reached_by(self) -> Object:
+        """A term of a volume's node affinity."""
+        key, values = self.any((HOST, self.some(["n0", "n1", "n2"])), (_ZONE, self.some(_ZONES)))
+        operator = self.any("In", "In", "In", "NotIn", "Exists")
+        there = {} if operator == "Exists" else {"values": values}
+        term: Object = {"matchExpressions": [{"key": key, "operator": operator, **there}]}
+        if self.often(0.1):
+            term["matchFields"] = [{"key": "metadata.name", "operator": "In", "values": [self.any("n0", "n1")]}]
+        return term
 
     def _claim(self, name: str) -> Object:
         spec: Object = {
@@ -132,24 +141,41 @@ class StorageScenes(Scenes):
                 {"matchLabels": {"disk": "x"}},
                 {"matchExpressions": [{"key": "disk", "operator": "NotIn", "values": ["x"]}]},
             )
+        if self.often(0.1):
+            spec["volumeAttributesClassName"] = self.any("fast", "slow")
         annotations = {"volume.kubernetes.io/selected-node": self.any("n0", "n1")} if self.often(0.1) else {}
+        if self.often(0.05):
+            annotations["volume.beta.kubernetes.io/storage-class"] = self.any(*_CLASSES)
         phase = "Pending"
         if self.often(0.45):
             spec["volumeName"] = f"v{self.any(*range(_VOLUMES + 1))}"
             if self.often(0.85):
                 annotations["pv.kubernetes.io/bind-completed"] = "yes"
                 phase = self.any("Bound", "Bound", "Bound", "Lost")
-        return {"metadata": {"name": name, "annotations": annotations}, "spec": spec, "status": {"phase": phase}}
+        metadata = {"name": name, "annotations": annotations}
+        return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
 
     def placed(self, name: str, node: str) -> Object:
-        pod = self._mounting(name, placed=True)
+        pod = self._mounting(name)
         pod["spec"] |= {"nodeName": node, "schedulerName": "none"}
         return pod
 
     def pending(self, name: str) -> Object:
-        return self._mounting(name, placed=False)
+        return self._mounting(name)
 
-    def _mounting(self, name: str, placed: bool) -> Object:
+    def changes(self) -> Iterator[tuple[str, Object | None]]:
+        for number in range(_CLAIMS):
+            if self.often(0.04):
+                yield from ending(f"/api/v1/namespaces/{self.any(NEAR, FAR)}/persistentvolumeclaims/c{number}")
+        for number in range(_VOLUMES):
+            if self.often(0.05):
+                yield from ending(f"/api/v1/persistentvolumes/v{number}")
+        for number in range(self.count):
+            if self.often(0.05):
+                labels = {_ZONE: self.any(*_ZONES, None)}
+                yield f"/api/v1/nodes/n{number}", {"metadata": {"labels": labels}}
+
+    def _mounting(self, name: str) -> Object:
         volumes: list[Object] = [
             {"name": each, "persistentVolumeClaim": {"claimName": each, "readOnly": self.often(0.2)}}
             for each in self.some([f"c{number}" for number in range(_CLAIMS + self.often(0.05))], self.any(1, 1, 2, 3))
@@ -157,7 +183,7 @@ class StorageScenes(Scenes):
         ]
         if self.often(0.25):
             claim = self._claim("own")
-            labels = {"labels": {OWNER: "another"}} if self.often(0.1) and not placed else {}
+            labels = {"labels": {OWNER: "another"}} if self.often(0.1) else {}
             template = {"metadata": labels, "spec": claim["spec"]}
             volumes.append({"name": "own", "ephemeral": {"volumeClaimTemplate": template}})
         if self.often(0.25):
@@ -172,6 +198,8 @@ class StorageScenes(Scenes):
                         "readOnly": self.often(0.5),
                     }
                 },
+                {"azureDisk": {"diskName": "d", "diskURI": self.any(*_AZURE), "kind": self.any("Shared", "Managed")}},
+                {"awsElasticBlockStore": {"volumeID": "aws://z1/odd"}},
                 {"rbd": {"image": "x", "monitors": self.some(["m0", "m1", "m2"]), "readOnly": self.often(0.5)}},
             )
             volumes.append({"name": "disk", **disk})

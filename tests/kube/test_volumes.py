@@ -224,9 +224,9 @@ def test_a_node_takes_only_so_many_volumes_and_a_shared_one_counts_once() -> Non
     assert nodes_for(session, "q") == [0, 1, 2]
 
 
-def ephemeral(name: str, *volumes: str) -> Any:
+def ephemeral(name: str, *volumes: str, node: str = "") -> Any:
     """A pod with generic ephemeral volumes."""
-    return builders.pod(name, "g", volumes=[{"name": v, "ephemeral": {}} for v in volumes])
+    return builders.pod(name, "g", node=node, volumes=[{"name": v, "ephemeral": {}} for v in volumes])
 
 
 def own_claim(pod: str, name: str, uid: str = "", **spec: Any) -> dict[str, Any]:
@@ -287,6 +287,24 @@ def test_a_claim_that_was_made_for_another_pod_is_not_the_ephemeral_one() -> Non
         expected = f"PVC default/{name}-scratch was not created for pod default/{name} (pod is not owner)"
         assert causes(session, name) == [expected]
         assert nodes_for(session, name) == []
+
+
+@pytest.mark.parametrize("driver", ["csi.example.com", "other.example.com"])
+def test_where_a_pod_has_the_claim_of_another_no_volumes_are_counted(driver: str) -> None:
+    data = claim("data", volume="v"), volume("v", csi={"driver": driver, "volumeHandle": "v"})
+    session = opened(
+        *(csi_node("n0", 9), disk_limits("n1", None), *data, claim("q-scratch"), own_claim("own", "scratch")),
+        *(ephemeral("q", "scratch", node="n0"), ephemeral("own", "scratch", node="n2")),
+        *(ephemeral("unlimited", "scratch", node="n1"), claim("unlimited-scratch"), csi_node("n2", 9)),
+        *(pod("p", "data"), inline("r", iscsi=ISCSI)),
+    )
+    assert nodes_for(session, "p") == [1, 2]
+    assert causes(session, "p") == [
+        "node(s) whose volumes cannot be counted for an ephemeral volume whose claim is not its pod's"
+    ]
+    assert nodes_for(session, "r") == [0, 1, 2]
+    session.statement().evict(named(session, "q"), "preempt")
+    assert nodes_for(session, "p") == [0, 1, 2]
 
 
 def inline(name: str, node: str = "", **disk: Any) -> Any:

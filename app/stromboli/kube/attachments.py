@@ -16,7 +16,7 @@ from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Matrix
 from stromboli.kube.csi_migration import Volume
 from stromboli.kube.csi_nodes import csi_nodes
-from stromboli.kube.mounted import mounted_volumes
+from stromboli.kube.mounted import Named, mounted_volumes
 from stromboli.kube.storage import NO_PROVISIONER, PersistentVolumeClaim, Storage, storage_of
 from stromboli.state.snapshot import Snapshot
 
@@ -60,16 +60,14 @@ def with_attachments(snapshot: Snapshot, *, local: bool) -> Snapshot:
     )
 
 
-def _counted(volumes: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
+def _counted(named: Named, claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
     """The drivers of claims, one entry per claim."""
-    for driver, number in _counted_with_local(volumes, claims, storage):
+    for driver, number in _counted_with_local(named, claims, storage):
         if driver != NO_PROVISIONER:
             yield driver, number
 
 
-def _counted_with_local(
-    _: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage
-) -> Iterator[Volume]:
+def _counted_with_local(_: Named, claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
     """The drivers of claims, including claims that no driver attaches."""
     for number, claim in enumerate(claims):
         driver = _driver(claim, storage)

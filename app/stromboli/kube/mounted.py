@@ -50,10 +50,13 @@ class Named(NamedTuple):
     claims: tuple[str, ...]
     #: disks that a CSI driver handles
     disks: tuple[Volume, ...]
+    #: the claims of ephemeral volumes, and the name of the pod that must own them
+    ephemeral: tuple[str, ...] = ()
+    owner: str = ""
 
 
-#: finds the volumes of some disks and claims, each once
-Reading: TypeAlias = Callable[[Sequence[Volume], Sequence[PersistentVolumeClaim], Storage], Iterable[Volume]]
+#: finds the volumes of a pod's disks and of those of its claims that exist, each once
+Reading: TypeAlias = Callable[[Named, Sequence[PersistentVolumeClaim], Storage], Iterable[Volume]]
 
 _CLAIMS, _VOLUMES, _CLASSES = "PersistentVolumeClaim", "PersistentVolume", "StorageClass"
 #: the table is rebuilt when more entries than this are vacant, beyond the number in use
@@ -118,12 +121,12 @@ class MountedVolumes:
         sizes: list[int] = []
         marks: list[int] = []
         marked: list[int] = []
-        for number, (namespace, names, disks) in zip(new.tolist(), named, strict=True):
-            claims = [claim for name in names if (claim := storage.claim(namespace, name)) is not None]
-            volumes = list(read(disks, claims, storage))
+        for number, each in zip(new.tolist(), named, strict=True):
+            claims = [claim for name in each.claims if (claim := storage.claim(each.namespace, name)) is not None]
+            volumes = list(read(each, claims, storage))
             found += volumes
             sizes.append(len(volumes))
-            marks += [hash((_CLAIMS, keys.key(namespace, name))) for name in names]
+            marks += [hash((_CLAIMS, keys.key(each.namespace, name))) for name in each.claims]
             marks += [hash((_VOLUMES, claim.spec.volume_name)) for claim in claims if claim.spec.volume_name]
             marked += [number] * (len(marks) - len(marked))
         size = np.array(sizes, np.intp)
@@ -181,4 +184,7 @@ def _named(pod: PodRecord) -> Named | None:
     if not pod_class.claims and not pod_class.disks:
         return None
     disks = tuple(volume for disk in pod_class.disks if (volume := migrated(disk)) is not None)
-    return Named(pod_class.namespace, pod_class.claims, disks) if pod_class.claims or disks else None
+    if not pod_class.claims and not disks:
+        return None
+    ephemeral = pod_class.ephemeral_claims
+    return Named(pod_class.namespace, pod_class.claims, disks, ephemeral, pod.name if ephemeral else "")

@@ -17,7 +17,7 @@ from stromboli.framework.plugin.relations import Limited, Relation, Unclear
 from stromboli.kube.attached import volume_attachments
 from stromboli.kube.csi_migration import Volume, driver_of, migrated, unmigrated
 from stromboli.kube.csi_nodes import csi_nodes
-from stromboli.kube.mounted import MountedVolumes, mounted_volumes
+from stromboli.kube.mounted import MountedVolumes, Named, mounted_volumes
 from stromboli.kube.placed import PlacedPods
 from stromboli.kube.pod_claims import missing_claim
 from stromboli.kube.storage import PersistentVolumeClaim, Storage
@@ -27,6 +27,9 @@ from stromboli.state.snapshot import Snapshot
 
 _NO_HANDLE = "node(s) whose CSI driver cannot handle an inline volume of the pod"
 _UNCOUNTED = "node(s) whose volumes cannot be counted for an inline volume that no CSI driver handles"
+_UNOWNED = "node(s) whose volumes cannot be counted for an ephemeral volume whose claim is not its pod's"
+#: stands for the volumes of pods whose ephemeral volumes have the claims of others; kube-scheduler then fails to count
+_OF_OTHERS: Volume = ("", "of others")
 
 
 class VolumeLimits:
@@ -50,9 +53,7 @@ class VolumeLimits:
             yield Administrative(f"node(s) did not have the CSI driver {driver}"), installed
         if self.concerns(pod):
             yield Passing("node(s) exceed max volume count"), self._attached().below_limits(pod)
-            unknown = self._placed.traits(unmigrated_disks).by_value.get(True)
-            if unknown is not None:
-                yield Passing(_UNCOUNTED), self._attached().countable(unknown)
+            yield from self._attached().countable()
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
         """The relations that the limits create between some pods; volumes that pods share or nodes hold are ignored."""
@@ -62,7 +63,7 @@ class VolumeLimits:
     def concerns(self, pod: PodRecord) -> bool:
         """Whether a limit applies to the pod's volumes."""
         pod_class = pod.pod_class
-        return bool(pod_class.claims or pod_class.disks) and bool(self._attached().of(pod))
+        return bool(pod_class.claims or pod_class.disks) and self._attached().concerns(pod)
 
     def _attached(self) -> _Attached:
         if self._opened is None:
@@ -85,6 +86,11 @@ class _Attached:
             for name, most in listed.items()
             if np.isfinite(most).any()
         }
+        #: the nodes without any limit, shape (nodes,)
+        self._unlimited: Mask = np.logical_and.reduce([~nowhere, *(~np.isfinite(most) for most in listed.values())])
+        self._of_others = self._mounted.driver(_OF_OTHERS[0])
+        if self._limits and self._of_others >= 0:
+            self._limits[self._of_others] = np.full(self._nodes, np.inf)
         #: by number, the drivers that a node must have for their volumes, and the nodes that have them, shape (nodes,)
         self._required: dict[int, tuple[str, Mask]] = {
             self._mounted.driver(name): (name, ~np.isnan(listed[name]) if name in listed else nowhere)
@@ -130,15 +136,26 @@ class _Attached:
             out &= (new == 0) | (self._used[driver] + new <= self._limits[driver])
         return out
 
-    def countable(self, unknown: int) -> Mask:
-        """The nodes without limits, or without pods whose disks have the trait `unmigrated_disks`, by its number."""
-        weights = np.array([unknown]), np.ones(1)
-        users = self._placed.with_traits(unmigrated_disks, True, lambda: weights)
-        out = np.ones(self._nodes, np.bool_) if users is None else users == 0
-        unlimited = np.ones(self._nodes, np.bool_)
-        for most in self._limits.values():
-            unlimited &= ~np.isfinite(most)
-        return out | unlimited
+    def concerns(self, pod: PodRecord) -> bool:
+        """Whether a pod's volumes are limited, or other pods may keep the volumes of their nodes from being counted."""
+        if not self._limits or not len(self._mounted.of(pod.row)[0]):
+            return False
+        return self._unmigrated() is not None or self._of_others in self._used or bool(self.of(pod))
+
+    def countable(self) -> Filters:
+        """The nodes without limits, or whose pods do not keep their volumes from being counted."""
+        unknown = self._unmigrated()
+        if unknown is not None:
+            weights = np.array([unknown]), np.ones(1)
+            users = self._placed.with_traits(unmigrated_disks, True, lambda: weights)
+            if users is not None:
+                yield Passing(_UNCOUNTED), (users == 0) | self._unlimited
+        if self._of_others in self._used:
+            self._catch_up()
+            yield Passing(_UNOWNED), (self._used[self._of_others] == 0) | self._unlimited
+
+    def _unmigrated(self) -> int | None:
+        return self._placed.traits(unmigrated_disks).by_value.get(True)
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
         """The numbers of each driver that some pods take, of volumes that no other pod has."""
@@ -212,12 +229,16 @@ def _required_drivers(storage: Storage) -> list[str]:
     return [name for name, driver in named if driver is not None and driver.spec.prevent_pod_scheduling_if_missing]
 
 
-def attached_volumes(
-    disks: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage
-) -> Iterator[Volume]:
-    """The volumes that disks and claims attach to a node, each once."""
+def attached_volumes(named: Named, claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
+    """The volumes that disks and claims attach to a node, each once, and what stands for those of others."""
     found = (_attached_volume(claim, storage) for claim in claims)
-    yield from dict.fromkeys((*disks, *(volume for volume in found if volume is not None)))
+    yield from dict.fromkeys((*named.disks, *(volume for volume in found if volume is not None)))
+    if not all(_is_owned(each, named.owner) for each in claims if each.metadata.name in named.ephemeral):
+        yield _OF_OTHERS
+
+
+def _is_owned(claim: PersistentVolumeClaim, pod: str) -> bool:
+    return any(owner.controller and owner.name == pod for owner in claim.metadata.owner_references or ())
 
 
 def _attached_volume(claim: PersistentVolumeClaim, storage: Storage) -> Volume | None:
