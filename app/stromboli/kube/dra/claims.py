@@ -29,7 +29,7 @@ from stromboli.kube.dra.allocation import allocation_of, on_node, reaching
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate
 from stromboli.kube.dra.extended import SpecialClaim
 from stromboli.kube.dra.feasible import PASSED, TOO_FEW, Feasible
-from stromboli.kube.dra.gangs import ClaimingGangs
+from stromboli.kube.dra.gangs import ClaimingGangs, leaving
 from stromboli.kube.dra.holdings import holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
 from stromboli.kube.dra.numbers import on_its_nodes, told_of
@@ -141,7 +141,7 @@ class _Book:
         self._special: dict[int, SpecialClaim] = {}
         #: the claims of the pods that got a place, by row
         self._claims_of: dict[int, list[ResourceClaim]] = {}
-        self._gangs = ClaimingGangs(view)
+        self._gangs = ClaimingGangs(view, self._claims)
         #: by key of the claim
         self._given: dict[str, _Given] = {}
         #: uids of the pods that got a place with a claim, by its key
@@ -213,6 +213,9 @@ class _Book:
             demand = self._demand(waiting, wanted_by(waiting))
             # The first pods of a gang leave devices to the others; a lone pod gets the first, as from kube-scheduler.
             taken = self._search(demand, node, StepBudget(_TRIES), sparing=self._gangs.of(pod) is not None)
+            if taken and new:
+                others = self._gangs.others(pod, self._claims_of, alike=demand.draws)
+                taken = leaving(waiting, others, partial(self._joint, node)) or taken
         for number, claim in enumerate(waiting):
             of_claim = None if taken is None else [each for each in taken if each.choice.claim == number]
             self._given[claim.key] = _Given(of_claim, node, new)
@@ -368,6 +371,10 @@ class _Book:
     def _search(self, demand: Demand, node: int, tries: StepBudget, sparing: bool = False) -> list[Taken] | None:
         in_use = self._returns.in_use_on(node, self._in_use)
         return allocate(demand, self._inventory.on(node), in_use, self._balance, tries, sparing=sparing)
+
+    def _joint(self, node: int, claims: Sequence[ResourceClaim], tries: StepBudget) -> list[Taken] | None:
+        waiting = self._waiting(claims)
+        return self._search(self._demand(waiting, wanted_by(waiting)), node, tries, sparing=True)
 
     def _change(self, taken: Sequence[Taken], node: int, *, in_use: bool) -> None:
         self._mark([(each.device, each.consumed) for each in taken if not each.choice.admin], node, in_use=in_use)

@@ -1,24 +1,39 @@
-"""Gangs whose pods have claims: which pods are in one, and how many of them share a claim."""
+"""Gangs whose pods have claims: how many share one, and which devices the first of them leave to the others."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
+from itertools import chain, islice
+from typing import TypeAlias
 
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.view import View
+from stromboli.kube.dra.allocator import SearchError, StepBudget, Taken
 from stromboli.kube.dra.holdings import claim_keys
-from stromboli.kube.dra.objects import ResourceClaim
+from stromboli.kube.dra.objects import ClaimError, ResourceClaim
+from stromboli.kube.dra.pod_claims import ClaimsOfPods
+from stromboli.kube.dra.requests import SelectorError, wanted_by
 from stromboli.state.pods import PodRecord
+
+#: finds devices for claims within a budget, as `allocate` does
+Search: TypeAlias = Callable[[Sequence[ResourceClaim], StepBudget], list[Taken] | None]
+
+#: how many pods that wait are left devices, the devices that may be tried for one set of them, and for all sets
+_AHEAD, _TRIES, _ALL_TRIES = 8, 1_000, 2_000
 
 
 class ClaimingGangs:
     """The gangs of one session, read when one of their pods is asked about."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, claims: ClaimsOfPods) -> None:
         self._view = view
+        self._claims = claims
         #: by job: how many of its pods that wait name each claim, by its key
         self._naming: dict[str, Counter[str]] = {}
+        #: by job: the claims without devices of its pods, by row, the first of each kind first, and the number of kinds
+        self._waiting: dict[str, tuple[dict[int, list[ResourceClaim]], int]] = {}
 
     def of(self, pod: PodRecord) -> Job | None:
         """The job of a pod, if it starts with several."""
@@ -34,3 +49,42 @@ class ClaimingGangs:
             self._naming[job.key] = Counter(key for each in self._view.pending(job) for key in claim_keys(each))
         most = max(self._naming[job.key][claim.key] for claim in waiting)
         return min(most, job.min_available - len(self._view.rows_holding(job))) if most > 1 else 1
+
+    def others(self, pod: PodRecord, seated: Container[int], *, alike: bool) -> list[list[ResourceClaim]]:
+        """The claims of some pods of a gang that wait beside one, unless they are in `seated`.
+
+        Without `alike` there are none where all ask for the same.
+        """
+        job = self.of(pod)
+        if job is None:
+            return []
+        if job.key not in self._waiting:
+            self._waiting[job.key] = self._by_kind(self._view.members(job))
+        waiting, kinds = self._waiting[job.key]
+        if kinds < 2 and not alike:
+            return []
+        return list(islice((waiting[row] for row in waiting if row != pod.row and row not in seated), _AHEAD))
+
+    def _by_kind(self, pods: Iterable[PodRecord]) -> tuple[dict[int, list[ResourceClaim]], int]:
+        kinds: Counter[bytes] = Counter()
+        order: list[tuple[int, int, list[ResourceClaim]]] = []
+        for pod in pods:
+            claims = [each for each in self._claims.existing(pod) if each.status.allocation is None]
+            if claims:
+                kind = wanted_by(claims)
+                order.append((kinds[kind], pod.row, claims))
+                kinds[kind] += 1
+        return {row: claims for _, row, claims in sorted(order, key=lambda each: each[0])}, len(kinds)
+
+
+def leaving(own: Sequence[ResourceClaim], others: Sequence[Sequence[ResourceClaim]], search: Search) -> list[Taken]:
+    """Devices for claims that leave devices to as many others as can have some; none if there is no such choice."""
+    together, found, left = list(own), list[Taken](), _ALL_TRIES
+    for more in (chain.from_iterable(others), *others):
+        joint = list({claim.key: claim for claim in (*together, *more)}.values())
+        tries = StepBudget(min(_TRIES, left))
+        with suppress(ClaimError, SelectorError, SearchError):
+            if len(joint) > len(together) and (taken := search(joint, tries)) is not None:
+                together, found = joint, taken
+        left -= min(_TRIES, left) - max(0, tries.left)
+    return [each for each in found if each.choice.claim < len(own)]
