@@ -55,8 +55,8 @@ def storage_class(name: str, provisioner: str = "kubernetes.io/no-provisioner", 
     }  # fmt: skip
 
 
-def csi_node(name: str, count: int, migrated: str = "") -> dict[str, Any]:
-    drivers = [{"name": "csi.example.com", "allocatable": {"count": count}}]
+def csi_node(name: str, count: int, migrated: str = "", driver: str = "csi.example.com") -> dict[str, Any]:
+    drivers = [{"name": driver, "allocatable": {"count": count}}]
     annotations = {"storage.alpha.kubernetes.io/migrated-plugins": migrated} if migrated else {}
     return {"kind": "CSINode", "metadata": {"name": name, "annotations": annotations}, "spec": {"drivers": drivers}}
 
@@ -131,6 +131,20 @@ def test_a_bound_volume_pins_the_pod_to_its_node() -> None:
 def test_a_bound_volume_that_is_gone() -> None:
     session = opened(claim("data", volume="v"), pod("p", "data"))
     assert nodes_for(session, "p") == []
+
+
+@pytest.mark.parametrize("expressions", [[], [{"key": ZONE, "operator": "In", "values": ["a"]}]])
+def test_volumes_know_nodes_by_their_labels_only(expressions: list[dict[str, Any]]) -> None:
+    """As in kube-scheduler, which ignores the fields of a volume's affinity."""
+    term = {
+        "matchExpressions": expressions,
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
+    }
+    named = {"required": {"nodeSelectorTerms": [term]}}
+    bound = volume("v", nodeAffinity=named), claim("data", volume="v"), pod("p", "data")
+    free = volume("w", nodeAffinity=named), claim("new"), storage_class("local"), pod("q", "new")
+    session = opened(*bound, *free)
+    assert nodes_for(session, "p") == nodes_for(session, "q") == ([0, 2] if expressions else [0, 1, 2])
 
 
 def test_a_volume_with_a_zone_label_stays_in_its_zone() -> None:
@@ -295,7 +309,7 @@ def test_where_a_pod_has_the_claim_of_another_no_volumes_are_counted(driver: str
     session = opened(
         *(csi_node("n0", 9), disk_limits("n1", None), *data, claim("q-scratch"), own_claim("own", "scratch")),
         *(ephemeral("q", "scratch", node="n0"), ephemeral("own", "scratch", node="n2")),
-        *(ephemeral("unlimited", "scratch", node="n1"), claim("unlimited-scratch"), csi_node("n2", 9)),
+        *(ephemeral("unlimited", "scratch", node="n1"), claim("unlimited-scratch"), csi_node("n2", 9, driver="third")),
         *(pod("p", "data"), inline("r", iscsi=ISCSI)),
     )
     assert nodes_for(session, "p") == [1, 2]

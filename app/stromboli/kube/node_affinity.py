@@ -66,11 +66,14 @@ def _instead(wanted: Requirement, facts: NodeFacts) -> str:
     return f" (nodes have {first_few(there, _MOST_NAMED)})" if there else " (or any other value of that label)"
 
 
-def selected_nodes(selector: objects.NodeSelector, facts: NodeFacts) -> Mask:
-    """The nodes that at least one term selects, shape (nodes,)."""
+def selected_nodes(selector: objects.NodeSelector, facts: NodeFacts, *, labels_only: bool = False) -> Mask:
+    """The nodes that at least one term selects, shape (nodes,).
+
+    With `labels_only` the fields of terms are ignored, as kube-scheduler does for volumes.
+    """
     out = np.zeros(len(facts), np.bool_)
     for term in selector.node_selector_terms or ():
-        mask = term_nodes(term, facts)
+        mask = term_nodes(term, facts, labels_only=labels_only)
         if mask is not None:
             out |= mask
     return out
@@ -89,7 +92,7 @@ def preference(spec: objects.PodSpec, facts: NodeFacts) -> Vector | None:
     return out
 
 
-def term_nodes(term: objects.NodeSelectorTerm, facts: NodeFacts) -> Mask | None:
+def term_nodes(term: objects.NodeSelectorTerm, facts: NodeFacts, *, labels_only: bool = False) -> Mask | None:
     """The nodes that a term selects, shape (nodes,); None when it is empty or invalid and so selects none."""
     expressions = [requirement(raw) for raw in term.match_expressions or ()]
     fields = [requirement(raw) for raw in term.match_fields or ()]
@@ -97,8 +100,8 @@ def term_nodes(term: objects.NodeSelectorTerm, facts: NodeFacts) -> Mask | None:
         return None
     if not all(r.is_valid for r in expressions) or not all(map(_is_field, fields)):
         return None
-    masks = [r.mask(facts) for r in expressions] + [_by_name(r, facts) for r in fields]
-    return reduce(np.logical_and, masks)
+    masks = [r.mask(facts) for r in expressions] + [_by_name(r, facts) for r in fields if not labels_only]
+    return reduce(np.logical_and, masks, np.ones(len(facts), np.bool_))
 
 
 def _is_field(field: Requirement) -> bool:

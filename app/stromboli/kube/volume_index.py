@@ -225,6 +225,6 @@ def reaching(volume: PersistentVolume, facts: NodeFacts) -> Rows | None:
     if found is None or found[0] is not affinity:
         if len(known) >= _MOST_VOLUMES:
             known.clear()
-        rows = np.flatnonzero(selected_nodes(affinity.required, facts))
+        rows = np.flatnonzero(selected_nodes(affinity.required, facts, labels_only=True))
         found = known[volume.metadata.name] = affinity, rows
     return found[1]

@@ -211,7 +211,8 @@ class VolumeBinding:
 
     def _reachable(self, volume: PersistentVolume) -> Mask:
         affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
-        found = np.ones(len(self._facts), np.bool_) if affinity is None else selected_nodes(affinity, self._facts)
+        everywhere = np.ones(len(self._facts), np.bool_)
+        found = everywhere if affinity is None else selected_nodes(affinity, self._facts, labels_only=True)
         terms = (affinity.node_selector_terms if affinity else None) or []
         labels = volume.metadata.labels or {}
         if unknown := unmigrated(volume.spec, labels):
@@ -220,7 +221,7 @@ class VolumeBinding:
         if migrated is None:
             return found
         plugin, terms = migrated
-        by_driver = selected_nodes(NodeSelector(terms), self._facts) if terms else True
+        by_driver = selected_nodes(NodeSelector(terms), self._facts, labels_only=True) if terms else True
         return np.where(self._csi_nodes().migrated(plugin, self._facts), by_driver, found)
 
     def _bindings(self, claims: list[PersistentVolumeClaim]) -> Bindings:
