@@ -160,9 +160,6 @@ class DeviceScenes(Scenes):
         claim: Object = {"metadata": {"name": name}, "spec": {"devices": devices}}
         if self._known and self.often(0.3):
             claim["status"] = self._allocated(requests)
-            if self.often(0.15):
-                users = [{"resource": "pods", "name": f"u{each}", "uid": f"u{each}"} for each in range(256)]
-                claim["status"]["reservedFor"] = users
         return claim
 
     def _request(self, name: str) -> Object:

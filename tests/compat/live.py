@@ -136,7 +136,7 @@ class Comparison:
         uid, path = pod["metadata"]["uid"], _path(pod)
         reasons: set[str] = set()
         claims = f"{_DEVICES}/namespaces/{pod['metadata']['namespace']}/resourceclaims"
-        if not all(name and self._api.get(f"{claims}/{name}").is_success for name in named_claims(pod)):
+        if not all(name and self._stays(f"{claims}/{name}") for name in named_claims(pod)):
             return set()  # kube-scheduler does not try such a pod, nor does it say so
 
         def judged() -> bool:
@@ -148,6 +148,11 @@ class Comparison:
         if uid not in self._asked and _FAILED in reasons and not _confined(pod):
             return self._one_by_one(pod)
         return self._asked.get(uid, set())
+
+    def _stays(self, path: str) -> bool:
+        """Whether an object is there and is not being deleted."""
+        answer = self._api.get(path)
+        return answer.is_success and "deletionTimestamp" not in answer.json()["metadata"]
 
     def _one_by_one(self, pod: Object) -> set[str]:
         """The nodes that pass kube-scheduler's filters when no other node is looked at."""
@@ -323,9 +328,9 @@ def main() -> int:
     found = []
     with comparison() as both:
         for seed in range(options.seed, options.seed + options.scenes):
-            found += both.differences(seed, options.about)
-        for line in found:
-            print(line)
+            for line in both.differences(seed, options.about):
+                found.append(line)
+                print(line, flush=True)
         print(f"{sum(both.counts.values())} pods asked, {len(found)} differ; nodes that pass: {dict(both.counts)}")
         print(f"{both.failed} times kube-scheduler gave up, and was asked about each node by itself")
         for message, count in both.refused.most_common(5) if options.refused else ():

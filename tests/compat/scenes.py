@@ -28,7 +28,7 @@ _NAMED = {
     "disk": ["ssd", "hdd", ""],
     "generation": ["1", "5", "10"],
 }
-_OF_KUBERNETES = [f"node.kubernetes.io/{each}" for each in ("unschedulable", "not-ready", "disk-pressure")]
+_OF_KUBERNETES = [f"node.kubernetes.io/{each}" for each in ("unschedulable", "not-ready", "unreachable")]
 _FEATURES = ["RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"]
 _SETS = ["In", "NotIn", "Exists", "DoesNotExist"]
 
@@ -69,8 +69,11 @@ class Scenes:
             if self.often(0.15):
                 allocatable = {"cpu": self.any("1", "3", "8"), "memory": self.any("2Gi", "16Gi")}
                 yield f"{path}/status", {"status": {"allocatable": allocatable}}
-            if self.often(0.05):
-                yield path, {"spec": {"taints": [self._not_ready()]}}
+            if self.often(0.06):
+                status, key = self.any(("False", "not-ready"), ("Unknown", "unreachable"))
+                taints = [{"key": f"node.kubernetes.io/{key}", "effect": each} for each in ("NoSchedule", "NoExecute")]
+                yield path, {"spec": {"taints": taints}}
+                yield f"{path}/status", {"status": {"conditions": [{"type": "Ready", "status": status}]}}
 
     def changes_of_placed(self, path: str) -> Iterator[tuple[str, Object | None]]:
         """The same for a pod that has a node."""
@@ -80,10 +83,6 @@ class Scenes:
             yield path, None
 
     # -- nodes -----------------------------------------------------------------------------------------------------
-
-    def _not_ready(self) -> Object:
-        key = self.any("not-ready", "unreachable", "disk-pressure")
-        return {"key": f"node.kubernetes.io/{key}", "effect": self.any("NoSchedule", "NoExecute")}
 
     def node(self, number: int) -> Object:
         name, labels = f"n{number}", {HOST: f"n{number}"}

@@ -105,7 +105,7 @@ class StorageScenes(Scenes):
         if "local" in spec or self.often(0.4):
             terms = [self._reached_by() for _ in range(self.any(1, 1, 1, 2))]
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
-        if self.often(0.1):
+        if "csi" in spec and self.often(0.15):
             spec["volumeAttributesClassName"] = self.any("fast", "slow")
         labels = {"disk": self.any("x", "y")}
         if self.often(0.2):
