@@ -68,12 +68,16 @@ class Havoc:
         return not left and there.keys() >= set(names)
 
     def seen(self) -> str:
-        """The pods without a node, all claims and nodes, and the end of the service's log."""
+        """The pods without a node, all claims, nodes and volumes, and the end of the service's log."""
         waiting = [each for each in self.world.items(self._pods) if not placed(each)]
         found = [*waiting, *self.disks.all(), *self.world.items(f"{CORE}/nodes")]
         for each in found:
             each["metadata"].pop("managedFields", None)
-        return "\n".join([*map(str, found), self._service.text[-20_000:]])
+        volumes = [
+            f"{name_of(each)} on {node_of(each)}: {each['status']} {each['spec'].get('claimRef', {}).get('name')}"
+            for each in self.world.items(VOLUMES)
+        ]
+        return "\n".join([*map(str, found), *volumes, self._service.text[-20_000:]])
 
     def kill(self) -> None:
         self._service.end(signal.SIGKILL)
