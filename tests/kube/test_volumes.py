@@ -397,6 +397,13 @@ def test_a_zonal_disk_is_where_the_driver_that_took_it_over_says_that_the_zone_i
     assert nodes_for(session, "p") == [2]
 
 
+def test_a_zone_that_only_has_to_exist_is_that_of_the_node_for_a_driver_that_took_a_disk_over() -> None:
+    anywhere = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "Exists"}]}]}}
+    disk = volume("v", awsElasticBlockStore={"volumeID": "vol-1"}, nodeAffinity=anywhere)
+    session = opened(csi_node("n0", 5, "kubernetes.io/aws-ebs"), disk, claim("data", volume="v"), pod("p", "data"))
+    assert nodes_for(session, "p") == [0, 1, 2]
+
+
 BLOB = {"azureDisk": {"diskName": "d", "diskURI": "https://a.blob.core.windows.net/c/d.vhd", "kind": "Shared"}}
 MANAGED = {"azureDisk": {"diskName": "d", "diskURI": "/subscriptions/s/disks/d", "kind": "Managed"}}
 ODD_EBS = {"awsElasticBlockStore": {"volumeID": "aws://a/disk"}}

@@ -69,11 +69,14 @@ def migrated_terms(
     topology = _TOPOLOGIES.get(driver)
     if topology is None:
         return None
-    asked = {each.key for term in terms for each in term.match_expressions or ()}
+    expressions = [each for term in terms for each in term.match_expressions or ()]
+    asked, valued = {each.key for each in expressions}, {each.key for each in expressions if each.values}
     zone = next((key for key in (_ZONE, _OLD_ZONE) if key in asked or (not asked & _ZONES and key in labels)), _ZONE)
     renamed = {zone: topology, **({_OLD_REGION: _REGION} if zone == _OLD_ZONE else {})}
+    # A label that the terms name without a value, such as by `Exists`, stays as it is.
+    renamed = {old: new for old, new in renamed.items() if old in valued}
     zones = sorted({each.strip() for each in labels.get(zone, "").split("__")} - {""})
-    more = [Requirement(topology, "In", zones)] if zones and zone not in asked else []
+    more = [Requirement(topology, "In", zones)] if zones and zone not in valued else []
     plugin = next(plugin for plugin, of in _DRIVERS.items() if of == driver)
     return plugin, [_renamed(term, renamed, more) for term in terms or ([NodeSelectorTerm()] if more else [])]
 
