@@ -115,6 +115,15 @@ def test_without_it_the_policy_is_refused(tmp_path: Path) -> None:
             "from stromboli.framework import Plugin\nclass Mine(Plugin):\n    name = 'gang'\n",
             "the name 'gang' is taken by stromboli.plugins.gang.Gang",
         ),
+        (
+            "first = 1\nLIMIT = int('many')\n",
+            "cannot be loaded: ValueError: invalid literal for int() with base 10: 'many' (line 2)",
+        ),
+        (
+            "from stromboli.framework import Plugin\n"
+            "class A(Plugin):\n    name = 'own'\nclass B(Plugin):\n    name = 'own'\n",
+            "the name 'own' is taken by class A of mine.py",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, source: str, message: str) -> None:

@@ -15,12 +15,13 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
 import stromboli.actions
 import stromboli.plugins
-from stromboli.api.errors import PolicyError
+from stromboli.api.errors import PolicyError, StromboliError
 from stromboli.framework.action import Action
 from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.registry import Registry
@@ -45,8 +46,7 @@ def discover(plugins_folder: Path | None = None) -> Registry:
         strangers = [*_installed(group, base), *((str(path), c) for path, m in modules for c in _in_module(m, base))]
         for where, each in strangers:
             if each.name in named:
-                taken = f"{named[each.name].__module__}.{named[each.name].__qualname__}"
-                raise PolicyError([f"{where}: the name {each.name!r} is taken by {taken}"])
+                raise PolicyError([f"{where}: the name {each.name!r} is taken by {_called(named[each.name])}"])
             named[each.name] = each
     return Registry(found[Action], found[Plugin])
 
@@ -102,7 +102,12 @@ def _folder(folder: Path) -> Iterator[tuple[Path, ModuleType]]:
         try:
             spec.loader.exec_module(module)
         except BaseException as error:
-            raise PolicyError([f"{path}: cannot be loaded: {_told(error)}"]) from error
+            line = next(
+                (at.lineno for at in reversed(extract_tb(error.__traceback__)) if Path(at.filename).name == path.name),
+                None,
+            )
+            told = f"{_told(error)}{f' (line {line})' if line else ''}"
+            raise PolicyError([f"{path}: cannot be loaded: {told}"]) from error
         yield path, module
 
 
@@ -115,7 +120,15 @@ def python_files(folder: Path) -> list[Path]:
         raise PolicyError([f"{folder}: cannot be read as a plugins folder: {why}"]) from None
 
 
+def _called(found: type[Any]) -> str:
+    """A class by its module, or its file in a plugins folder."""
+    if not found.__module__.startswith(_FOLDER):
+        return f"{found.__module__}.{found.__qualname__}"
+    return f"class {found.__qualname__} of {found.__module__.removeprefix(_FOLDER)}.py"
+
+
 def _told(error: BaseException) -> str:
-    """An error in one line."""
-    words = str(error).split() if isinstance(error, Exception) else ()
-    return " ".join(words) or repr(error)
+    """An error in one line, with its kind unless its words alone say what is wrong."""
+    words = " ".join(str(error).split()) if isinstance(error, Exception) else ""
+    clear = isinstance(error, StromboliError | ImportError | SyntaxError)
+    return words if words and clear else f"{type(error).__name__}: {words}" if words else repr(error)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stromboli.discovery import discover
-from stromboli.framework import Filters, Job, NodeView, Operation, Plugin, PodRecord, Reads, Vector, View
+from stromboli.framework import Filters, Job, NodeView, Operation, Plugin, PodRecord, Queue, Reads, Vector, View
 from stromboli.plugin_kit import try_plugin
 from stromboli.plugin_kit.clusters import made_up
 
@@ -261,6 +261,29 @@ def test_what_fails_on_a_large_cluster_only_is_found_too() -> None:
             return np.zeros(min(len(nodes), 40))
 
     assert "should return scores of shape (50,)" in problems(Small, clusters=1, nodes=50)["cost at 50 nodes"]
+
+
+@pytest.mark.parametrize("kind", ["job", "queue"])
+def test_what_a_plugin_reads_of_podgroups_and_queues_is_there(kind: str) -> None:
+    class Ranked(Plugin):
+        name = "tried"
+
+        def job_order(self, job: Job) -> int:
+            return int(job.pod_group.metadata.annotations.get("example.com/rank", "0")) if kind == "job" else 0
+
+        def queue_order(self, queue: Queue) -> int:
+            return int(queue.resource.metadata.labels.get("example.com/rank", "0")) if kind == "queue" else 0
+
+    found = problems(Ranked, clusters=6)["answers have the right type and shape"]
+    assert "invalid literal for int() with base 10: '" in found
+    assert f"in {kind}_order()" in found
+
+
+def test_jobs_are_in_namespaces_that_a_plugin_names() -> None:
+    objects = made_up(Random(1), Reads(), ["research-team", "Not a name"])
+    assert {obj.metadata.namespace for kind, obj in objects if kind == "Pod"} <= {"default", "research-team"}
+    drawn = [made_up(Random(seed), Reads(), ["research-team"]) for seed in range(5)]
+    assert any(obj.metadata.namespace == "research-team" for each in drawn for kind, obj in each if kind == "Pod")
 
 
 def test_the_clusters_of_a_seed_are_the_same() -> None:

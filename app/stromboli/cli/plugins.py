@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
@@ -40,8 +41,8 @@ and what [hints](#hints) there are. `stromboli plugins` prints the same, with `-
 _POINTS = """\
 # Extension points
 
-How the answers of several plugins become one, and the switch of a policy that turns a plugin's part off. Plugins are
-asked tier by tier, in the order of the policy.
+The methods that a plugin may override, how the answers of several plugins become one, and the switch of a policy that
+turns a plugin's part off. Plugins are asked tier by tier, in the order of the policy.
 """
 _HINTS = """\
 # Hints
@@ -121,11 +122,23 @@ def markdown(found: Registry) -> str:
 def _points() -> str:
     """A table of what is declared of each extension point."""
     rows = (
-        (code(name), declared.combination.value, code(SWITCHES[declared.switch]) if declared.switch else "")
+        (
+            code(_signature(name)),
+            (inspect.getdoc(getattr(Plugin, name)) or "").partition("\n\n")[0],
+            declared.combination.value,
+            code(SWITCHES[declared.switch]) if declared.switch else "",
+        )
         for name, declared in DECLARED.items()
         if name not in HINTS
     )
-    return table(("point", "how answers become one", "switch"), rows)
+    return table(("point", "what it answers", "how answers become one", "switch"), rows)
+
+
+def _signature(point: str) -> str:
+    """An extension point as its method is written, without `self`."""
+    signature = inspect.signature(getattr(Plugin, point))
+    taken = ", ".join(f"{each.name}: {each.annotation}" for each in list(signature.parameters.values())[1:])
+    return f"{point}({taken}) -> {signature.return_annotation}"
 
 
 def _hints() -> str:

@@ -1,10 +1,11 @@
 """Small random clusters that exercise everything that plugins are asked about.
 
-Pods and nodes carry what the checked plugin reads, with the same few values, so that its answers differ.
+Their objects carry what the checked plugin reads, with the same few values, so that its answers differ.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
@@ -18,10 +19,11 @@ _VALUES = ("red", "blue", "true", "false", "1", "2")
 _CREATED = "2024-01-01T00:00:{:02}Z"
 _GROUP = "scheduling.k8s.io/group-name"
 _QUEUES = ("default", "research", "production")
+_NAMESPACE = re.compile(r"[a-z][-a-z0-9]{0,61}[a-z0-9]")
 
 
 def made_up(chance: Random, reads: Reads, words: Iterable[str] = ()) -> list[tuple[str, Any]]:
-    """The objects of a cluster, as (kind, object); `words` are additional keys and values for nodes."""
+    """The objects of a cluster, as (kind, object); `words` are additional keys and values, and names of namespaces."""
     manifests = _Draw(chance, reads, words).manifests()
     return [(each["kind"], decode(each["kind"], each, describe(each["kind"], each))) for each in manifests]
 
@@ -34,12 +36,16 @@ class _Draw:
         self._labels = sorted(reads.labels)
         self._annotations = sorted(key for key in reads.annotations | reads.kept if not key.endswith("/"))
         named = sorted(words)
-        #: keys of labels, annotations and taints of nodes; their resources; values of labels
+        #: keys of labels and annotations, and of nodes' taints; nodes' resources; values of labels
         self._keys = [*dict.fromkeys([*self._labels, *self._annotations, *named])]
         self._resources = [word for word in named if "/" in word and "kubernetes.io/" not in word]
         values = (*_VALUES, *(word for word in named if "/" not in word))
         #: few values per key, so that nodes have some in common
         self._values = {key: chance.sample(values, 2) for key in self._keys}
+        self._namespaces = (
+            "default",
+            chance.choice([each for each in named if _NAMESPACE.fullmatch(each)] or ["team"]),
+        )
         #: idle CPUs by node
         self._idle = {f"node-{number}": chance.choice((4, 8, 16)) for number in range(chance.randint(3, 9))}
 
@@ -64,11 +70,7 @@ class _Draw:
         taints = [self._taint() for _ in range(self._chance.choice((0, 0, 1, 1, 2)))]
         return {
             "kind": "Node",
-            "metadata": {
-                "name": name,
-                "labels": self._some(self._keys) | labels,
-                "annotations": self._some(self._keys),
-            },
+            "metadata": {"name": name, **self._marks(labels)},
             "spec": {"taints": taints},
             "status": {"allocatable": amounts, "capacity": amounts},
         }
@@ -92,7 +94,8 @@ class _Draw:
             spec["deserved"] = {"cpu": str(self._chance.randint(2, 12)), "memory": "16Gi"}
         if self._likely(0.3):
             spec["capability"] = {"cpu": str(self._chance.randint(4, 24))}
-        return {"kind": "Queue", "metadata": {"name": name}, "spec": spec, "status": {"state": "Open"}}
+        metadata = {"name": name, **self._marks({})}
+        return {"kind": "Queue", "metadata": metadata, "spec": spec, "status": {"state": "Open"}}
 
     def _gang(self, name: str, *, running: bool) -> Iterator[dict[str, Any]]:
         """A PodGroup and its pods, which differ from each other in some gangs."""
@@ -109,9 +112,11 @@ class _Draw:
         phase = "Running" if running else self._chance.choice(("Inqueue", "Pending"))
         if phase == "Pending" and self._likely(0.5):
             spec["minResources"] = {"cpu": str(size)}
+        namespace = self._chance.choice(self._namespaces)
+        metadata = {"name": name, "namespace": namespace, "creationTimestamp": self._created(), **self._marks({})}
         yield {
             "kind": "PodGroup",
-            "metadata": {"name": name, "namespace": "default", "creationTimestamp": self._created()},
+            "metadata": metadata,
             "spec": spec,
             "status": {"phase": phase},
         }
@@ -122,7 +127,8 @@ class _Draw:
             if running and not node:
                 continue
             labels, annotations = {"part": str(index // 2), **labels}, {_GROUP: name, **annotations}
-            yield _pod(f"{name}-{index}", self._created(), cpu, labels, annotations, more, node)
+            of = {"namespace": namespace, "labels": labels, "annotations": annotations}
+            yield _pod(f"{name}-{index}", self._created(), cpu, of, more, node)
 
     def _model(self) -> tuple[int, dict[str, str], dict[str, str], dict[str, Any]]:
         """CPUs, labels, annotations and further fields of the spec."""
@@ -140,6 +146,10 @@ class _Draw:
         if self._likely(0.4):
             annotations["volcano.sh/preemptable"] = self._chance.choice(("true", "false"))
         return self._chance.choice((0, 1, 1, 2, 3)), self._some(self._labels), annotations, more
+
+    def _marks(self, labels: dict[str, str]) -> dict[str, dict[str, str]]:
+        """Labels and annotations, those given among them."""
+        return {"labels": self._some(self._keys) | labels, "annotations": self._some(self._keys)}
 
     def _some(self, keys: list[str]) -> dict[str, str]:
         return {key: self._chance.choice(self._values[key]) for key in keys if self._likely(0.7)}
@@ -166,22 +176,14 @@ def _pod(
     name: str,
     created: str,
     cpu: int,
-    labels: dict[str, str],
-    annotations: dict[str, str],
+    metadata: dict[str, Any],
     more: dict[str, Any],
     node: str,
 ) -> dict[str, Any]:
     requests = {"cpu": str(cpu), "memory": f"{cpu}Gi"} if cpu else {}
     return {
         "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": name,
-            "creationTimestamp": created,
-            "labels": labels,
-            "annotations": annotations,
-        },
+        "metadata": {"name": name, "uid": name, "creationTimestamp": created, **metadata},
         "spec": {
             "schedulerName": SCHEDULER,
             "containers": [{"name": "main", "image": "example.com/main:1", "resources": {"requests": requests}}],
