@@ -177,7 +177,7 @@ def test_a_gang_that_shares_a_claim_starts_where_the_devices_are() -> None:
     small = (device_class(), resource_slice("n0", A100))
     bound, session = run(*small, elsewhere, *gang)
     assert bound == {}
-    assert "insufficient resources for all pods that share a resource claim" in why(session, "p0")
+    assert "they could be with more cpu on a node, or with more devices of class gpu on a node" in why(session, "p0")
 
 
 def test_a_gang_that_shares_a_claim_passes_over_nodes_that_are_too_small_for_it() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin.causes import Administrative, Filters, Passing
-from stromboli.framework.plugin.relations import Limited, Relation, Unclear
+from stromboli.framework.plugin.relations import Limited, Narrowing, Relation
 from stromboli.kube.attached import volume_attachments
 from stromboli.kube.csi_migration import Volume, driver_of, migrated, unmigrated
 from stromboli.kube.csi_nodes import csi_nodes
@@ -169,7 +169,7 @@ class _Attached:
                 yield Limited("limits of attached volumes", takes, most - self._used[driver], most)
         shared = np.array([any(v not in own for v, _ in volumes) for volumes in mounted], np.bool_)
         if shared.any():
-            yield Unclear("volumes that pods share", shared)
+            yield Narrowing("volumes that pods share", shared, (frozenset(),) * len(pods))
 
     def _count_all(self, drivers: Rows, held_drivers: Rows) -> dict[int, Vector]:
         # Most attached volumes are mounted by a single pod.

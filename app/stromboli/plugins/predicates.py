@@ -18,7 +18,7 @@ from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin
 from stromboli.framework.plugin.causes import Administrative, Detailed, Filters, Occupied
 from stromboli.framework.plugin.operation import Kind, Operation
-from stromboli.framework.plugin.relations import Relation, Unclear
+from stromboli.framework.plugin.relations import Narrowing, Relation
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.csi_nodes import csi_nodes
 from stromboli.kube.declared_features import declaring, required_features
@@ -220,15 +220,12 @@ class Predicates(Plugin):
                 found += self._volume_restrictions.relations(pods)
             if enabled.node_volume_limits:
                 found += self._volume_limits.relations(pods)
-        chosen = [self._chooses_devices_or_volumes(pod) for pod in pods]
-        if any(chosen):
-            found.append(Unclear("volumes and devices that are chosen with the node", np.array(chosen, np.bool_)))
+        found += self._dynamic_resources.relations(pods)
+        if enabled.volume_binding:
+            waits = np.array([self._volume_binding.waits_for_consumer(pod) for pod in pods], np.bool_)
+            if waits.any():
+                found.append(Narrowing("volumes that are chosen with the node", waits, (frozenset(),) * len(pods)))
         return found
-
-    def _chooses_devices_or_volumes(self, pod: PodRecord) -> bool:
-        if pod.pod_class.needs_claims(self._claimed):
-            return True
-        return bool(self.arguments.volume_binding) and self._volume_binding.waits_for_consumer(pod)
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         return self._dynamic_resources.uses(pod)

@@ -95,6 +95,18 @@ class Unclear(Relation):
     pods: Mask
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Narrowing(Relation):
+    """Pods from which the places of others only ever take nodes, beyond what relations express.
+
+    Places that are found may be refused, but what is impossible without this rule is impossible with it.
+    """
+
+    pods: Mask
+    #: by pod: causes of predicates that may end when other pods are gone, besides those that are `Passing`
+    causes: tuple[frozenset[str], ...]
+
+
 def same_node(nodes: int) -> Rows:
     """The domains that are single nodes, shape (nodes,)."""
     return np.arange(nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,19 @@ class Taken:
     choice: Choice
     #: consumption of each capacity by a share of a device with multiple allocations; None for a whole device
     consumed: Mapping[str, Amount] | None = None
+
+
+@dataclass(slots=True)
+class Given:
+    """The devices picked for a claim in this session, or for one whose pod has a node."""
+
+    #: None if another scheduler placed its pod, or if the pod is promised devices that others give back
+    taken: list[Taken] | None
+    node: int
+    #: whether it was picked in this session
+    new: bool = True
+    #: rows of pods
+    users: set[int] = field(default_factory=set)
 
 
 class Demand:

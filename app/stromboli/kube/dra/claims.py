@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
@@ -24,14 +23,16 @@ from stromboli.api.resources import Mask, Rows, fits
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.causes import Anywhere, Filters, Passing, Unprovided
+from stromboli.framework.plugin.relations import Narrowing, Relation
 from stromboli.framework.recent import Recent
 from stromboli.kube.dra.allocation import allocation_of, on_node, reaching
-from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate
+from stromboli.kube.dra.allocator import Demand, Given, SearchError, StepBudget, Taken, allocate
 from stromboli.kube.dra.extended import SpecialClaim
 from stromboli.kube.dra.feasible import PASSED, TOO_FEW, Feasible
 from stromboli.kube.dra.gangs import ClaimingGangs, leaving
 from stromboli.kube.dra.holdings import holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
+from stromboli.kube.dra.limits import CROWDED, Supply, Wanted, sharing, wanted_of
 from stromboli.kube.dra.numbers import on_its_nodes, told_of
 from stromboli.kube.dra.objects import ClaimError, NoDeviceClassError, ResourceClaim
 from stromboli.kube.dra.pod_claims import ClaimsOfPods
@@ -47,7 +48,6 @@ from stromboli.state.pods import PodRecord
 _TOO_LONG = (-1, "the search for devices exceeds its limit")
 _UNREADY = (-1, "all devices are asked for, and a pool is being updated or inconsistent")
 _TOO_COSTLY = "the selectors of the namespace's claims exceed their cost limit"
-_CROWDED = "node(s) had insufficient resources for all pods that share a resource claim"
 #: devices that may be tried for claims that ask alike, on all nodes together
 _TRIES = 10_000
 #: What the selectors and searches of a namespace's claims may cost in a session; a step of a selector costs 1.
@@ -74,6 +74,11 @@ class DynamicResources:
     def concerns(self, pod: PodRecord) -> bool:
         """Whether a pod has claims, or gets one for what it asks for."""
         return pod.pod_class.needs_claims(self._claimed)
+
+    def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
+        """What the devices of some pods mean for each other."""
+        if any(map(self.concerns, pods)):
+            yield from self._opened().relations(pods)
 
     def assume(self, pod: PodRecord, node: int) -> None:
         """Pick devices for the claims of a pod that got a node, by its index."""
@@ -105,19 +110,6 @@ class DynamicResources:
         return self._book
 
 
-@dataclass(slots=True)
-class _Given:
-    """The devices picked for a claim in this session, or for one whose pod has a node."""
-
-    #: None if another scheduler placed its pod, or if the pod is promised devices that others give back
-    taken: list[Taken] | None
-    node: int
-    #: whether it was picked in this session
-    new: bool = True
-    #: rows of pods
-    users: set[int] = field(default_factory=set)
-
-
 class _Book:
     """Which claims hold which devices."""
 
@@ -143,7 +135,7 @@ class _Book:
         self._claims_of: dict[int, list[ResourceClaim]] = {}
         self._gangs = ClaimingGangs(view, self._claims)
         #: by key of the claim
-        self._given: dict[str, _Given] = {}
+        self._given: dict[str, Given] = {}
         #: uids of the pods that got a place with a claim, by its key
         self._users: defaultdict[str, set[str]] = defaultdict(set)
         #: nodes whose free devices changed; None stands for all nodes
@@ -195,6 +187,24 @@ class _Book:
             claims = [*waiting, extended.claim(pod, resources, self._claims.plain).claim]
             yield nodes, claims, self._feasible_for(claims, pod, allowed)
 
+    def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
+        wanted, shared, causes = zip(*map(self._related, pods), strict=True)
+        yield from Supply(self._inventory, self._in_use, self._returns, self._balance).limits(wanted)
+        if not self._inventory.reaching_shared.any():
+            yield from sharing(shared, len(self._facts))
+        concerned = np.array([pod.pod_class.needs_claims(self._view.snapshot.claimed) for pod in pods])
+        yield Narrowing("devices that are chosen with the node", concerned, causes)
+
+    def _related(self, pod: PodRecord) -> tuple[list[Wanted], set[str], frozenset[str]]:
+        """What a pod wants, which of its claims others share, and what keeps it off nodes until others are gone."""
+        causes = [cause for cause, _ in self.filters(pod, lambda: np.ones(len(self._facts), np.bool_))]
+        waiting, naming = self._waiting(self._claims.existing(pod)), self._gangs.naming(pod)
+        told = frozenset(str(cause) for cause in causes if not isinstance(cause, Anywhere))
+        if not waiting or any(isinstance(cause, Anywhere) for cause in causes):
+            return [], set(), told
+        wanted = wanted_of(self._demand(waiting, wanted_by(waiting)), naming)
+        return wanted, {claim.key for claim in waiting if naming[claim.key] > 1}, told
+
     def assume(self, pod: PodRecord, node: int) -> None:
         if pod.row in self._claims_of:
             return
@@ -218,7 +228,7 @@ class _Book:
                 taken = leaving(waiting, others, partial(self._joint, node)) or taken
         for number, claim in enumerate(waiting):
             of_claim = None if taken is None else [each for each in taken if each.choice.claim == number]
-            self._given[claim.key] = _Given(of_claim, node, new)
+            self._given[claim.key] = Given(of_claim, node, new)
         for claim in claims:
             self._users[claim.key].add(pod.uid)
             if claim.key in self._given:
@@ -294,12 +304,11 @@ class _Book:
 
     def _with_those_who_share(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> Filters:
         """Nodes that fit as many pods of a gang as have to follow one of them to its devices."""
-        together = self._gangs.together(pod, waiting) if self._shared else 1
-        if together > 1:
-            nodes = self._view.nodes
-            fit = fits(self._view.request(pod) * together, nodes.future_idle(), nodes.always)
+        together = self._gangs.together(pod, waiting) if self._shared else None
+        if together is not None:
+            fit = fits(together, self._view.nodes.future_idle(), self._view.nodes.always)
             # What several nodes reach leaves the others a choice.
-            yield Passing(_CROWDED), fit | self._inventory.reaching_shared
+            yield Passing(CROWDED), fit | self._inventory.reaching_shared
 
     # -- where claims can be satisfied -------------------------------------------------------------------------------
 

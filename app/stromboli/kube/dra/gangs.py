@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from typing import TypeAlias
 
+import numpy as np
+
+from stromboli.api.resources import Vector
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.view import View
 from stromboli.kube.dra.allocator import SearchError, StepBudget, Taken
@@ -30,8 +33,8 @@ class ClaimingGangs:
     def __init__(self, view: View, claims: ClaimsOfPods) -> None:
         self._view = view
         self._claims = claims
-        #: by job: how many of its pods that wait name each claim, by its key
-        self._naming: dict[str, Counter[str]] = {}
+        #: by job: which of its pods that wait name each claim, by its key
+        self._naming: dict[str, defaultdict[str, list[PodRecord]]] = {}
         #: by job: the claims without devices of its pods, by row, the first of each kind first, and the number of kinds
         self._waiting: dict[str, tuple[dict[int, list[ResourceClaim]], int]] = {}
 
@@ -40,15 +43,34 @@ class ClaimingGangs:
         job = self._view.job_of(pod)
         return job if job is not None and job.min_available > 1 else None
 
-    def together(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> int:
-        """How many pods of a gang have to share one of some claims for it to start; those without a gang are one."""
+    def together(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> Vector | None:
+        """What the pods of a gang request at least that have to share one of some claims for it to start, one of them
+        included; None if that is one alone."""
         job = self.of(pod)
         if job is None:
-            return 1
+            return None
+        naming, lacking = self._named_by(job), job.min_available - len(self._view.rows_holding(job))
+        sharing = max((naming[claim.key] for claim in waiting), key=len)
+        count = min(len(sharing), lacking)
+        if count <= 1:
+            return None
+        request, others = self._view.request(pod), [each for each in sharing if each.row != pod.row]
+        smallest = np.sort([self._view.request(each) for each in others], axis=0)[: count - 1]
+        out: Vector = request + smallest.sum(axis=0)
+        return out
+
+    def naming(self, pod: PodRecord) -> Mapping[str, int]:
+        """How many of the pods of a job that wait name each claim, by key."""
+        job = self._view.job_of(pod)
+        return Counter() if job is None else Counter({key: len(pods) for key, pods in self._named_by(job).items()})
+
+    def _named_by(self, job: Job) -> defaultdict[str, list[PodRecord]]:
         if job.key not in self._naming:
-            self._naming[job.key] = Counter(key for each in self._view.pending(job) for key in claim_keys(each))
-        most = max(self._naming[job.key][claim.key] for claim in waiting)
-        return min(most, job.min_available - len(self._view.rows_holding(job))) if most > 1 else 1
+            self._naming[job.key] = naming = defaultdict[str, list[PodRecord]](list)
+            for each in self._view.pending(job):
+                for key in claim_keys(each):
+                    naming[key].append(each)
+        return self._naming[job.key]
 
     def others(self, pod: PodRecord, seated: Container[int], *, alike: bool) -> list[list[ResourceClaim]]:
         """The claims of some pods of a gang that wait beside one, unless they are in `seated`.

@@ -50,8 +50,9 @@ def numbered(problem: Problem, name: str) -> str:
         if within.words == name:
             pods = sum(problem.kinds[at].count for at in bits(within.kinds))
             return f"{name}: {counted(pods, 'pod')} in one HyperNode"
-    if name in problem.dimensions:
-        return _amount(problem, problem.dimensions.index(name))
+    columns = [at for at, each in enumerate(problem.dimensions) if each == name]
+    if columns:
+        return _amount(problem, max(columns, key=lambda at: sum(kind.request[at] > 0 for kind in problem.kinds)))
     return ""
 
 

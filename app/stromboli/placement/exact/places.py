@@ -155,7 +155,8 @@ class _Attempt:
         if reason is not None:
             self._tell(reason)
             _give_up(self._session, self._job)
-        if all(each.clear for each in problems) and not self._solver.refused:
+        impossible = reason is not None and reason.reason == _NEVER
+        if impossible or (all(each.clear for each in problems) and not self._solver.refused):
             proven = reason is None or reason.reason != _NOT_FOUND
             budget = self._session.policy.session.search if proven else self._budget
             memory.keep(self._session, self._job, problems, budget, self._reading)
@@ -183,10 +184,12 @@ class _Attempt:
     def _never(self, reading: Reading) -> Reason | None:
         """The reason of a gang that would not be placed if no other pod held a place."""
         verdict = self._solver.solve(reading)
-        if not reading.problem.clear:
+        if not reading.problem.sound:
             return None
         told = self._session.view.reason(self._job)
         for_good = told is not None and told.actionable is not Actionable.Wait
+        if not verdict.found.proven and not reading.problem.clear:
+            return None
         if verdict.found.places is not None:
             return self._taken() if for_good else None
         if not verdict.found.proven:

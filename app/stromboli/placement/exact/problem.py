@@ -170,6 +170,8 @@ class Problem:
     forbidden: list[tuple[int, ...]] = field(default_factory=list)
     #: whether the rules say all that the filters would
     clear: bool = True
+    #: whether the filters exclude no less once others of the gang have places, so that what is impossible here is
+    sound: bool = True
 
     @property
     def everywhere(self) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from stromboli.api.resources import PODS, Mask, Matrix, Rows, fits
 from stromboli.framework.cluster.job import NOWHERE, Job, SubJob
-from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Near, Relation, Unclear
+from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Narrowing, Near, Relation, Unclear
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import (
     QUEUE,
@@ -33,6 +33,9 @@ from stromboli.placement.exact.problem import (
 )
 from stromboli.placement.exact.search import Places
 from stromboli.state.pods import PodRecord
+
+#: one thing of which nodes have a limited number, as amounts count
+_WHOLE = 1000.0
 
 
 @dataclass(slots=True)
@@ -139,13 +142,14 @@ class _Reader:
         columns = np.flatnonzero(np.any([request > 0 for request in requests], axis=0)).tolist()
         columns.sort(key=lambda column: (column == PODS, column))
         limited = [each for each in relations if isinstance(each, Limited)]
-        things = [(each.whole if self._empty else each.free)[self._rows] for each in limited]
+        things = [(each.whole if self._empty else each.free)[self._rows] * _WHOLE for each in limited]
         amounts = np.vstack([free[columns][:, self._rows], *things])
+        told = not session.failures and not any(warned)
         problem = Problem(
             kinds=[
                 Kind(
                     len(pods),
-                    (*requests[at][columns].tolist(), *(float(each.takes[at]) for each in limited)),
+                    (*requests[at][columns].tolist(), *(float(each.takes[at]) * _WHOLE for each in limited)),
                     as_set(masks[at][self._rows]),
                 )
                 for at, pods in enumerate(self._kinds)
@@ -153,7 +157,8 @@ class _Reader:
             needs=[],
             free=[tuple(node) for node in amounts.T.tolist()],
             dimensions=[*(view.dimensions[column] for column in columns), *(each.words for each in limited)],
-            clear=not session.failures and not any(warned) and not any(isinstance(each, Unclear) for each in relations),
+            clear=told and not any(isinstance(each, Unclear | Narrowing) for each in relations),
+            sound=told and not any(isinstance(each, Unclear) for each in relations),
         )
         self._add(problem, relations)
         problem.within = list(self._within())
@@ -167,6 +172,8 @@ class _Reader:
         """The nodes whose filters pass one pod of a kind, rules that others of the gang may satisfy set aside."""
         kernel, pod = self._session.kernel, self._first[at]
         replaced = {each.cause for each in relations if isinstance(each, Near | Balanced) and each.pod == at}
+        if self._empty:
+            replaced.update(*(each.causes[at] for each in relations if isinstance(each, Narrowing)))
         return kernel.without(pod, replaced, hopeful=self._empty)
 
     # -- rules -------------------------------------------------------------------------------------------------------

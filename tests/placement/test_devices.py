@@ -1,0 +1,196 @@
+"""Gangs with claims: what has devices and nodes in some way starts, and what never has them is not told to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.engine import SessionResult
+from stromboli.framework.diagnosis.explain import why_job
+from tests.builders import decide, node, pod_group, policy, queue, state
+from tests.fuzz import tried
+from tests.kube import test_dra as dra
+from tests.kube.test_dra_shared import consumed
+
+POLICY = policy("priority gang", "predicates capacity nodeorder")
+#: slices of a card; its partitions are all of them, or one
+_CARD = 2
+_SELECTORS = {
+    **{model: f'{dra.A}.model == "{model}"' for model in "ah"},
+    **{str(size): f"{dra.A}.size == {size}" for size in (1, _CARD)},
+}
+#: what a device is: a model, or the slices that a partition has
+Device = str | tuple[int, ...]
+
+
+class Offer(NamedTuple):
+    """What a node has: CPUs, whole devices by model, and the number of its cards."""
+
+    cpu: int
+    models: str
+    cards: int
+
+    def devices(self) -> dict[str, Device]:
+        """The devices by name; slices are numbered over all cards."""
+        found: dict[str, Device] = {f"{model}-{number}": model for number, model in enumerate(self.models)}
+        for card in range(self.cards):
+            slices = range(card * _CARD, (card + 1) * _CARD)
+            found |= {f"c{card}": tuple(slices)} | {f"c{card}-{each}": (each,) for each in slices}
+        return found
+
+
+class Wish(NamedTuple):
+    """What a pod asks for: CPUs, and by a claim devices of a model, partitions of a size, or any."""
+
+    cpu: int
+    what: str
+    count: int
+    #: the pod whose claim it shares, if that has one
+    of: int | None = None
+
+    def suits(self, device: Device) -> bool:
+        """Whether it may have a device."""
+        return self.what in ("any", device if isinstance(device, str) else str(len(device)))
+
+
+offers = st.builds(Offer, st.sampled_from([2, 4]), st.text("ah", max_size=2), st.sampled_from([0, 0, 1, 2]))
+wishes = st.builds(
+    Wish,
+    st.integers(1, 2),
+    st.sampled_from(["", "any", *_SELECTORS]),
+    st.sampled_from([1, 1, 2]),
+    st.sampled_from([None, None, None, 0, 1]),
+)
+
+
+class Scene:
+    """A gang that waits, and pods that hold some of the whole devices."""
+
+    def __init__(self, nodes: Sequence[Offer], gang: Sequence[Wish], held: Sequence[str]) -> None:
+        self.nodes, self.gang = nodes, gang
+        self.held = [(at, name) for at, each in enumerate(nodes) for name in each.devices() if name in held]
+        #: by pod the pod that its claim is named after, None without a claim
+        self.claims = [self._claim(number) for number in range(len(gang))]
+
+    def _claim(self, number: int) -> int | None:
+        of = self.gang[number].of
+        shares = of is not None and of < number and self.gang[of].of is None and self.gang[of].what
+        return of if shares else number if self.gang[number].what else None
+
+    # -- what a session sees ------------------------------------------------------------------------------------------
+
+    def run(self) -> SessionResult:
+        """One session."""
+        made = state(queue("default"), pod_group("x", len(self.gang)), dra.device_class())
+        for at, offer in enumerate(self.nodes):
+            made.upsert("Node", node(f"n{at}", cpu=str(offer.cpu)))
+            for each in _slices(f"n{at}", offer):
+                made.upsert("ResourceSlice", each)
+        for number, (at, device) in enumerate(self.held):
+            name = f"r{number}"
+            users = [{"resource": "pods", "name": name, "uid": f"uid-{name}"}]
+            made.upsert(
+                "ResourceClaim", dra.claim(name, status=dra.allocation(f"n{at}", device) | {"reservedFor": users})
+            )
+            made.upsert("PodGroup", pod_group(name, phase="Running"))
+            made.upsert("Pod", dra.pod(name, name, group=name, cpu="", memory="", node=f"n{at}"))
+        for number, (wish, claim) in enumerate(zip(self.gang, self.claims, strict=True)):
+            if claim == number:
+                selectors = [_SELECTORS[wish.what]] if wish.what != "any" else []
+                made.upsert("ResourceClaim", dra.claim(f"x-{number}", dra.request("r", *selectors, count=wish.count)))
+            claims = [] if claim is None else [f"x-{claim}"]
+            made.upsert("Pod", dra.pod(f"x-{number}", *claims, group="x", cpu=str(wish.cpu), memory=""))
+        return decide(made, POLICY)
+
+    # -- every way ----------------------------------------------------------------------------------------------------
+
+    def possible(self, *, empty: bool) -> bool:
+        """Whether the gang can be placed, beside no other pod if the cluster is `empty`."""
+        ways = product(range(len(self.nodes)), repeat=len(self.gang))
+        return any(all(self._fits(at, nodes, empty=empty) for at in range(len(self.nodes))) for nodes in ways)
+
+    def _fits(self, at: int, nodes: Sequence[int], *, empty: bool) -> bool:
+        """Whether the pods that get a node fit there, and nobody shares a claim with them elsewhere."""
+        mine = [number for number, on in enumerate(nodes) if on == at]
+        claims = {claim for number in mine if (claim := self.claims[number]) is not None}
+        if any(self.claims[number] in claims for number, on in enumerate(nodes) if on != at):
+            return False
+        taken = {name for on, name in self.held if on == at and not empty}
+        free = [device for name, device in self.nodes[at].devices().items() if name not in taken]
+        wanted = [self.gang[claim] for claim in sorted(claims) for _ in range(self.gang[claim].count)]
+        return sum(self.gang[number].cpu for number in mine) <= self.nodes[at].cpu and _suffice(free, wanted)
+
+
+def _suffice(free: Sequence[Device], wanted: Sequence[Wish]) -> bool:
+    """Whether each wish gets a device of its own, of which no slice is in another."""
+    if not wanted:
+        return True
+    for at, device in enumerate(free):
+        rest = [each for other, each in enumerate(free) if other != at and _apart(each, device)]
+        if wanted[0].suits(device) and _suffice(rest, wanted[1:]):
+            return True
+    return False
+
+
+def _apart(one: Device, other: Device) -> bool:
+    """Whether no slice is in both."""
+    return isinstance(one, str) or isinstance(other, str) or not {*one} & {*other}
+
+
+def _slices(name: str, offer: Offer) -> Iterator[dict[str, Any]]:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 2 if offer.cards else 1}
+    devices = []
+    for each, device in offer.devices().items():
+        if isinstance(device, str):
+            devices.append(dra.device(each, model=device, size=0))
+            continue
+        counters = consumed(**{f"slice-{at % _CARD}": 1 for at in device})
+        draws = {"consumesCounters": [{"counterSet": f"card-{device[0] // _CARD}", "counters": counters}]}
+        devices.append(dra.device(each, model="card", size=len(device), more=draws))
+    yield dra.resource_slice(name, *devices, pool=pool)
+    if offer.cards:
+        slices = consumed(**{f"slice-{number}": 1 for number in range(_CARD)})
+        sets = [{"name": f"card-{card}", "counters": slices} for card in range(offer.cards)]
+        yield dra.resource_slice(f"{name}-counters", pool=pool, nodeName=name, sharedCounters=sets)
+
+
+def check(nodes: Sequence[Offer], gang: Sequence[Wish], held: Sequence[str]) -> None:
+    scene = Scene(nodes, gang, held)
+    result = scene.run()
+    starts = any(key.startswith("default/x-") for key in result.session.bound)
+    assert starts == scene.possible(empty=False)
+    if starts:
+        return
+    why = why_job(result.session, result.session.view.jobs["default/x"])
+    assert why is not None
+    if why.reason in ("CannotBePlacedTogether", "NeverFits", "NoPlacesFound"):
+        assert not scene.possible(empty=True), why
+    else:
+        assert (why.actionable == "wait") == scene.possible(empty=True), why
+
+
+scenes = {
+    "nodes": st.lists(offers, min_size=1, max_size=3),
+    "gang": st.lists(wishes, min_size=2, max_size=4),
+    "held": st.sampled_from([(), (), ("a-0", "h-0"), ("a-0", "a-1", "h-1")]),
+}
+
+
+@tried(40)
+@given(**scenes)
+def test_what_finds_devices_starts_and_of_what_never_does_it_is_proven(
+    nodes: list[Offer], gang: list[Wish], held: Sequence[str]
+) -> None:
+    check(nodes, gang, held)
+
+
+@pytest.mark.exhaustive
+@tried(1_000)
+@given(**scenes)
+def test_many_gangs_with_devices(nodes: list[Offer], gang: list[Wish], held: Sequence[str]) -> None:
+    check(nodes, gang, held)
