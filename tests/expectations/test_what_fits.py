@@ -14,6 +14,7 @@ from stromboli.framework.diagnosis.explain import all_reasons, why_job
 from stromboli.placement.exact import places, solving
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.builders import NOON, gang, node, pod, pod_group, policy, queue, racks, state
+from tests.kube.test_volumes import claim, csi_node, volume
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 REQUESTS = {"resources": {"requests": {"cpu": "1"}}}
@@ -106,9 +107,10 @@ FITS = [
 BY = DEFAULT_POLICY.replace("- name: proportion\n", "- name: capacity\n")
 
 
+@pytest.mark.parametrize("shares", ["capacity", "fairshare"])
 @pytest.mark.parametrize("situation", FITS)
-def test_what_fits_starts(situation: Any) -> None:
-    result = run(*situation(), by=BY)
+def test_what_fits_starts(situation: Any, shares: str) -> None:
+    result = run(*situation(), by=DEFAULT_POLICY.replace("- name: proportion\n", f"- name: {shares}\n"))
     job = result.session.view.jobs["default/x"]
     assert job.ready_count >= job.min_available > 0
 
@@ -131,6 +133,23 @@ def told(result: SessionResult) -> tuple[str, str, str]:
     assert why is not None
     assert {each.reason for key, each in all_reasons(result.session).items() if "/x-" in key} == {why.reason}
     return why.reason, why.message.rpartition("they could be ")[2], why.actionable
+
+
+def test_volumes_that_a_node_does_not_attach_are_counted() -> None:
+    objs = [*(node(f"n{number}") for number in range(2)), pod_group("x", 3)]
+    cluster = state(queue("default"), objs)
+    for number in range(2):
+        cluster.upsert("CSINode", csi_node(f"n{number}", 1))
+    for number in range(3):
+        csi = {"driver": "csi.example.com", "volumeHandle": f"h{number}"}
+        cluster.upsert("PersistentVolume", volume(f"v{number}", csi=csi))
+        cluster.upsert("PersistentVolumeClaim", claim(f"c{number}", volume=f"v{number}"))
+        claims = [{"name": "data", "persistentVolumeClaim": {"claimName": f"c{number}"}}]
+        cluster.upsert("Pod", pod(f"x-{number}", "x", volumes=claims))
+    result = Engine(BY).decide(cluster.snapshot(), now=NOON)
+    assert told(result)[1] == "with more limits of attached volumes on a node"
+    why = result.session.view.trace.jobs["default/x"]
+    assert why.detail.endswith("attached volumes: 3 pods request 1 each, and nodes that take one have room for 2")
 
 
 @pytest.mark.parametrize("held", [0, 1])

@@ -28,6 +28,7 @@ from stromboli.plugins.fairshare.accounts import Accounts, divisible
 from stromboli.plugins.fairshare.arguments import FairShareArguments
 from stromboli.plugins.fairshare.order import PlaceInTree
 from stromboli.plugins.fairshare.reclaim import Reclaim, can_reclaim
+from stromboli.plugins.fairshare.required import at_least, required
 from stromboli.plugins.fairshare.spec import Amounts, preemptible
 from stromboli.plugins.fairshare.tree import parting, saturation
 from stromboli.plugins.fairshare.units import Unit, Units
@@ -124,7 +125,7 @@ class FairShare(Plugin):
             waiting = [child for child in children if self._tree.request[child].any()]
             return self._next_request(min(waiting or children, key=self._place))
         job = self._next_job(self._tree.names[row])
-        return self._accounts.narrow(self._required(job)) if job else np.zeros(len(self._total))
+        return self._accounts.narrow(required(self._view, job)) if job else np.zeros(len(self._total))
 
     def _next_job(self, queue: str) -> Job | None:
         jobs = self._jobs.get(queue, ())
@@ -144,10 +145,13 @@ class FairShare(Plugin):
         if not capacity.is_bounded(self._accounts.bounds, path, preemptible=yields):
             return count, None
         job, kept = self._view.jobs[pod.job], self._accounts.kept(self._view.lifted_gates.beside(pod, count))
-        required = self._accounts.full(self._required(job, [pod]))
-        why = self._over_capacity(Stage.QueueShare, queue, required, required, preemptible=yields, job=job)
+        needed = self._accounts.full(required(self._view, job, [pod]))
+        why = self._over_capacity(Stage.QueueShare, queue, needed, needed, preemptible=yields, job=job)
         if why is not None:
-            return 0, why
+            # The gang may start with smaller pods than the next ones.
+            least = self._accounts.full(at_least(self._view, job, [pod]))
+            if self._over_capacity(Stage.QueueShare, queue, least, least, preemptible=yields, job=job) is not None:
+                return 0, why
         fitting = capacity.copies(self._accounts.bounds, path, request, count, preemptible=yields, more=kept)
         if fitting == count:
             return count, None
@@ -222,13 +226,13 @@ class FairShare(Plugin):
         if why is not None:
             return why
         job, tree, row = self._view.jobs[pods[0].job], self._tree, self._accounts.row[queue.name]
-        required = self._required(job, pods)
-        narrow = self._accounts.narrow(required)
+        needed = required(self._view, job, pods)
+        narrow = self._accounts.narrow(needed)
         if can_reclaim(tree, row, narrow, preemptible=self._preemptible[job.key]):
             if self._accounts.terminating is None:
                 return None
             # What others give does not help a queue that is full as long as its own pods terminate.
-            full, yields = self._accounts.full(required), self._preemptible[job.key]
+            full, yields = self._accounts.full(needed), self._preemptible[job.key]
             return self._over_capacity(
                 Stage.QueueShare, queue, full, full, preemptible=yields, more=self._accounts.terminating
             )
@@ -237,7 +241,7 @@ class FairShare(Plugin):
         bound = (tree.quota if fair else tree.fair_share)[row]
         columns = self._accounts.dimensions[np.flatnonzero(held + narrow > bound)].tolist()
         held, bound = self._accounts.of_session(held), self._accounts.of_session(bound)
-        excess = Excess(queue.name, held, required, bound, columns)
+        excess = Excess(queue.name, held, needed, bound, columns)
         return excess.reason(self._view, Limit.Quota if fair else Limit.Deserved)
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
@@ -257,18 +261,18 @@ class FairShare(Plugin):
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         job = self._view.jobs[pod.job]
-        return self._victims(job, self._required(job, [pod]), candidates)
+        return self._victims(job, required(self._view, job, [pod]), candidates)
 
     def gang_reclaimable(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        return self._victims(job, self._required(job), candidates)
+        return self._victims(job, required(self._view, job), candidates)
 
-    def _victims(self, job: Job, required: Vector, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+    def _victims(self, job: Job, needed: Vector, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The victims a job may take, in the order of the candidates; units that would upset the shares are skipped."""
         accounts, leaf = self._accounts, self._accounts.leaf(job)
         taking = Reclaim(
             self._tree,
             leaf,
-            accounts.narrow(required),
+            accounts.narrow(needed),
             preemptible=self._preemptible[job.key],
             multiplier=self.arguments.saturation_multiplier,
         )
@@ -299,15 +303,6 @@ class FairShare(Plugin):
         if waiting.any():
             wanted.append(waiting)
         return all(ours < self._place_with(giver, taking.remaining(giver), job) for job in wanted)
-
-    def _required(self, job: Job, first: Sequence[PodRecord] = ()) -> Vector:
-        """What a job has to get at once: some of its pods, with all that its gang still lacks; at least one pod."""
-        view = self._view
-        count = max(1, len(first), job.min_available - job.ready_count - job.waiting_count)
-        rows = {pod.row for pod in first}
-        others = (pod for pod in view.pending(job) if pod.row not in rows and not pod.pod_class.gated)
-        pods = [*first, *sorted(others, key=self._view.task_key)]
-        return view.requested(pods[:count])
 
     # -- accounts --------------------------------------------------------------------------------------------------
 
