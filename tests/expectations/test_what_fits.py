@@ -187,6 +187,24 @@ def test_who_only_waits_for_others_is_told_that_it_resolves() -> None:
     assert (why.reason, why.actionable) == ("Unschedulable", "wait")
 
 
+@pytest.mark.parametrize("kept_off", [{"unschedulable": True}, {"labels": {"disk": "hdd"}}])
+def test_a_full_cluster_is_no_reason_where_no_node_would_take_the_pod(kept_off: dict[str, Any]) -> None:
+    running = [pod_group("run", phase="Running"), *gang("run", 2, node="n")]
+    waiting = pod("x-0", "x", nodeSelector={"disk": "ssd"}) if "labels" in kept_off else pod("x-0", "x")
+    result = run(node("n", cpu="2", **kept_off), *running, pod_group("x"), waiting)
+    assert told(result)[0] == "NoMatchingNode"
+    assert told(result)[2] == ("user" if "labels" in kept_off else "admin")
+
+
+def test_a_gang_that_lost_a_node_is_told_that_its_own_pods_leave_no_room() -> None:
+    nodes = [node(f"n{number}", cpu="4") for number in range(2)]
+    group = pod_group("x", 3, phase="Running")
+    placed = [pod(f"x-{number}", "x", cpu="3", node=f"n{number}") for number in range(2)]
+    result = run(*nodes, group, placed, pod("x-2", "x", cpu="3"))
+    assert told(result)[::2] == ("CannotBePlacedTogether", "user")
+    assert result.session.view.trace.jobs["default/x"].detail.startswith("it lacks 1 pod beside 2 that run; cpu: ")
+
+
 def test_what_pods_lack_in_one_order_only_is_not_told_as_if_for_good() -> None:
     """x-0 joins x-1, which has no node to itself; in the order of pods x-0 is tried while there is nothing to join."""
     pods = (

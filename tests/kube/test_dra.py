@@ -180,6 +180,11 @@ def test_a_gang_that_shares_a_claim_starts_where_the_devices_are() -> None:
     assert "they could be with more cpu on a node, or with more devices of class gpu on a node" in why(session, "p0")
 
 
+def test_unlike_pods_that_share_a_claim_need_room_for_both_of_them() -> None:
+    gang = [builders.pod_group("g", 2), pod("p0", "c", cpu="6"), pod("p1", "c", cpu="2")]
+    assert run(device_class(), resource_slice("n0", A100), claim("c"), *gang)[0] == {"p0": "n0", "p1": "n0"}
+
+
 def test_a_gang_that_shares_a_claim_passes_over_nodes_that_are_too_small_for_it() -> None:
     """Of two nodes with such devices binpack prefers n0, where two of the pods fit."""
     gang = [builders.pod_group("g", 3), *(pod(f"p{i}", "c", cpu="3") for i in range(4))]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stromboli.api.reasons import Stage
 from stromboli.api.resources import Mask
 from stromboli.framework import reasons
 from stromboli.framework.cluster import shard
-from stromboli.framework.diagnosis.explain import unplaceable
+from stromboli.framework.diagnosis.explain import matches_nowhere, unplaceable
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains, in_vain
@@ -105,6 +106,9 @@ class _GroupPlacement:
         count, refusal = session.ask.allocatable(sub_job.job.queue, pod, wanted)
         beyond = refusal if count < wanted else None
         if count == 0:
+            if refusal is not None and refusal.stage is Stage.Placement and matches_nowhere(session, pod):
+                # That the cluster is full is true, but passes, and no node would take it all the same.
+                refusal = unplaceable(session, pod)
             # What is alike gets the same answer.
             for refused in pending.take(pending.run_length(len(pending.pods), session.kernel)):
                 if refusal is not None:

@@ -12,7 +12,7 @@ from stromboli.state.pods import PodRecord
 class Trace:
     """Reasons by job key and by pod row. The first stage that blocks is kept: a later one cannot be reached yet."""
 
-    __slots__ = ("in_vain", "jobs", "kinds", "lost", "not_reached", "pods", "promised", "untold")
+    __slots__ = ("in_vain", "jobs", "kinds", "lost", "not_reached", "nowhere", "pods", "promised", "untold")
 
     def __init__(self) -> None:
         self.jobs: dict[str, Reason] = {}
@@ -21,6 +21,8 @@ class Trace:
         self.promised: dict[int, Reason] = {}
         #: why no node takes pods of some kinds, after how many changes of nodes that was, and what it took to find out
         self.kinds: dict[Hashable, tuple[int, Reason, int]] = {}
+        #: whether pods with some terms about nodes match none
+        self.nowhere: dict[Hashable, bool] = {}
         #: failed attempts to place gangs, for the actions that make them, by identity of the pods
         self.in_vain: dict[Hashable, Any] = {}
         #: why nothing runs in queues that do not exist, by queue name

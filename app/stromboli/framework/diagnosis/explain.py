@@ -266,6 +266,17 @@ def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) ->
     return reason
 
 
+def matches_nowhere(session: Session, pod: PodRecord) -> bool:
+    """Whether no node would take a pod even if all were free; asked once for pods with the same terms about nodes."""
+    kernel, known = session.kernel, session.view.trace.nowhere
+    if kernel.varies(pod):
+        return False
+    terms = kernel.terms(pod)
+    if terms not in known:
+        known[terms] = not len(kernel.possible(pod))
+    return known[terms]
+
+
 def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reason:
     left = np.ones(len(session.view.nodes), np.bool_) if within is None else within.copy()
     if not left.any():

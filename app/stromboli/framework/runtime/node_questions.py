@@ -98,6 +98,10 @@ class NodeQuestions:
             return pod.pod_class.id
         return (pod.pod_class.id, *self._points.identity("identity", pod))
 
+    def terms(self, pod: PodRecord) -> Hashable:
+        """What predicates read of a pod besides what it requests and what makes it vary."""
+        return (pod.pod_class.terms, *self._points.identity("identity", pod))
+
     def follows(self, pod: PodRecord) -> bool:
         """Whether placements raise the scores of their neighbours."""
         return any(True for _ in self._neighbourhoods(pod))

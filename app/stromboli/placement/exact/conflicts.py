@@ -67,4 +67,5 @@ def _amount(problem: Problem, at: int) -> str:
         return f"{name}: {asked} it"
     (each,) = requests
     room = sum(int((amount + TOLERANCE) // each) for amount in free)
-    return f"{name}: {asked} {told(name, each)} each, and nodes that take one have room for {room}"
+    by_each = " each" if pods > 1 else ""
+    return f"{name}: {asked} {told(name, each)}{by_each}, and nodes that take one have room for {room}"

@@ -14,7 +14,8 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.words import counted
+from stromboli.api.resources import copies_that_fit
+from stromboli.api.words import by_number, counted
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Kind
 from stromboli.framework.session.session import Session
@@ -22,7 +23,7 @@ from stromboli.framework.session.statement import Statement
 from stromboli.placement.exact import memory
 from stromboli.placement.exact.conflicts import conflicts, numbered
 from stromboli.placement.exact.problem import FILTERS, QUEUE, Problem
-from stromboli.placement.exact.reading import Reading, kinds_of, pods_needed, read, with_groups
+from stromboli.placement.exact.reading import Reading, beside_own_pods, kinds_of, pods_needed, read, with_groups
 from stromboli.placement.exact.search import Places
 from stromboli.placement.exact.solving import Solver, budget_of
 from stromboli.placement.pending import PendingJob, pending_job, placeable
@@ -77,7 +78,7 @@ def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
             # It gets its places when others have gone.
             return None
         pods = [*pods, *operation.pods]
-    if len(pods) < 2 or _order_is_all_the_same(session, job, pods):
+    if len(pods) < (1 if job.ready_count else 2) or _order_is_all_the_same(session, job, pods):
         return None
     for each, _ in reversed(kept):
         each.discard()
@@ -102,8 +103,14 @@ def _may_search(session: Session, job: Job) -> bool:
 
 
 def _order_is_all_the_same(session: Session, job: Job, pods: Sequence[PodRecord]) -> bool:
-    """Whether the order of pods makes no difference, and it is known without a search if they fit the empty cluster."""
-    return not job.divided and _all_alike(session, pods) and session.kernel.passes_everywhere(pods[0])
+    """Whether the order of pods makes no difference, and it is known without a search if they fit beside no others."""
+    if job.divided or not _all_alike(session, pods) or not session.kernel.passes_everywhere(pods[0]):
+        return False
+    view = session.view
+    if not job.ready_count:
+        return True
+    room = np.maximum(0, copies_that_fit(view.request(pods[0]), beside_own_pods(view, job))).sum()
+    return bool(room >= session.ask.job_missing(job))
 
 
 def _all_alike(session: Session, pods: Sequence[PodRecord]) -> bool:
@@ -128,8 +135,8 @@ class _Attempt:
         self._alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(kinds[0][0])
         #: the problem as things stand
         self._now = read(session, job, kinds)
-        #: the problem if no other pod held a place; None for a gang that holds places itself
-        self._empty = None if job.ready_count else read(session, job, kinds, empty=True)
+        #: the problem if no pod of another job held a place
+        self._empty = read(session, job, kinds, empty=True)
         #: steps of the kernel that it took to read them
         self._reading = session.kernel.steps - before
         # The rest is reserved for the last reading, which finds the reason.
@@ -139,7 +146,7 @@ class _Attempt:
 
     def problems(self) -> list[Problem]:
         """The problems that all results follow from."""
-        return [each.problem for each in (self._now, self._empty) if each is not None]
+        return [self._now.problem, self._empty.problem]
 
     def run(self) -> Statement | None:
         problems = self.problems()
@@ -177,7 +184,7 @@ class _Attempt:
                 return None
             if not verdict.found.proven and self._now.problem.clear and not self._solver.refused:
                 return self._not_found()
-        return None if self._empty is None else self._never(self._empty)
+        return self._never(self._empty)
 
     # -- reasons -----------------------------------------------------------------------------------------------------
 
@@ -205,16 +212,25 @@ class _Attempt:
         sets, steps = conflicts(problem, self._solver.left)
         self._solver.took(steps)
         instead = ", or ".join(" and ".join(problem.without(name) for name in names) for names in sets)
-        message = f"{self._job.title} starts with pods that cannot be placed together, even if all others finish"
+        begun = "lacks pods that cannot be placed beside its own"
+        verb = begun if self._job.ready_count else "starts with pods that cannot be placed together"
+        message = f"{self._job.title} {verb}, even if all others finish"
         numbers = (numbered(problem, name) for name in dict.fromkeys(name for names in sets for name in names))
         return Reason(
             Stage.Gang,
             _NEVER,
             f"{message}; they could be {instead}" if instead else message,
             Actionable.Admin if [FILTERS] in map(list, sets) and self._mendable() else Actionable.User,
-            "; ".join([f"it starts with {counted(pods_needed(problem), 'pod')}", *filter(None, numbers)]),
+            "; ".join([self._lacking(pods_needed(problem)), *filter(None, numbers)]),
             scalable=not any(QUEUE in names for names in sets),
         )
+
+    def _lacking(self, needed: int) -> str:
+        """How many pods need places."""
+        running = self._job.ready_count
+        if running:
+            return f"it lacks {counted(needed, 'pod')} beside {running} that {by_number(running, 'runs', 'run')}"
+        return f"it starts with {counted(needed, 'pod')}"
 
     def _mendable(self) -> bool:
         """Whether administrators can let nodes take some of the pods, as by taking back a cordon."""

@@ -1,8 +1,8 @@
 """Read the problem of a gang in a session: its pods by kind, and the plugins' answers about them, as numbers.
 
 A problem is read as things stand, as they will be once terminating pods have gone (`evicting`), or as they would be if
-no other pod held a place (`empty`). In the last case, pods of others that the gang's pods want to be near, or that
-balance a spread, count where they help and nowhere else, so that what is impossible there is impossible whatever
+no pod of another job held a place (`empty`). In the last case, pods of others that the gang's pods want to be near, or
+that balance a spread, count where they help and nowhere else, so that what is impossible there is impossible whatever
 finishes.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from stromboli.api.resources import PODS, Mask, Matrix, Rows, fits
 from stromboli.framework.cluster.job import NOWHERE, Job, SubJob
+from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Narrowing, Near, Relation, Unclear
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import (
@@ -85,6 +86,16 @@ def read(
     return _Reader(session, job, kinds, empty=empty, evicting=evicting, every_node=every_node).read(least)
 
 
+def beside_own_pods(view: View, job: Job) -> Matrix:
+    """What nodes have beside the pods of a job, if no other held a place, shape (dimensions, nodes)."""
+    free: Matrix = view.nodes.allocatable.copy()
+    for pod in view.holding(job):
+        node = int(view.pods.node[pod.row])
+        if node >= 0:
+            free[:, node] -= view.request(pod)
+    return free
+
+
 def kinds_of(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[list[PodRecord]]:
     """Pods that are alike, in task order: nothing that filters, rules or the gang read tells them apart."""
     kernel, found = session.kernel, dict[Hashable, list[PodRecord]]()
@@ -130,7 +141,7 @@ class _Reader:
         nodes = view.nodes
         free: Matrix = nodes.future_idle(nodes.rows) if self._evicting else nodes.available(nodes.rows)
         if self._empty:
-            free = nodes.allocatable
+            free = beside_own_pods(view, self._job)
         masks = [self._nodes_of(at, relations) for at in range(len(self._first))]
         requests = [view.request(pod) for pod in self._first]
         overcommitted = ~fits(np.zeros(len(free)), free, nodes.always)
@@ -255,8 +266,11 @@ class _Reader:
             return None
         allowed = np.flatnonzero(tree.tiers <= of.highest_tier)
         found = np.concatenate(offered) if offered else np.zeros(0, np.intp)
-        if self._empty and of.allocated_hyper_node == NOWHERE:
+        if self._empty:
             found = allowed
+            if of.allocated_hyper_node != NOWHERE:
+                own = tree.mask(of.allocated_hyper_node)
+                found = np.array([each for each in allowed.tolist() if not (own & ~tree.mask(each)).any()], np.intp)
         if not len(found) and len(allowed):
             # There are HyperNodes, but none is offered at present.
             return (0,)
@@ -278,7 +292,8 @@ class _Reader:
         ceiling = self._session.ask.ceiling(view, queue)
         if ceiling is None:
             return
-        held = 0.0 if self._empty else view.by_queue(view.membership.allocated_now())[queue.name]
+        own, all_queues = view.holding(self._job), view.membership.allocated_now()
+        held = view.requested(own) if self._empty else view.by_queue(all_queues)[queue.name]
         left = ceiling - held
         for column in columns:
             if np.isfinite(left[column]) and (column != PODS or view.counts_pods):
