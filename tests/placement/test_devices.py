@@ -24,6 +24,8 @@ _SELECTORS = {
     **{model: f'{dra.A}.model == "{model}"' for model in "ah"},
     **{str(size): f"{dra.A}.size == {size}" for size in (1, _CARD)},
 }
+#: in place of a node, of devices that all nodes reach
+_ANYWHERE = -1
 #: what a device is: a model, or the slices that a partition has
 Device = str | tuple[int, ...]
 
@@ -71,8 +73,10 @@ wishes = st.builds(
 class Scene:
     """A gang that waits, and pods that hold some of the whole devices."""
 
-    def __init__(self, nodes: Sequence[Offer], gang: Sequence[Wish], held: Sequence[str]) -> None:
+    def __init__(self, nodes: Sequence[Offer], gang: Sequence[Wish], held: Sequence[str], reached: int) -> None:
         self.nodes, self.gang = nodes, gang
+        #: how many devices all nodes reach
+        self.reached = reached
         self.held = [(at, name) for at, each in enumerate(nodes) for name in each.devices() if name in held]
         #: by pod the pod that its claim is named after, None without a claim
         self.claims = [self._claim(number) for number in range(len(gang))]
@@ -91,6 +95,9 @@ class Scene:
             made.upsert("Node", node(f"n{at}", cpu=str(offer.cpu)))
             for each in _slices(f"n{at}", offer):
                 made.upsert("ResourceSlice", each)
+        if self.reached:
+            devices = [dra.device(f"net-{number}", model="net", size=0) for number in range(self.reached)]
+            made.upsert("ResourceSlice", dra.resource_slice("net", *devices, allNodes=True))
         for number, (at, device) in enumerate(self.held):
             name = f"r{number}"
             users = [{"resource": "pods", "name": name, "uid": f"uid-{name}"}]
@@ -112,34 +119,47 @@ class Scene:
     def possible(self, *, empty: bool) -> bool:
         """Whether the gang can be placed, beside no other pod if the cluster is `empty`."""
         ways = product(range(len(self.nodes)), repeat=len(self.gang))
-        return any(all(self._fits(at, nodes, empty=empty) for at in range(len(self.nodes))) for nodes in ways)
+        return any(self._fits(nodes, empty=empty) for nodes in ways)
 
-    def _fits(self, at: int, nodes: Sequence[int], *, empty: bool) -> bool:
-        """Whether the pods that get a node fit there, and nobody shares a claim with them elsewhere."""
-        mine = [number for number, on in enumerate(nodes) if on == at]
-        claims = {claim for number in mine if (claim := self.claims[number]) is not None}
-        if any(self.claims[number] in claims for number, on in enumerate(nodes) if on != at):
+    def _fits(self, nodes: Sequence[int], *, empty: bool) -> bool:
+        """Whether the pods fit on their nodes, those that share a claim on one."""
+        for at, offer in enumerate(self.nodes):
+            if sum(wish.cpu for wish, on in zip(self.gang, nodes, strict=True) if on == at) > offer.cpu:
+                return False
+        places = dict[int, int]()
+        if any(
+            places.setdefault(claim, on) != on
+            for claim, on in zip(self.claims, nodes, strict=True)
+            if claim is not None
+        ):
             return False
-        taken = {name for on, name in self.held if on == at and not empty}
-        free = [device for name, device in self.nodes[at].devices().items() if name not in taken]
-        wanted = [self.gang[claim] for claim in sorted(claims) for _ in range(self.gang[claim].count)]
-        return sum(self.gang[number].cpu for number in mine) <= self.nodes[at].cpu and _suffice(free, wanted)
+        held = [] if empty else self.held
+        free = [
+            (at, each)
+            for at, offer in enumerate(self.nodes)
+            for name, each in offer.devices().items()
+            if (at, name) not in held
+        ]
+        wanted = [(on, self.gang[claim]) for claim, on in places.items() for _ in range(self.gang[claim].count)]
+        return _suffice([*free, *((_ANYWHERE, "net") for _ in range(self.reached))], wanted)
 
 
-def _suffice(free: Sequence[Device], wanted: Sequence[Wish]) -> bool:
+def _suffice(free: Sequence[tuple[int, Device]], wanted: Sequence[tuple[int, Wish]]) -> bool:
     """Whether each wish gets a device of its own, of which no slice is in another."""
     if not wanted:
         return True
-    for at, device in enumerate(free):
-        rest = [each for other, each in enumerate(free) if other != at and _apart(each, device)]
-        if wanted[0].suits(device) and _suffice(rest, wanted[1:]):
+    (on, wish), others = wanted[0], wanted[1:]
+    for number, (at, device) in enumerate(free):
+        rest = [each for other, each in enumerate(free) if other != number and _apart(each, (at, device))]
+        if at in (on, _ANYWHERE) and wish.suits(device) and _suffice(rest, others):
             return True
     return False
 
 
-def _apart(one: Device, other: Device) -> bool:
+def _apart(one: tuple[int, Device], other: tuple[int, Device]) -> bool:
     """Whether no slice is in both."""
-    return isinstance(one, str) or isinstance(other, str) or not {*one} & {*other}
+    (at, mine), (on, its) = one, other
+    return at != on or isinstance(mine, str) or isinstance(its, str) or not {*mine} & {*its}
 
 
 def _slices(name: str, offer: Offer) -> Iterator[dict[str, Any]]:
@@ -159,8 +179,8 @@ def _slices(name: str, offer: Offer) -> Iterator[dict[str, Any]]:
         yield dra.resource_slice(f"{name}-counters", pool=pool, nodeName=name, sharedCounters=sets)
 
 
-def check(nodes: Sequence[Offer], gang: Sequence[Wish], held: Sequence[str]) -> None:
-    scene = Scene(nodes, gang, held)
+def check(nodes: Sequence[Offer], gang: Sequence[Wish], held: Sequence[str], reached: int) -> None:
+    scene = Scene(nodes, gang, held, reached)
     result = scene.run()
     starts = any(key.startswith("default/x-") for key in result.session.bound)
     assert starts == scene.possible(empty=False)
@@ -178,19 +198,20 @@ scenes = {
     "nodes": st.lists(offers, min_size=1, max_size=3),
     "gang": st.lists(wishes, min_size=2, max_size=4),
     "held": st.sampled_from([(), (), ("a-0", "h-0"), ("a-0", "a-1", "h-1")]),
+    "reached": st.sampled_from([0, 0, 0, 1, 2]),
 }
 
 
 @tried(40)
 @given(**scenes)
 def test_what_finds_devices_starts_and_of_what_never_does_it_is_proven(
-    nodes: list[Offer], gang: list[Wish], held: Sequence[str]
+    nodes: list[Offer], gang: list[Wish], held: Sequence[str], reached: int
 ) -> None:
-    check(nodes, gang, held)
+    check(nodes, gang, held, reached)
 
 
 @pytest.mark.exhaustive
 @tried(1_000)
 @given(**scenes)
-def test_many_gangs_with_devices(nodes: list[Offer], gang: list[Wish], held: Sequence[str]) -> None:
-    check(nodes, gang, held)
+def test_many_gangs_with_devices(nodes: list[Offer], gang: list[Wish], held: Sequence[str], reached: int) -> None:
+    check(nodes, gang, held, reached)

@@ -13,7 +13,7 @@ from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Key, Plugin, Verdict, Vote
 from stromboli.framework.plugin.causes import Administrative, Anywhere, Filters, Passing, Unprovided
 from stromboli.framework.plugin.operation import Operation
-from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Narrowing, Near, Relation, Unclear
+from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Narrowing, Near, Rationed, Relation, Unclear
 from stromboli.framework.plugin.report import Report
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
@@ -42,6 +42,7 @@ __all__ = [
     "PodRecord",
     "PodState",
     "Queue",
+    "Rationed",
     "Reads",
     "Reason",
     "Relation",

@@ -89,6 +89,23 @@ class Limited(Relation):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Rationed(Relation):
+    """What pods may take together on some nodes, such as a limit of their queue.
+
+    Amounts are in the units of requests, or in thousandths.
+    """
+
+    #: how much each pod takes, shape (pods,)
+    takes: Vector
+    #: where that counts, shape (nodes,)
+    nodes: Mask
+    #: how much is left, and how much there is in all, which `told` says in words
+    free: float
+    whole: float
+    told: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Unclear(Relation):
     """Pods that depend on each other beyond what relations express: finding no places for them proves nothing."""
 

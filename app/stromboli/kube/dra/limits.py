@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stromboli.api.resources import Mask, Vector
-from stromboli.framework.plugin.relations import Limited, Near, same_node
+from stromboli.api.words import counted
+from stromboli.framework.plugin.relations import Limited, Near, Rationed, same_node
 from stromboli.kube.dra.allocator import Demand
 from stromboli.kube.dra.inventory import Devices, Inventory
 from stromboli.kube.dra.returns import Returns
@@ -72,7 +73,7 @@ class Supply:
         """All devices."""
         return self.inventory.devices
 
-    def limits(self, pods: Sequence[Sequence[Wanted]]) -> Iterator[Limited]:
+    def limits(self, pods: Sequence[Sequence[Wanted]]) -> Iterator[Limited | Rationed]:
         """What pods take of sets of devices, by what each of them wants."""
         every = [wanted for of_pod in pods for wanted in of_pod]
         sets = {np.packbits(wanted.devices).tobytes(): wanted.devices for wanted in every}
@@ -87,6 +88,14 @@ class Supply:
             words = f"devices of class {' or '.join(classes)}"
             takes = np.array([sum(each.count for each in of_pod) for of_pod in within], np.float64)
             yield Limited(words, takes, *self._counted(devices, multiple))
+            if self.inventory.reaching_shared.any() and not (devices & multiple).any():
+                near = {row for rows in self.returns.free_on.values() for row in rows if devices[row]}
+                free = int((devices & ~self.in_use).sum()) + sum(bool(self.in_use[row]) for row in near)
+                there = int(devices.sum())
+                nodes = np.ones(len(self.inventory.facts), np.bool_)
+                yield Rationed(
+                    f"the {words} that there are", takes * 1e3, nodes, free * 1e3, there * 1e3, counted(there, "device")
+                )
             if self.balance.stock:
                 yield from self._drawn(f"counters of {words}", within, devices, multiple)
 

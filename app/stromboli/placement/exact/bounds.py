@@ -23,7 +23,7 @@ _MOST_SETS = 96
 def refuted(problem: Problem, budget: int) -> tuple[bool, int]:
     """Whether a bound says that a gang cannot get what it needs, and the steps that it took, about `budget` at most."""
     steps, opened = len(problem.free), problem.opened()
-    if _beyond_all_nodes(problem, opened):
+    if _beyond_all_nodes(problem, opened) or _beyond_quotas(problem, opened):
         return True, steps
     for kinds, capacity, places in _sets(problem):
         if steps > budget:
@@ -52,6 +52,19 @@ def _beyond_all_nodes(problem: Problem, opened: Sequence[int]) -> bool:
         smallest = np.sort(requests, axis=0)[: need.least].sum(axis=0)
         if (smallest >= np.maximum(free[nodes], 0).sum(axis=0) + need.least * TOLERANCE)[smallest > 0].any():
             return True
+    return False
+
+
+def _beyond_quotas(problem: Problem, opened: Sequence[int]) -> bool:
+    """Whether the pods that are needed and take least of what is limited take too much, wherever they may go."""
+    for quota in problem.quotas:
+        for need in problem.needs:
+            kinds = [(kind, problem.kinds[kind].count) for kind in bits(need.kinds) if opened[kind]]
+            takes = sorted(
+                0.0 if opened[kind] & ~quota.nodes else quota.takes[kind] for kind, count in kinds for _ in range(count)
+            )
+            if sum(takes[: need.least]) >= max(0.0, quota.free) + need.least * TOLERANCE:
+                return True
     return False
 
 

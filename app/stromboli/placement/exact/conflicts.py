@@ -50,6 +50,10 @@ def numbered(problem: Problem, name: str) -> str:
         if within.words == name:
             pods = sum(problem.kinds[at].count for at in bits(within.kinds))
             return f"{name}: {counted(pods, 'pod')} in one HyperNode"
+    for quota in problem.quotas:
+        if quota.words == name and quota.told:
+            pods = sum(kind.count for kind, takes in zip(problem.kinds, quota.takes, strict=True) if takes > 0)
+            return f"{name}: {counted(pods, 'pod')}, {quota.told}"
     columns = [at for at, each in enumerate(problem.dimensions) if each == name]
     if columns:
         return _amount(problem, max(columns, key=lambda at: sum(kind.request[at] > 0 for kind in problem.kinds)))

@@ -143,12 +143,16 @@ class WithinRule:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRule:
-    """A limit on what all placed pods may take together."""
+    """A limit on what all pods that are placed on some nodes may take together."""
 
     words: str
     #: by kind
     takes: tuple[float, ...]
     free: float
+    #: the nodes; all where it is negative
+    nodes: int = -1
+    #: the limit in words
+    told: str = ""
 
 
 @dataclass(slots=True)
@@ -197,6 +201,10 @@ class Problem:
         for near in self.near:
             for at in bits(near.kinds):
                 found[at] &= self._joinable(near, at)
+        for quota in self.quotas:
+            for at, takes in enumerate(quota.takes):
+                if not fits((takes,), (quota.free,)):
+                    found[at] &= ~quota.nodes
         return found
 
     def _joinable(self, rule: NearRule, kind: int) -> int:
@@ -231,6 +239,8 @@ class Problem:
         """How pods would be placed without a named constraint, in words."""
         if name in self.dimensions:
             return f"with more {name} on a node"
+        if any(rule.words == name for rule in self.quotas):
+            return f"beyond {name}"
         own = {FILTERS: "on nodes that node selectors, taints or cordons keep them off", QUEUE: f"beyond {QUEUE}"}
         return own.get(name, f"without {name}")
 
@@ -278,6 +288,7 @@ class Problem:
         masks += [mask for rule in self.near for mask in rule.present]
         masks += [rule.eligible for rule in self.balanced]
         masks += [choice for rule in self.within for choice in rule.choices]
+        masks += [rule.nodes for rule in self.quotas if rule.nodes >= 0]
         return iter(dict.fromkeys(masks))
 
     def _counted(self, node: int) -> tuple[float | None, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from stromboli.api.resources import PODS, Mask, Matrix, Rows, fits
 from stromboli.framework.cluster.job import NOWHERE, Job, SubJob
 from stromboli.framework.cluster.view import View
-from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Narrowing, Near, Relation, Unclear
+from stromboli.framework.plugin.relations import Apart, Balanced, Limited, Narrowing, Near, Rationed, Relation, Unclear
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.problem import (
     QUEUE,
@@ -173,7 +173,8 @@ class _Reader:
         )
         self._add(problem, relations)
         problem.within = list(self._within())
-        problem.quotas = list(self._quotas(columns, requests))
+        rations = [each for each in relations if isinstance(each, Rationed)]
+        problem.quotas = [*self._quotas(columns, requests), *map(self._ration, rations)]
         reading = Reading(problem, self._kinds, self._rows, least)
         groups = self._job.sub_jobs if self._job.divided else ()
         problem.needs = needs(session, reading, self._job, frozenset(groups))
@@ -285,6 +286,11 @@ class _Reader:
 
     def _group_of(self, pod: PodRecord) -> SubJob:
         return self._session.view.sub_job_of(self._job, pod)
+
+    def _ration(self, each: Rationed) -> QuotaRule:
+        amount = each.whole if self._empty else each.free
+        nodes = -1 if each.nodes.all() else as_set(each.nodes[self._rows])
+        return QuotaRule(each.words, tuple(each.takes.tolist()), amount, nodes, each.told)
 
     def _quotas(self, columns: Sequence[int], requests: Sequence[np.ndarray]) -> Iterator[QuotaRule]:
         """What the queue may ever hold; what its share has left is learned when places are tried."""

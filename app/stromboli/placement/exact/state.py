@@ -144,10 +144,12 @@ class Partial:
                 for other in bits(within.kinds):
                     opened[other] &= union
         for at, quota in enumerate(problem.quotas):
+            if not quota.nodes & bit:
+                continue
             self._quotas[at] -= quota.takes[kind]
             for other, left in enumerate(self.left):
                 if left and not fits((quota.takes[other],), (self._quotas[at],)):
-                    opened[other] = 0
+                    opened[other] &= ~quota.nodes
 
     def _joins(self, rule: NearRule) -> bool:
         """Whether the pods of a rule may have pods to join, in some order; narrows where the others may go."""

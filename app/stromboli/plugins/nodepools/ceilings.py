@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Matrix, Vector
+from stromboli.api.resources import told as amount_told
 from stromboli.api.words import by_number
 from stromboli.framework.cluster.job import lineage
 from stromboli.framework.cluster.view import View
-from stromboli.plugins.nodepools.accounts import capabilities, pools_of_nodes
+from stromboli.framework.plugin.relations import Rationed
+from stromboli.framework.reasons import column_name
+from stromboli.plugins.nodepools.accounts import Account, Accounts, capabilities, pools_of_nodes
 from stromboli.plugins.nodepools.arguments import NodePool, listed, named_by
 
 
@@ -46,6 +49,20 @@ def ceilings(view: View, pools: Sequence[NodePool], *, hierarchy: bool) -> Mappi
         words = f"starts with more than {who} may ever hold in {told(usable)},"
         found |= dict.fromkeys(jobs.keys_of(beyond), (together, words))
     return found
+
+
+def rations(view: View, accounts: Accounts, account: Account, requests: Matrix) -> Iterator[Rationed]:
+    """What pods with some requests, shape (pods, dimensions), may take in each pool by the limits of their queue and of
+    those above it."""
+    for pool, name in enumerate(accounts.names):
+        nodes = accounts.of_node == pool
+        for each in account.path:
+            limited = np.isfinite(each.capability[pool]) & (requests > 0).any(axis=0)
+            for column in np.flatnonzero(limited).tolist():
+                most, resource = float(each.capability[pool, column]), column_name(view.dimensions, column)
+                words = f"what queue {each.queue.name} may have in {told([name])}"
+                free, said = most - float(each.held[pool, column]), f"{resource}: {amount_told(resource, most)}"
+                yield Rationed(words, requests[:, column], nodes, free, most, said)
 
 
 def told(pools: Sequence[str]) -> str:

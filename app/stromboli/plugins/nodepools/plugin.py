@@ -28,11 +28,12 @@ from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Plugin, Verdict, Vote
 from stromboli.framework.plugin.causes import Filters, Passing
 from stromboli.framework.plugin.operation import Kind, Operation
+from stromboli.framework.plugin.relations import Narrowing, Relation
 from stromboli.framework.plugin.report import PoolGauges, Report
 from stromboli.plugins.nodepools.accounts import Account, Accounts, Shortage
 from stromboli.plugins.nodepools.admission import Claims
 from stromboli.plugins.nodepools.arguments import NodePoolsArguments, listed, named_by
-from stromboli.plugins.nodepools.ceilings import ceilings
+from stromboli.plugins.nodepools.ceilings import ceilings, rations
 from stromboli.plugins.nodepools.words import Words
 from stromboli.state.pods import PodRecord
 
@@ -143,6 +144,15 @@ class NodePools(Plugin):
                 name = self._accounts.names[pool]
                 full = Passing(f"queue {owner.job.queue.name} has no capacity left in node pool {name}")
                 yield full, _shown(self._accounts.of_node, nodes) != pool
+
+    def relations(self, pods: Sequence[PodRecord]) -> list[Relation]:
+        """What a queue and those above it may have in pools; guarantees of others leave less."""
+        owner = self._owner(pods[0])
+        if owner is None or not self._accounts.used:
+            return []
+        requests = np.array([self._view.request(pod) for pod in pods])
+        found: list[Relation] = list(rations(self._view, self._accounts, owner.account, requests))
+        return [*found, Narrowing("limits in node pools", np.ones(len(pods), np.bool_), (frozenset(),) * len(pods))]
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         order = self._ordered(pod)
