@@ -205,6 +205,14 @@ def test_a_gang_that_lost_a_node_is_told_that_its_own_pods_leave_no_room() -> No
     assert result.session.view.trace.jobs["default/x"].detail.startswith("it lacks 1 pod beside 2 that run; cpu: ")
 
 
+def test_a_gang_whose_own_pods_hold_the_port_of_the_last_is_told_so() -> None:
+    nodes = [node(f"n{number}") for number in range(2)]
+    placed = [pod(f"x-{number}", "x", node=f"n{number}", **PORT) for number in range(2)]
+    running = [pod_group("run", phase="Running"), pod("run-0", "run", node="n0")]
+    result = run(*nodes, running, pod_group("x", 3, phase="Running"), placed, pod("x-2", "x", **PORT))
+    assert told(result) == ("CannotBePlacedTogether", "without host port 80/TCP", "user")
+
+
 def test_what_pods_lack_in_one_order_only_is_not_told_as_if_for_good() -> None:
     """x-0 joins x-1, which has no node to itself; in the order of pods x-0 is tried while there is nothing to join."""
     pods = (

@@ -158,10 +158,9 @@ def test_a_gang_that_its_pools_may_never_hold_is_told_so() -> None:
     # All pools together have room for as much, but not for whole pods.
     odd, (group, *_) = shares("team", a={"capability": "3"}, b={"capability": "3"}), job("job", 3, "a,b")
     reason = why(session(*nodes, odd, group, *gang("job", 3, cpu="2")), "job")
-    assert reason.reason == "NodePoolLimitReached"
-    assert reason.detail == (
-        "a: cpu: queue team holds 0, 2 more for other pods of the job, may have 3, 2 more requested; "
-        "b: cpu: queue team holds 0, 2 more for other pods of the job, may have 3, 2 more requested"
+    assert (reason.reason, reason.actionable, reason.scalable) == ("CannotBePlacedTogether", Actionable.User, False)
+    assert reason.detail == "it starts with 3 pods; " + "; ".join(
+        f"what queue team may have in node pool {pool}: 3 pods, cpu: 3" for pool in "ab"
     )
     some = [*nodes, team, running("one", "b"), job("job", 3, "a,b")]
     assert why(session(*some), "job").actionable is Actionable.Wait

@@ -103,6 +103,8 @@ class Rationed(Relation):
     free: float
     whole: float
     told: str
+    #: whether more nodes would bring more of it
+    grows: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)

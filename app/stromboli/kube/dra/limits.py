@@ -94,7 +94,13 @@ class Supply:
                 there = int(devices.sum())
                 nodes = np.ones(len(self.inventory.facts), np.bool_)
                 yield Rationed(
-                    f"the {words} that there are", takes * 1e3, nodes, free * 1e3, there * 1e3, counted(there, "device")
+                    f"the {words} that there are",
+                    takes * 1e3,
+                    nodes,
+                    free * 1e3,
+                    there * 1e3,
+                    counted(there, "device"),
+                    grows=True,
                 )
             if self.balance.stock:
                 yield from self._drawn(f"counters of {words}", within, devices, multiple)

@@ -40,7 +40,7 @@ def numbered(problem: Problem, name: str) -> str:
     """The numbers that clash in a constraint, where two numbers say it: `host port 80/TCP: 4 pods, 3 nodes`."""
     opened = problem.opened()
     for rule in problem.apart:
-        if rule.words == name:
+        if rule.words == name and any(rule.conflicts):
             kinds = [at for at, excluded in enumerate(rule.conflicts) if excluded]
             pods = sum(problem.kinds[at].count for at in kinds)
             usable = sum(1 for members in rule.domains.members.values() if any(opened[at] & members for at in kinds))

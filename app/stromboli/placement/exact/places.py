@@ -215,6 +215,7 @@ class _Attempt:
         begun = "lacks pods that cannot be placed beside its own"
         verb = begun if self._job.ready_count else "starts with pods that cannot be placed together"
         message = f"{self._job.title} {verb}, even if all others finish"
+        limits = {QUEUE, *(quota.words for quota in problem.quotas if not quota.grows)}
         numbers = (numbered(problem, name) for name in dict.fromkeys(name for names in sets for name in names))
         return Reason(
             Stage.Gang,
@@ -222,7 +223,7 @@ class _Attempt:
             f"{message}; they could be {instead}" if instead else message,
             Actionable.Admin if [FILTERS] in map(list, sets) and self._mendable() else Actionable.User,
             "; ".join([self._lacking(pods_needed(problem)), *filter(None, numbers)]),
-            scalable=not any(QUEUE in names for names in sets),
+            scalable=not any(limits & {*names} for names in sets),
         )
 
     def _lacking(self, needed: int) -> str:

@@ -79,6 +79,8 @@ class ApartRule:
     #: by kind, those that it excludes
     conflicts: tuple[int, ...]
     domains: Domains
+    #: by kind, the nodes where others of the gang that have places exclude it; empty for none
+    closed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,8 @@ class QuotaRule:
     nodes: int = -1
     #: the limit in words
     told: str = ""
+    #: whether more nodes would raise it
+    grows: bool = False
 
 
 @dataclass(slots=True)
@@ -198,6 +202,9 @@ class Problem:
             union = reduce(or_, rule.choices, 0)
             for at in bits(rule.kinds):
                 found[at] &= union
+        for apart in self.apart:
+            for at, closed in enumerate(apart.closed):
+                found[at] &= ~closed
         for near in self.near:
             for at in bits(near.kinds):
                 found[at] &= self._joinable(near, at)
@@ -288,6 +295,7 @@ class Problem:
         masks += [mask for rule in self.near for mask in rule.present]
         masks += [rule.eligible for rule in self.balanced]
         masks += [choice for rule in self.within for choice in rule.choices]
+        masks += [mask for rule in self.apart for mask in rule.closed]
         masks += [rule.nodes for rule in self.quotas if rule.nodes >= 0]
         return iter(dict.fromkeys(masks))
 

@@ -37,6 +37,8 @@ from stromboli.state.pods import PodRecord
 
 #: one thing of which nodes have a limited number, as amounts count
 _WHOLE = 1000.0
+#: kinds of pods that a job has on nodes, of which those that wait are kept away
+_MOST_OWN = 64
 
 
 @dataclass(slots=True)
@@ -172,6 +174,8 @@ class _Reader:
             sound=told and not any(isinstance(each, Unclear) for each in relations),
         )
         self._add(problem, relations)
+        if self._empty:
+            problem.apart += self._apart_from_own()
         problem.within = list(self._within())
         rations = [each for each in relations if isinstance(each, Rationed)]
         problem.quotas = [*self._quotas(columns, requests), *map(self._ration, rations)]
@@ -187,6 +191,26 @@ class _Reader:
         if self._empty:
             replaced.update(*(each.causes[at] for each in relations if isinstance(each, Narrowing)))
         return kernel.without(pod, replaced, hopeful=self._empty)
+
+    def _apart_from_own(self) -> Iterator[ApartRule]:
+        """What keeps kinds away from pods of the job that have places, as a host port."""
+        view, first = self._session.view, self._first
+        own: dict[Hashable, list[PodRecord]] = {}
+        for pod in view.holding(self._job):
+            own.setdefault((pod.pod_class.id, frozenset(pod.labels.items())), []).append(pod)
+        if not own or len(own) > _MOST_OWN:
+            return
+        relations, _ = self._session.kernel.between([*first, *(pods[0] for pods in own.values())])
+        for each in (each for each in relations if isinstance(each, Apart)):
+            closed = [np.zeros(len(view.nodes), np.bool_) for _ in first]
+            for number, pods in enumerate(own.values(), len(first)):
+                nodes = view.pods.node[[pod.row for pod in pods]]
+                taken = np.isin(each.domain, each.domain[nodes[nodes >= 0]]) & (each.domain >= 0)
+                for at in np.flatnonzero(each.conflicts[number, : len(first)]).tolist():
+                    closed[at] |= taken
+            if any(mask.any() for mask in closed):
+                masks = tuple(as_set(mask[self._rows]) for mask in closed)
+                yield ApartRule(each.words, (0,) * len(first), self._domains(each.domain), masks)
 
     # -- rules -------------------------------------------------------------------------------------------------------
 
@@ -290,7 +314,7 @@ class _Reader:
     def _ration(self, each: Rationed) -> QuotaRule:
         amount = each.whole if self._empty else each.free
         nodes = -1 if each.nodes.all() else as_set(each.nodes[self._rows])
-        return QuotaRule(each.words, tuple(each.takes.tolist()), amount, nodes, each.told)
+        return QuotaRule(each.words, tuple(each.takes.tolist()), amount, nodes, each.told, each.grows)
 
     def _quotas(self, columns: Sequence[int], requests: Sequence[np.ndarray]) -> Iterator[QuotaRule]:
         """What the queue may ever hold; what its share has left is learned when places are tried."""

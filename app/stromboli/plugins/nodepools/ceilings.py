@@ -62,7 +62,7 @@ def rations(view: View, accounts: Accounts, account: Account, requests: Matrix) 
                 most, resource = float(each.capability[pool, column]), column_name(view.dimensions, column)
                 words = f"what queue {each.queue.name} may have in {told([name])}"
                 free, said = most - float(each.held[pool, column]), f"{resource}: {amount_told(resource, most)}"
-                yield Rationed(words, requests[:, column], nodes, free, most, said)
+                yield Rationed(words, requests[:, column], nodes, free, most, said, grows=False)
 
 
 def told(pools: Sequence[str]) -> str:
