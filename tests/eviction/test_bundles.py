@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stromboli.actions.gangreclaim import bundle_value
-from stromboli.eviction.first_fit.gangs import bundles, permitted
+from stromboli.eviction.first_fit import bundles, permitted
 from stromboli.eviction.units import Unit
 from stromboli.framework.session.session import Session
 from tests.builders import decide, node, pod, pod_group, policy, queue, state
@@ -70,9 +70,13 @@ def test_a_whole_bundle_goes_as_it_is_or_not_at_all() -> None:
     job = session.view.jobs["default/j"]
     pods = session.view.members(job)
     safe, whole = Unit(job, pods[:2], whole=False), Unit(job, pods[1:], whole=True)
-    assert permitted([safe, whole], pods) == [safe, whole]
-    assert permitted([safe, whole], pods[:1]) == [Unit(job, pods[:1], whole=False)]
-    assert permitted([safe, whole], []) == []
+
+    def left(allowed: Any) -> list[Any]:
+        return [(bundle.whole, bundle.pods) for bundle in permitted([safe, whole], allowed)]
+
+    assert left(pods) == [(False, pods[:2]), (True, pods[1:])]
+    assert left(pods[:1]) == [(False, pods[:1])]
+    assert left([]) == []
 
 
 def test_worth_is_what_is_needed_of_it_by_what_the_gang_loses() -> None:

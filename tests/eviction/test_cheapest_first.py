@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stromboli.api import objects
 from stromboli.engine import Engine
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.node_candidates import PotentialVictim
+from stromboli.eviction.units import Unit
 from tests.builders import NOON, node, pod, pod_group, policy, queue, state
 from tests.expectations.test_preemption import CLASSES
 from tests.fuzz import tried
@@ -42,8 +42,8 @@ def clusters(draw: st.DrawFn) -> list[Any]:
     return [queue("q", capability={"cpu": str(used + draw(st.integers(0, 2)))}), *objs]
 
 
-def told(items: list[PotentialVictim]) -> list[tuple[Any, ...]]:
-    return [(item.unit.rank, item.unit.job.key, [pod.name for pod in item.unit.pods]) for item in items]
+def told(units: list[Unit]) -> list[tuple[Any, ...]]:
+    return [(unit.rank, unit.job.key, [pod.name for pod in unit.pods]) for unit in units]
 
 
 @tried(15)
@@ -56,7 +56,7 @@ def test_looking_as_far_as_needed_decides_as_sorting_everybody(objs: list[Any], 
     text = policy("priority gang conformance", f"predicates {shares} nodeorder", actions=f"allocate, {action}")
     as_needed = Engine(text).decide(state(CLASSES, *objs).snapshot(), now=NOON)
 
-    def everybody(self: MinCostSearch) -> list[PotentialVictim]:
+    def everybody(self: MinCostSearch) -> list[Unit]:
         known = self._node_candidates.everything()
         assert told(list(looking(self))) == told(known)
         return known

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stromboli.api.pod_state import HELD
 from stromboli.engine import Engine
-from stromboli.eviction import prefilter
+from stromboli.eviction import context as contexts
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.framework.runtime.questions import Questions
@@ -79,7 +79,7 @@ def test_passing_over_ineligible_pods_evicts_as_judging_every_pod(
     with pytest.MonkeyPatch.context() as patch:
         for hint in ("evictable_pods", "preemptable_jobs", "reclaimable_queues"):
             patch.setattr(Questions, hint, lambda *_: None)
-        patch.setattr(prefilter, "above_minimum", lambda jobs: np.ones(len(jobs), np.bool_))
+        patch.setattr(contexts, "above_minimum", lambda jobs: np.ones(len(jobs), np.bool_))
         made.append(gone(decided(cluster, text)))
     assert made[0] == made[1]
 
@@ -105,7 +105,7 @@ def test_pods_that_plugins_let_go_alone_are_eligible(
     same_queue = pod_index.queue == view.jobs[first.job].queue.index
     candidates = same_queue if point == "preemptable" else ~same_queue
     context = PreemptionContext(session, pod_index, "", point)
-    at_most = prefilter.candidates(context, view.jobs[first.job], first)
+    at_most = context.candidates(view.jobs[first.job], first)
     for at in np.flatnonzero(candidates & pod_index.alive() & pod_index.willing).tolist():
         pod = view.record(int(pod_index.rows[at]))
         named = ask.victims(point, first, [pod]) == [pod]

@@ -15,9 +15,9 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.pod_state import HELD, PodState
 from stromboli.api.reasons import Stage
+from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.first_fit import pods as first_fit
-from stromboli.eviction.first_fit.pods import FirstFit
+from stromboli.eviction.first_fit import FirstFit
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.pod_eviction import evict_for_job, evict_within
 from stromboli.eviction.pod_index import PodIndex

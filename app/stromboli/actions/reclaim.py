@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from stromboli.api.pod_state import PodState
+from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.first_fit import pods as first_fit
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.pod_eviction import evict_for_job
 from stromboli.eviction.pod_index import PodIndex

@@ -106,7 +106,7 @@ def _plan_in_any_order(
 def _units(context: PreemptionContext, held: HeldAmounts, pods: Sequence[PodRecord]) -> list[Unit]:
     """The units that may be evicted for the least important pod, the cheapest first."""
     pod = min((pod for pod in pods if not pod.pod_class.best_effort), key=lambda pod: pod.priority, default=pods[0])
-    units = [victim.unit for victim in NodeCandidates(context, held, pod).everything()]
+    units = NodeCandidates(context, held, pod).everything()
     sums = accumulate(len(unit.pods) for unit in units)
     return [unit for unit, _ in takewhile(lambda each: each[1] <= _MOST_PODS, zip(units, sums, strict=True))]
 

@@ -15,8 +15,7 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.lazy_heap import LazyHeap
 from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.ordering import unit_cost
-from stromboli.eviction.sufficient import PotentialVictim
-from stromboli.eviction.units import above_minimum
+from stromboli.eviction.units import Unit, above_minimum
 
 #: the place of a job among its units: it is asked before any of them
 _JOB = -1
@@ -41,7 +40,7 @@ class CheapestFirst:
         in_order = context.session.ask.in_job_order(jobs, np.unique(pod_index.job[self._candidates]))
         self._place[in_order] = -np.arange(len(in_order))
 
-    def __iter__(self) -> Iterator[PotentialVictim]:
+    def __iter__(self) -> Iterator[Unit]:
         """In the present state; units may be evicted while it is iterated."""
         at = self._candidates[self._pod_index.alive()[self._candidates]]
         if not len(at):
@@ -53,8 +52,8 @@ class CheapestFirst:
             *_, place, number, of = heap.pop()
             if number == _JOB:
                 rows = self._pod_index.rows[at[starts[of] :][: sizes[of]]]
-                for number, victim in enumerate(self._units(rows)):
-                    heap.push((*unit_cost(victim.unit), place, number, victim))
+                for number, unit in enumerate(self._units(rows)):
+                    heap.push((*unit_cost(unit), place, number, unit))
             else:
                 yield of
 
@@ -70,7 +69,7 @@ class CheapestFirst:
             (ranks, ~spares, np.where(spares, 1, sizes), age, self._place[jobs], number, np.arange(len(jobs)))
         )
 
-    def _units(self, rows: Rows) -> list[PotentialVictim]:
+    def _units(self, rows: Rows) -> list[Unit]:
         """The units of a job's candidates, in victim order: single pods, and the gang if it may be evicted whole."""
         alone, rest = self._node_candidates.sparable(self._node_candidates.permitted(rows))
         return alone + self._node_candidates.gangs(rest)

@@ -1,13 +1,16 @@
-"""What the searches of one action share: the indexed pods, their ranks, and what earlier searches found."""
+"""What the searches of one action share: which pods may be evicted at most, their ranks, and what was found before."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+
+import numpy as np
 
 from stromboli.api.resources import Mask, Vector
-from stromboli.eviction.gang_policy import GangEvictionArguments
 from stromboli.eviction.held_amounts import CostBounds, HeldAmounts
 from stromboli.eviction.pod_index import PodIndex, Ranks, queue_ranks
+from stromboli.eviction.preemptors import GangEvictionArguments
+from stromboli.eviction.units import above_minimum
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.recent import Recent
 from stromboli.framework.session.session import Session
@@ -58,12 +61,51 @@ class PreemptionContext:
         """Whether a pod takes a part of what queues share."""
         return self.session.view.counts_pods or not pod.pod_class.best_effort
 
+    def candidates(self, job: Job, pod: PodRecord, *, within_job: bool = False) -> Mask:
+        """Which indexed pods may be evicted at most for a pod of a job, as things stand, shape (indexed pods,).
+
+        Evictions for that job never make an ineligible pod eligible. `within_job` has pods of the job itself evicted.
+        """
+        pod_index, ask, view = self.pod_index, self.session.ask, self.session.view
+        # 1. The pods of other queues, of other jobs of the queue, or of the job, and whether these may give to the pod.
+        if self.reclaiming:
+            found = pod_index.outside(job.queue)
+            of, gives = pod_index.queue, ask.reclaimable_queues(pod, pod_index.requests_of_queues)
+        else:
+            own = pod_index.job == job.index
+            found = own if within_job else (pod_index.queue == job.queue.index) & ~own
+            found = found & pod_index.may_go_for(job.queue)
+            of, gives = pod_index.job, ask.preemptable_jobs(pod, len(view.jobs), lambda: pod_index.least_of_jobs)
+        if gives is not None:
+            found = found & gives[of]
+        if self.less_important:
+            found = found & (view.jobs.priority[pod_index.job] < job.priority)
+        # 2. Those that may be evicted as far as they say, and that plugins allow whatever else is evicted.
+        willing = pod_index.willing
+        let_go = ask.evictable_pods(self.point, pod_index.rows)
+        if let_go is not None:
+            willing = willing & let_go
+        # 3. Those of gangs that can spare pods, or that may be broken: of which no pod has to stay.
+        able = above_minimum(view.jobs)
+        if self.may_break_gangs and not within_job:
+            able |= ~np.bincount(pod_index.job[pod_index.alive() & ~willing], minlength=len(able)).astype(np.bool_)
+        mask: Mask = found & willing & able[pod_index.job]
+        return mask
+
+    def evict(self, pods: Iterable[PodRecord], job: Job) -> Statement:
+        """Evict pods for a job, on a statement, unless they have been evicted before."""
+        statement, state_of = self.session.statement(), self.session.view.pods.state.item
+        for pod in pods:
+            if state_of(pod.row) in self.pod_index.states:
+                statement.evict(pod, self.action, job.key)
+        return statement
+
     def ranks(self, queue: Queue) -> Ranks:
         """The ranks of pods as victims for a queue, see `Cost`."""
         return queue_ranks(self.session, self.pod_index, queue) if self.reclaiming else self.pod_index.ranks
 
     def held_amounts(self, job: Job, candidates: Mask) -> HeldAmounts:
-        """What candidates for a job hold now; `candidates` is a mask as of `prefilter.candidates`."""
+        """What candidates for a job hold now; `candidates` is a mask as of `candidates`."""
         ranks = self.ranks(job.queue)
         key = candidates.tobytes(), ranks
         found = self._held_amounts.get(key, lambda: HeldAmounts(self.session, self.pod_index, candidates, ranks))

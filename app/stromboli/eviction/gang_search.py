@@ -12,11 +12,10 @@ from itertools import chain
 from stromboli.eviction.best_plan import best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_places import Attempt, FirstPlaces
-from stromboli.eviction.gang_policy import may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.plan import Plan
-from stromboli.eviction.preemptors import identical
+from stromboli.eviction.preemptors import identical, may_evict, place_gang, search_domains
 from stromboli.eviction.reprieve import settle
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
@@ -134,9 +133,7 @@ class GangSearch:
         # 3. Where it lies.
         if has_topology(job):
             domains.locate(session, plan.promises, job)
-        # Without victims the pods have no nominated nodes either.
-        for uid, hyper_node in plan.of_groups.items() if plan.evicted else ():
-            plan.promises.nominate(job.sub_jobs[uid], hyper_node)
+        plan.nominate()
         return plan
 
     def _plan(self, domain: int, places: FirstPlaces) -> Plan | None:

@@ -1,9 +1,9 @@
 """The search for places that cost least: which pods to evict so that identical pods of a job find places.
 
-The steps are: the pods that may be evicted at most (`prefilter`), and for each node a lower bound of what the next
-place there costs (`CostBounds`), both in vectors; the exact candidates of the nodes that look cheapest
-(`NodeCandidates`), of these the cheapest for each place (`_find_place`), and victims on any node where it is the
-queue that may take no more (`_free_share`). Where pods are in the way not by their amounts but by ports, affinity or
+The steps are: the pods that may be evicted at most (`PreemptionContext.candidates`), and for each node a lower bound of
+what the next place there costs (`CostBounds`), both in vectors; the exact candidates of the nodes that look cheapest
+(`NodeCandidates`), of these the cheapest for each place (`_find_place`), and victims on any node where it is the queue
+that may take no more (`_free_share`). Where pods are in the way not by their amounts but by ports, affinity or
 spread, a node is cleared of all pods that may be evicted, and those beside which the pod fits are given back
 (`_clear`): that is the node's candidate then, and competes with the others. Once all pods of the job have places,
 victims that they can do without are given back (`reprieve`).
@@ -26,8 +26,7 @@ from stromboli.eviction.cheapest_first import CheapestFirst
 from stromboli.eviction.node_candidates import Candidate, NodeCandidates
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.plan import Demand, Evicted, Place, Plan, give_back, undo
-from stromboli.eviction.prefilter import candidates
-from stromboli.eviction.sufficient import PotentialVictim
+from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.state.pods import PodRecord
 
@@ -55,7 +54,7 @@ class MinCostSearch:
         self._demand = Demand(session, pods[0])
         self._request: Vector = self._demand.request
         self._varies = session.kernel.varies(pods[0])
-        self._candidates = candidates(context, job, pods[0], within_job=within_job)
+        self._candidates = context.candidates(job, pods[0], within_job=within_job)
         self._within = within
         #: nodes with pods of jobs that lost others since candidates were worked out
         self._reduced: set[int] = set()
@@ -183,7 +182,7 @@ class MinCostSearch:
         if not self._clearable:
             return None
         self._clearable -= 1
-        gone = [self._plan.evict(item.unit) for item in self._node_candidates.on(node)]
+        gone = [self._plan.evict(unit) for unit in self._node_candidates.on(node)]
         found = None
         if gone and self._plan.fits(pod, node):
             costliest = sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)
@@ -215,15 +214,15 @@ class MinCostSearch:
         Plugins do not say how much of its share a queue lacks, so they are asked after each eviction.
         """
         gone = list[Evicted]()
-        for item in self._victims_in_order():
-            gone.append(self._plan.evict(item.unit))
+        for unit in self._victims_in_order():
+            gone.append(self._plan.evict(unit))
             if self._plan.has_share(pod):
                 return gone
         undo(gone)
         self._exhausted = True
         return []
 
-    def _victims_in_order(self) -> Iterable[PotentialVictim]:
+    def _victims_in_order(self) -> Iterable[Unit]:
         """The units that may be evicted on any node, the cheapest first."""
         if not self._session.ask.judges_steadily(self._context.point):
             return self._node_candidates.everything()

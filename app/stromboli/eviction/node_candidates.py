@@ -13,8 +13,8 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_on
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.held_amounts import HeldAmounts
-from stromboli.eviction.ordering import Cost, began
-from stromboli.eviction.sufficient import PotentialVictim, sufficient
+from stromboli.eviction.ordering import Cost, began, cheapness
+from stromboli.eviction.sufficient import sufficient
 from stromboli.eviction.units import Unit, spared, whole_gang
 from stromboli.framework.cluster.job import Job
 from stromboli.state.pods import PodRecord
@@ -93,7 +93,7 @@ class NodeCandidates:
         """The candidate if some pods may be evicted, with what each place costs; None when they do not suffice."""
         alone, rest = self.sparable(pods)
         # A gang is evicted before a more important pod that could be spared.
-        needed = [item.unit for item in sufficient(alone + self.gangs(rest), short, self._divisors)]
+        needed = sufficient(alone + self.gangs(rest), short, self._divisors)
         if not needed:
             return None
         # What a gang gives whole is not given again pod by pod.
@@ -110,17 +110,17 @@ class NodeCandidates:
             nodes.update(self._held_amounts.node[self._held_amounts.job == job.index].tolist())
         return nodes
 
-    def everything(self) -> list[PotentialVictim]:
+    def everything(self) -> list[Unit]:
         """All units that may be evicted, the cheapest first."""
         return self._in_cost_order(self.permitted(self._held_amounts.left()))
 
-    def on(self, node: int) -> list[PotentialVictim]:
+    def on(self, node: int) -> list[Unit]:
         """All units with pods on a node that may be evicted, the cheapest first."""
         return self._in_cost_order(self._asked_on(node)[1])
 
-    def _in_cost_order(self, pods: Iterable[PodRecord]) -> list[PotentialVictim]:
+    def _in_cost_order(self, pods: Iterable[PodRecord]) -> list[Unit]:
         found, rest = self.sparable(pods)
-        return sorted(found + self.gangs(rest), key=lambda item: item.cheapness)
+        return sorted(found + self.gangs(rest), key=cheapness)
 
     def _place(self, job: Job) -> tuple[tuple[Any, ...], int]:
         """The sort key of a job among the jobs of victims, cached when it is first needed."""
@@ -148,29 +148,29 @@ class NodeCandidates:
 
     # -- which units -----------------------------------------------------------------------------------------------
 
-    def sparable(self, pods: Iterable[PodRecord]) -> tuple[list[PotentialVictim], Mapping[str, Sequence[PodRecord]]]:
+    def sparable(self, pods: Iterable[PodRecord]) -> tuple[list[Unit], Mapping[str, Sequence[PodRecord]]]:
         """The pods that may be evicted alone, in order, and by job the pods that their gangs cannot do without."""
-        found: list[PotentialVictim] = []
+        found: list[Unit] = []
         rest: dict[str, list[PodRecord]] = {}
         for order, (pod, alone) in enumerate(spared(self._session, pods)):
             if alone:
-                unit = Unit(self._session.view.jobs[pod.job], (pod,), False, self._rank(pod), began(pod))
-                found.append(PotentialVictim(unit, self._held(pod), order))
+                job = self._session.view.jobs[pod.job]
+                found.append(Unit(job, (pod,), False, self._rank(pod), began(pod), self._held(pod), order))
             else:
                 rest.setdefault(pod.job, []).append(pod)
         return found, rest
 
-    def gangs(self, rest: Mapping[str, Sequence[PodRecord]]) -> list[PotentialVictim]:
+    def gangs(self, rest: Mapping[str, Sequence[PodRecord]]) -> list[Unit]:
         """Gangs that are evicted whole for pods that they cannot spare, the last job first."""
-        items = list[PotentialVictim]()
+        found = list[Unit]()
         for job in sorted(map(self._session.view.jobs.__getitem__, rest), key=self._place, reverse=True):
             pods = rest[job.key]
             whole = self._whole(job)
             if whole:
                 gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
-                unit = Unit(job, whole, True, max(map(self._rank, whole)), min(map(began, whole)))
-                items.append(PotentialVictim(unit, gain, len(self._held_amounts.rows) + len(items)))
-        return items
+                rank, order = max(map(self._rank, whole)), len(self._held_amounts.rows) + len(found)
+                found.append(Unit(job, whole, True, rank, min(map(began, whole)), gain, order))
+        return found
 
     def _asked_on(self, node: int) -> tuple[list[PodRecord], list[PodRecord]]:
         """The pods on a node that may be evicted, and those of them that every plugin allows, in victim order.

@@ -58,6 +58,11 @@ def unit_cost(unit: Unit) -> Cost:
     return Cost(unit.rank, unit.whole, len(unit.pods), -unit.began)
 
 
+def cheapness(unit: Unit) -> tuple[float, ...]:
+    """Of units that are compared, smaller is evicted first."""
+    return *unit_cost(unit), unit.order
+
+
 @total_ordering
 class Reversed:
     """A key that sorts the other way round."""

@@ -75,11 +75,7 @@ class Plan:
 
     def evict(self, unit: Unit) -> Evicted:
         """Evict a unit, of which some pods may have been evicted before."""
-        statement, state_of = self._session.statement(), self._session.view.pods.state.item
-        for pod in unit.pods:
-            if state_of(pod.row) in self.context.pod_index.states:
-                statement.evict(pod, self.context.action, self.job.key)
-        return unit, statement
+        return unit, self.context.evict(unit.pods, self.job)
 
     def fits(self, pod: PodRecord, node: int) -> bool:
         """Whether a pod has its place, as things stand on the statements."""
@@ -165,6 +161,11 @@ class Plan:
             self.promises.discard()
             for place in self.placed:
                 self._promise_place(place)
+
+    def nominate(self) -> None:
+        """Keep in which HyperNode each group was placed. Without victims its pods have no nominated nodes either."""
+        for uid, hyper_node in self.of_groups.items() if self.evicted else ():
+            self.promises.nominate(self.job.sub_jobs[uid], hyper_node)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Matrix, Vector
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.held_amounts import HeldAmounts
-from stromboli.eviction.prefilter import candidates
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.memory import remembered
@@ -52,7 +51,7 @@ class Room:
     @classmethod
     def of(cls, context: PreemptionContext, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> Room:
         session, view, nodes = context.session, context.session.view, context.session.view.nodes
-        for_any: Mask = np.logical_or.reduce([candidates(context, job, pods[0]) for pods in kinds])
+        for_any: Mask = np.logical_or.reduce([context.candidates(job, pods[0]) for pods in kinds])
         held = context.held_amounts(job, for_any)
         requests = [view.request(pods[0]) for pods in kinds]
         takes = [np.zeros(len(nodes), np.bool_) for _ in kinds]

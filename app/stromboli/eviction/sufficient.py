@@ -8,81 +8,61 @@ searched, within a budget of steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations, groupby
 from operator import attrgetter, sub, truediv
 
-from stromboli.eviction.ordering import unit_cost
+from stromboli.eviction.ordering import cheapness, unit_cost
 from stromboli.eviction.units import Unit
 
 #: of units of one level all are considered, or none
-_LEVEL = attrgetter("unit.rank", "unit.whole")
+_LEVEL = attrgetter("rank", "whole")
 #: how many steps a search for fewer victims takes at most
 _STEPS = 300
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PotentialVictim:
-    """A unit in a calculation: what a node gains by its eviction."""
-
-    unit: Unit
-    gain: list[float]
-    #: its place in victim order among those of the node
-    order: int
-
-    @property
-    def cheapness(self) -> tuple[float, ...]:
-        """Smaller is evicted first."""
-        return *unit_cost(self.unit), self.order
-
-
-def sufficient(
-    items: list[PotentialVictim], short: Sequence[float], divisors: Sequence[float]
-) -> Sequence[PotentialVictim]:
+def sufficient(units: list[Unit], short: Sequence[float], divisors: Sequence[float]) -> Sequence[Unit]:
     """The units that a node needs to be `short` of nothing, none if all are too few.
 
     More important ones are not looked at while the others suffice. `divisors` are the amounts that are wanted.
     """
 
-    def reprieve_key(item: PotentialVictim) -> tuple[float, ...]:
+    def reprieve_key(unit: Unit) -> tuple[float, ...]:
         """Larger is given back first; one that releases less of the request counts as more pods."""
-        unit, part = item.unit, sum(map(truediv, item.gain, divisors))
-        return unit.rank, unit.whole, len(unit.pods), -part, -unit.began, item.order
+        part = sum(map(truediv, unit.gain, divisors))
+        return unit.rank, unit.whole, len(unit.pods), -part, -unit.began, unit.order
 
-    lacking, taken = list(short), list[PotentialVictim]()
-    items.sort(key=_LEVEL)
-    for _, alike in groupby(items, _LEVEL):
-        for item in alike:
-            taken.append(item)
-            lacking = _without(lacking, item)
+    lacking, taken = list(short), list[Unit]()
+    units.sort(key=_LEVEL)
+    for _, alike in groupby(units, _LEVEL):
+        for unit in alike:
+            taken.append(unit)
+            lacking = _without(lacking, unit)
         if max(lacking) < 0:
             break
     if max(lacking) >= 0:
         return []
-    for item in sorted(taken, key=reprieve_key, reverse=True):
-        without = [lack + gain for lack, gain in zip(lacking, item.gain, strict=True)]
+    for unit in sorted(taken, key=reprieve_key, reverse=True):
+        without = [lack + gain for lack, gain in zip(lacking, unit.gain, strict=True)]
         if max(without) < 0:
-            taken.remove(item)
+            taken.remove(unit)
             lacking = without
     if len(taken) > 1:
-        return _fewest(items, short, taken)
+        return _fewest(units, short, taken)
     # Of all that suffice alone, and are as few and as important as the largest, the last to begin is evicted.
-    least = unit_cost(taken[0].unit)[:3]
-    enough = [item for item in items if max(map(sub, short, item.gain)) < 0 and unit_cost(item.unit)[:3] == least]
-    return [min(enough, key=lambda item: item.cheapness, default=taken[0])]
+    least = unit_cost(taken[0])[:3]
+    enough = [unit for unit in units if max(map(sub, short, unit.gain)) < 0 and unit_cost(unit)[:3] == least]
+    return [min(enough, key=cheapness, default=taken[0])]
 
 
-def _fewest(
-    items: Sequence[PotentialVictim], short: Sequence[float], taken: Sequence[PotentialVictim]
-) -> Sequence[PotentialVictim]:
+def _fewest(units: Sequence[Unit], short: Sequence[float], taken: Sequence[Unit]) -> Sequence[Unit]:
     """Fewer gangs, or as many and fewer pods, that are no more important than those taken; else these."""
-    gangs, pods = sum(item.unit.whole for item in taken), len({pod.row for item in taken for pod in item.unit.pods})
-    if not gangs and _too_few(pods - 1, items, short):
+    gangs, pods = sum(unit.whole for unit in taken), len({pod.row for unit in taken for pod in unit.pods})
+    if not gangs and _too_few(pods - 1, units, short):
         return taken
-    rank, steps = max(item.unit.rank for item in taken), iter(range(_STEPS))
-    for broken, lacking, groups in _choices([item for item in items if item.unit.rank <= rank], short, gangs):
-        lost = sum(len(item.unit.pods) for item in broken)
-        most = pods - 1 - lost if len(broken) == gangs else len(items)
+    rank, steps = max(unit.rank for unit in taken), iter(range(_STEPS))
+    for broken, lacking, groups in _choices([unit for unit in units if unit.rank <= rank], short, gangs):
+        lost = sum(len(unit.pods) for unit in broken)
+        most = pods - 1 - lost if len(broken) == gangs else len(units)
         if len(broken) > gangs or next(steps, None) is None:
             break
         alone = _cover(lacking, groups, most, steps) if most >= 0 else None
@@ -92,28 +72,28 @@ def _fewest(
 
 
 def _choices(
-    items: Sequence[PotentialVictim], short: Sequence[float], most: int
-) -> Iterator[tuple[Sequence[PotentialVictim], Sequence[float], list[list[PotentialVictim]]]]:
+    units: Sequence[Unit], short: Sequence[float], most: int
+) -> Iterator[tuple[Sequence[Unit], Sequence[float], list[list[Unit]]]]:
     """Sets of at most `most` gangs, the smaller first, what is lacking without them, and the pods beside them.
 
     The pods are grouped by what they release, those that release most first, and within a group the cheapest first.
     """
-    whole, alone = [item for item in items if item.unit.whole], [item for item in items if not item.unit.whole]
-    alone.sort(key=lambda item: ([-gain for gain in item.gain], item.cheapness))
+    whole, alone = [unit for unit in units if unit.whole], [unit for unit in units if not unit.whole]
+    alone.sort(key=lambda unit: ([-gain for gain in unit.gain], cheapness(unit)))
     for count in range(most + 1):
         for broken in combinations(whole, count):
             # With a gang go the pods that it could have spared.
-            jobs = {item.unit.job.key for item in broken}
+            jobs = {unit.job.key for unit in broken}
             lacking = list(short)
-            for item in (*broken, *(item for item in alone if item.unit.job.key in jobs)):
-                lacking = _without(lacking, item)
-            beside = (item for item in alone if item.unit.job.key not in jobs)
+            for unit in (*broken, *(unit for unit in alone if unit.job.key in jobs)):
+                lacking = _without(lacking, unit)
+            beside = (unit for unit in alone if unit.job.key not in jobs)
             yield broken, lacking, [list(alike) for _, alike in groupby(beside, attrgetter("gain"))]
 
 
 def _cover(
-    lacking: Sequence[float], groups: Sequence[Sequence[PotentialVictim]], most: int, steps: Iterator[int]
-) -> list[PotentialVictim] | None:
+    lacking: Sequence[float], groups: Sequence[Sequence[Unit]], most: int, steps: Iterator[int]
+) -> list[Unit] | None:
     """The fewest pods, at most `most`, without which nothing is lacking; None if too few or out of steps."""
     if max(lacking) < 0:
         return []
@@ -129,12 +109,12 @@ def _cover(
     return best
 
 
-def _too_few(count: int, items: Sequence[PotentialVictim], lacking: Sequence[float]) -> bool:
-    """Whether `count` items certainly do not suffice, given the most that any of them releases."""
-    most = zip(*(item.gain for item in items), strict=True)
-    return not items or any(lack >= count * max(gains) for lack, gains in zip(lacking, most, strict=True))
+def _too_few(count: int, units: Sequence[Unit], lacking: Sequence[float]) -> bool:
+    """Whether `count` units certainly do not suffice, given the most that any of them releases."""
+    most = zip(*(unit.gain for unit in units), strict=True)
+    return not units or any(lack >= count * max(gains) for lack, gains in zip(lacking, most, strict=True))
 
 
-def _without(lacking: Iterable[float], item: PotentialVictim) -> list[float]:
-    """What is lacking once an item is evicted."""
-    return [lack - gain for lack, gain in zip(lacking, item.gain, strict=True)]
+def _without(lacking: Iterable[float], unit: Unit) -> list[float]:
+    """What is lacking once an unit is evicted."""
+    return [lack - gain for lack, gain in zip(lacking, unit.gain, strict=True)]

@@ -20,7 +20,7 @@ from stromboli.state.pods import EVICTED_TOGETHER, PodRecord
 _HELD = np.isin(np.arange(STATES), HELD)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Unit:
     """Victims that are evicted together: a pod that its gang can spare, or a gang."""
 
@@ -32,6 +32,10 @@ class Unit:
     rank: int = 0
     #: when the first of them started, infinite where that is not known
     began: float = math.inf
+    #: what a node gains by its eviction, of what is wanted there
+    gain: Sequence[float] = ()
+    #: its place in victim order among those that are compared
+    order: int = 0
 
 
 class Surplus:

@@ -1,1 +1,0 @@
-"""Victims as Volcano finds them: the first that work, under the rules of `first_fit`."""
