@@ -16,10 +16,10 @@ from stromboli.api.pod_state import HELD
 from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import BundleKey
-from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.ordering import Reversed
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import GangEvictionArguments, preempting, search_steps
+from stromboli.eviction.search import evict_for_gang
 from stromboli.framework.action import Action
 from stromboli.framework.session.session import Session
 

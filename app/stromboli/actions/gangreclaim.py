@@ -18,11 +18,10 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
 from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.gang_search import evict_for_gang
 from stromboli.eviction.ordering import victim_queue_key
-from stromboli.eviction.pod_eviction import evict_for_job
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import GangEvictionArguments, evicting_pods, search_steps, starving
+from stromboli.eviction.search import evict_for_gang, evict_for_job
 from stromboli.eviction.units import Unit
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job, Queue

@@ -19,9 +19,9 @@ from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import FirstFit
 from stromboli.eviction.held_amounts import HeldAmounts
-from stromboli.eviction.pod_eviction import evict_for_job, evict_within
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import evicting_pods, preempting, search_steps
+from stromboli.eviction.search import evict_for_job, evict_within
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.topology import has_topology

@@ -14,9 +14,9 @@ from stromboli.api.pod_state import PodState
 from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.held_amounts import HeldAmounts
-from stromboli.eviction.pod_eviction import evict_for_job
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import evicting_pods, search_steps, starving
+from stromboli.eviction.search import evict_for_job
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session

@@ -1,20 +1,25 @@
 """The best plan for a job: the cheapest of some attempts, and what an exact search makes of it.
 
-Attempts give pods places one after the other, and take the first pods of a gang that starts with fewer than it has. An
-exact search finds places for all pods at once: where attempts find none, it is tried with all units evicted that may
+Attempts give pods places one after the other, and take the first pods of a gang that starts with fewer than it has.
+Where the first pod of a gang goes decides where those can go that must be near it, or away from it: its place costs
+least by itself, but for those that follow there may be too few victims around it, or too many that matter. So attempts
+differ in the place of the first pod.
+
+An exact search finds places for all pods at once: where attempts find none, it is tried with all units evicted that may
 be; where they do, it is tried without each unit, the most expensive first, for pods that are not alike or whose places
 depend on other pods. What the pods can do without is given back like the victims of any other search (`reprieve`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, takewhile
+from typing import TypeAlias
 
 import numpy as np
 
+from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.first_places import Attempt, cheapest
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.plan import Demand, Place, Plan
@@ -40,6 +45,12 @@ _MOST_REFUSED = 16
 #: how many searches for other places there are for one plan
 _MOST_SEARCHES = 24
 
+#: how many first places are tried
+_MOST_FIRST = 8
+
+#: places for a job, the first of them where it says; None, and nothing done, without enough of them
+Attempt: TypeAlias = "Callable[[FirstPlaces], Plan | None]"
+
 
 def best_plan(
     context: PreemptionContext,
@@ -48,25 +59,101 @@ def best_plan(
     attempts: Iterable[Attempt],
 ) -> Plan | None:
     """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed."""
-    # 1. What amounts rule out, or an earlier session, is not attempted.
-    session = context.session
-    kinds = kinds_to_place(session, job, pods)
-    starts = bool(kinds) and session.ask.job_missing(job) > 0
-    if starts and not may_start(context, job, kinds):
+    # 1. What failed for an equivalent job, or amounts rule out, or an earlier session, is not attempted.
+    session, equivalence = context.session, context.equivalence(job, pods)
+    if equivalence is not None and context.is_hopeless(equivalence, 1):
         return None
-    # 2. The cheapest attempt, or else places for all pods at once.
-    plan = cheapest(session, attempts)
-    if plan is None and starts and _may_take_what_lacks(context, job, pods):
-        plan = _plan_in_any_order(context, job, pods, kinds)
-        if plan is None:
-            found_no_victims(context, job, kinds)
+    kinds = kinds_to_place(session, job, pods)
+    starts, plan = bool(kinds) and session.ask.job_missing(job) > 0, None
+    order_matters = bool(context.search_left) and bool(kinds) and not alike(session, job, kinds)
+    if not starts or may_start(context, job, kinds):
+        # 2. The cheapest attempt, or else places for all pods at once.
+        plan = _cheapest(session, attempts)
+        if plan is None and starts and _may_take_what_lacks(context, job, pods):
+            plan = _plan_in_any_order(context, job, pods, kinds) if order_matters else None
+            if plan is None:
+                found_no_victims(context, job, kinds)
+    if plan is None and equivalence is not None:
+        context.in_vain(equivalence, 0)
     # 3. Without victims that the job can do without to start.
-    if plan is not None and plan.evicted and context.search_left and kinds and not alike(session, job, kinds):
+    if plan is not None and plan.evicted and order_matters and context.search_left:
         before = plan.placed
         give_back(plan, _InAnyOrder(plan, kinds, least=len(before)))
         if plan.placed is not before:
             plan.of_groups = _groups_of(session, job, plan.placed)
     return plan
+
+
+# -- one place after the other ----------------------------------------------------------------------------------------
+
+
+def _cheapest(session: Session, attempts: Iterable[Attempt]) -> Plan | None:
+    """The first of the cheapest plans that attempts, each with different first places, come to; it is in effect."""
+    best = plan = None
+    for attempt in attempts:
+        places, more = FirstPlaces(session), best is None or bool(best.evicted)
+        while more:
+            if plan is not None:
+                plan.set_aside()
+            plan = attempt(places)
+            if plan is not None and (best is None or plan.cost < best.cost):
+                best = plan
+            more = places.another() and (plan is None or bool(plan.evicted))
+    if best is not None and best is not plan:
+        if plan is not None:
+            plan.set_aside()
+        best.resume()
+    return best
+
+
+class FirstPlaces:
+    """The nodes that are left for the first pod of a gang, from one attempt to the next."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._attempt = 1
+        #: nodes that were tried, shape (nodes,), and those that the present attempt adds
+        self._tried: Mask | None = None
+        self._now: Mask | None = None
+
+    @property
+    def all(self) -> bool:
+        """Whether the first pod may go anywhere."""
+        return self._tried is None
+
+    def within(self, within: Mask | None) -> Mask | None:
+        """The nodes for the first pod, among those of a mask or all; None for all nodes."""
+        if self._tried is None:
+            return within
+        return ~self._tried if within is None else within & ~self._tried
+
+    def end(self, placed: Sequence[Place], failed: PodRecord | None) -> None:
+        """An attempt ends: these places were found, and none for the pod that failed, None if all have theirs."""
+        self._now = None
+        if placed and (failed is not None or len(placed) > 1):
+            first = placed[0].node
+            self._now = self._near(first, placed[-1].pod if failed is None else failed)
+            if self._now is None and failed is not None and self._session.kernel.varies(failed):
+                self._now = self._session.view.nodes.rows == first
+
+    def another(self) -> bool:
+        """Begin the next attempt; False when no other place makes a difference, or enough were tried."""
+        now, self._now = self._now, None
+        if now is None or self._attempt == _MOST_FIRST:
+            return False
+        self._attempt += 1
+        self._tried = now if self._tried is None else self._tried | now
+        return True
+
+    def _near(self, first: int, pod: PodRecord) -> Mask | None:
+        """The nodes, the first pod's among them, to which another pod is confined; None if there are no such."""
+        if not self._session.kernel.varies(pod):
+            return None
+        near = self._session.kernel.feasible(pod)
+        return near.copy() if near[first] and not near.all() else None
+
+
+# -- all places at once ----------------------------------------------------------------------------------------------
 
 
 def _may_take_what_lacks(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
@@ -87,10 +174,6 @@ def _plan_in_any_order(
     context: PreemptionContext, job: Job, pods: Sequence[PodRecord], kinds: list[list[PodRecord]]
 ) -> Plan | None:
     """Places for what a job needs to start, and the evictions that make them; None, and nothing done, without any."""
-    equivalence = context.equivalence(job, pods)
-    in_vain = equivalence is not None and context.is_hopeless(equivalence, 1)
-    if in_vain or not context.search_left or alike(context.session, job, kinds):
-        return None
     room, plan = Room.of(context, job, kinds), Plan(context, job)
     if room.suffices:
         plan.evicted = [each for each in map(plan.evict, _units(context, room.held, pods)) if each[1]]
@@ -98,8 +181,6 @@ def _plan_in_any_order(
             plan.of_groups = _groups_of(context.session, job, plan.placed)
             return settle(plan)
         plan.take_back()
-    if equivalence is not None:
-        context.in_vain(equivalence, 0)
     return None
 
 

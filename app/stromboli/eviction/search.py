@@ -1,17 +1,19 @@
-"""Evicting pods so that a whole gang gets its places at once: the search of gangpreempt and gangreclaim.
+"""A decision: which pods are evicted for a job, and where its own pods go.
 
-For a job that asks for it all places are in one HyperNode; of several the one where they cost least is taken.
+For preempt and reclaim pods find places one by one, or as many together as the job needs to start (`evict_for_job`).
+For gangpreempt, gangreclaim, and jobs that say how close their pods should be, they find them all at once
+(`evict_for_gang`): in one HyperNode where the job asks for that, and of several in the one where they cost least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
-from stromboli.eviction.best_plan import best_plan
+from stromboli.eviction.best_plan import Attempt, FirstPlaces, best_plan
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.first_places import Attempt, FirstPlaces
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.plan import Plan
@@ -33,6 +35,75 @@ from stromboli.state.pods import PodRecord
 
 #: how many kinds of pods of a group are left out, each in turn, where not all of its pods are needed
 _MOST_KINDS = 8
+
+
+def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
+    """Find places for those pods of a job that may evict others: all at once where it says how close they should be.
+
+    Otherwise pods get places in order until the job starves no longer, and keep them if it may then run. Where the
+    queue's share says how much it may take back, a job that runs goes on, pod by pod.
+    """
+    if not pods:
+        return
+    if has_topology(job) or job.divided:
+        evict_for_gang(context, job)
+        return
+    session, pods = context.session, needed_first(context.session, job, pods)
+
+    def attempt(places: FirstPlaces) -> Plan | None:
+        plan = _try(context, job, pods, places)
+        if plan.placed and session.ask.starts_as_promised(job):
+            return settle(plan)
+        plan.take_back()
+        return None
+
+    plan = best_plan(context, job, pods, [attempt])
+    if plan is not None:
+        plan.decide()
+
+
+def _try(context: PreemptionContext, job: Job, pods: Sequence[PodRecord], places: FirstPlaces) -> Plan:
+    """Places for a job's pods, the first of them where `places` says, as far as there are any."""
+    session, left, plan = context.session, pods, Plan(context, job)
+    one_by_one = context.reclaiming and session.ask.gives_back_in_order
+    failed: PodRecord | None = None
+    while left and (context.grows_by_share or session.ask.job_starving(job)):
+        # 1. The next pods that are alike, as many as the job starts or grows with; one where each eviction changes the
+        #    order.
+        alike = identical(session, left)
+        run = alike[: 1 if one_by_one else _together(context, job, alike)]
+        # 2. Places for them, unless an equal search failed before or the queue may not reclaim them.
+        equivalence, found = context.kind(job, run[0]), 0
+        in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and plan.placed)
+        if not in_vain and context.may_take(job, run):
+            within = None if plan.placed else places.within(None)
+            found = MinCostSearch(plan, run, within).run()
+            if found < len(run) and len(left) == len(pods) and places.all:
+                context.in_vain(equivalence, found)
+        # 3. If there are none, there are none for identical pods either.
+        if found < len(run) and failed is None:
+            failed = run[found]
+        left = left[len(run if found == len(run) else alike) :]
+    places.end(plan.placed, failed)
+    return plan
+
+
+def _together(context: PreemptionContext, job: Job, alike: Sequence[PodRecord]) -> int:
+    """For how many of identical pods places are looked for together: what a job starts with, and may grow by."""
+    needed = max(1, context.session.ask.job_missing(job) - job.waiting_count)
+    if not context.grows_by_share:
+        return needed
+    more = range(needed + 1, len(alike) + 1)
+    return needed + bisect(more, False, key=lambda count: not context.may_take(job, alike[:count]))
+
+
+def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]) -> None:
+    """Find places for a job's pods at the cost of its less important ones, pod by pod until one finds none."""
+    for pod in pods:
+        plan = Plan(context, job)
+        if not MinCostSearch(plan, [pod], within_job=True).run():
+            return
+        settle(plan).decide()
 
 
 def evict_for_gang(context: PreemptionContext, job: Job) -> None:
@@ -115,22 +186,16 @@ class GangSearch:
         if grows or (not (self._ready or job.divided) and (roles or not job.pod_group.spec.min_task_member)):
             # No pod is evicted for more than the job starts or grows with, nor does it wait for that.
             self._pods = self._pods[: max(self._least, least_together(session, job, self._pods))]
-        # 1. What failed for an equivalent job is not tried again.
-        equivalence = context.equivalence(job, self._pods)
-        if equivalence is not None and context.is_hopeless(equivalence, 1):
+        # 1. In each HyperNode that the job may be placed in, the least cost of all its places.
+        if not may_evict(session, self._pods):
             return None
-        # 2. In each HyperNode that the job may be placed in, the least cost of all its places.
-        plan = None
-        if may_evict(session, self._pods):
-            attempts = list[Attempt]()
-            if context.may_take(job, self._pods):
-                attempts = [partial(self._plan, domain) for domain in search_domains(session, job, context.action)]
-            plan = best_plan(context, job, self._all, attempts)
+        attempts = list[Attempt]()
+        if context.may_take(job, self._pods):
+            attempts = [partial(self._plan, domain) for domain in search_domains(session, job, context.action)]
+        plan = best_plan(context, job, self._all, attempts)
         if plan is None:
-            if equivalence is not None:
-                context.in_vain(equivalence, 0)
             return None
-        # 3. Where it lies.
+        # 2. Where it lies.
         if has_topology(job):
             domains.locate(session, plan.promises, job)
         plan.nominate()
