@@ -8,19 +8,17 @@ pods that must not be evicted stay where they are.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.duration import Duration
 from stromboli.api.pod_state import HELD
-from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import starving
-from stromboli.eviction.relocation import MovePolicy, Relocation, kind
+from stromboli.eviction.relocation import Relocation
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.topology import has_topology
@@ -47,10 +45,7 @@ class Consolidation(Action):
             return
         arguments = session.policy.action_arguments.get(self.name, ConsolidationArguments())
         assert isinstance(arguments, ConsolidationArguments)
-        policy = MovePolicy(self.name, arguments.most, arguments.keeping)
-        pod_index = PodIndex(session, HELD)
-        held_amounts = HeldAmounts(session, pod_index, np.ones(len(pod_index.rows), np.bool_))
-        hopeless: set[Hashable] = set()
+        context = PreemptionContext(session, PodIndex(session, HELD), self.name, "evictable")
         turns = session.budget.turns(self.name, waiting)
         queues: list[tuple[Any, Queue]] = [
             (session.ask.queue_key(session.view.queues[name]), session.view.queues[name]) for name in waiting
@@ -63,20 +58,12 @@ class Consolidation(Action):
             if not jobs or session.ask.overused(queue) is not None:
                 continue
             job = jobs.pop()
-            session.budget.serve(turns, job, partial(self._serve, session, policy, job, held_amounts, hopeless))
+            session.budget.serve(turns, job, partial(_serve, context, arguments, job))
             heapq.heappush(queues, (session.ask.queue_key(queue), queue))
         session.budget.end(self.name, turns)
 
-    def _serve(
-        self, session: Session, policy: MovePolicy, job: Job, held_amounts: HeldAmounts, hopeless: set[Hashable]
-    ) -> None:
-        """Move pods for a job, unless it has reservations already or an equal job found no places."""
-        if has_topology(job) or session.keeper.reserves(job):
-            return
-        if any(kind(session, job, pod) in hopeless for pod in session.view.pending(job)):
-            return
-        relocation = Relocation(session, policy, job, held_amounts)
-        if relocation.run():
-            hopeless.clear()
-        elif relocation.hopeless is not None:
-            hopeless.add(relocation.hopeless)
+
+def _serve(context: PreemptionContext, arguments: ConsolidationArguments, job: Job) -> None:
+    """Move pods for a job, unless it has reservations already."""
+    if not has_topology(job) and not context.session.keeper.reserves(job):
+        Relocation(context, job, most=arguments.most, keeping=arguments.keeping).run()

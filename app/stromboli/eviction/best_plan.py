@@ -231,7 +231,7 @@ class _InAnyOrder:
         def accept(problem: Problem, places: Places) -> bool:
             """Promise the pods these places; False, undone, if some plugin objects."""
             granted = reading.granted(problem, places, may_have)
-            fit = plan.promise(Place(pod, node, Demand(session, pod)) for pod, node in granted)
+            fit = plan.promise(Place(pod, node, Demand(session.view.request(pod))) for pod, node in granted)
             if fit and least <= len(plan.placed) == len(places) and session.ask.starts_as_promised(job):
                 return True
             plan.promises.discard()

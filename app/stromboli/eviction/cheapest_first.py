@@ -52,7 +52,8 @@ class CheapestFirst:
             *_, place, number, of = heap.pop()
             if number == _JOB:
                 rows = self._pod_index.rows[at[starts[of] :][: sizes[of]]]
-                for number, unit in enumerate(self._units(rows)):
+                permitted = self._node_candidates.permitted(rows)
+                for number, unit in enumerate(self._node_candidates.units(permitted)):
                     heap.push((*unit_cost(unit), place, number, unit))
             else:
                 yield of
@@ -68,8 +69,3 @@ class CheapestFirst:
         return LazyHeap(
             (ranks, ~spares, np.where(spares, 1, sizes), age, self._place[jobs], number, np.arange(len(jobs)))
         )
-
-    def _units(self, rows: Rows) -> list[Unit]:
-        """The units of a job's candidates, in victim order: single pods, and the gang if it may be evicted whole."""
-        alone, rest = self._node_candidates.sparable(self._node_candidates.permitted(rows))
-        return alone + self._node_candidates.gangs(rest)

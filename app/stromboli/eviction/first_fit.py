@@ -145,7 +145,8 @@ class FirstFit:
         self.held.refresh()
         enough = self.held.suffices(self._request, rows)
         if self.context.reclaiming:
-            enough &= self.held.counts[rows] > 0
+            # Every pod counts as one of those that a node may have.
+            enough &= self.held.amounts[:, rows].any(axis=0)
         if not enough.any():
             return []
         own, keys = self._session.view.shard, list[NDArray[Any]]()

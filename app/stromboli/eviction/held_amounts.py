@@ -42,8 +42,7 @@ class HeldAmounts:
         #: what all hold, and the most that one does, shape (dimensions, nodes)
         self.amounts: Matrix = np.zeros((dimensions, count))
         self.largest: Matrix = np.zeros((dimensions, count))
-        #: number of candidates, and when the last of them started, shape (nodes,)
-        self.counts: Rows = np.zeros(count, np.intp)
+        #: when the last of them started, shape (nodes,)
         self.latest: Vector = np.zeros(count)
         self._changes = Changes(view.nodes)
         self._add_up(view.nodes.rows)
@@ -67,7 +66,6 @@ class HeldAmounts:
         before = total.take(starts, axis=1)
         self.sums[:, at] = total[:, 1:] - before.take(of, axis=1)
         self.amounts[:, nodes] = np.diff(before, axis=1)
-        self.counts[nodes] = np.bincount(of[alive], minlength=len(nodes))
         occupied = np.flatnonzero(np.diff(starts))
         if len(occupied):
             began = np.where(alive, self.pod_index.began[rows], 0.0)

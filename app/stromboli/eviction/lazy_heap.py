@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-#: so many entries of the columns are made Python's at first, and twice as many each further time
-_FIRST = 32
 
 
 class LazyHeap:
@@ -21,7 +18,8 @@ class LazyHeap:
     def __init__(self, columns: Sequence[NDArray[Any]]) -> None:
         """`columns` have the parts of the entries, the most important first."""
         order = np.lexsort(columns[::-1])
-        self._known = _entries([column[order] for column in columns])
+        #: entries of Python's numbers
+        self._known = zip(*(column[order].data for column in columns), strict=True)
         self._heap: list[tuple[Any, ...]] = []
         self._make_next()
 
@@ -44,10 +42,3 @@ class LazyHeap:
         if entry is self._next:
             self._make_next()
         return entry
-
-
-def _entries(columns: Sequence[NDArray[Any]]) -> Iterator[tuple[Any, ...]]:
-    at, size = 0, _FIRST
-    while at < len(columns[0]):
-        yield from zip(*(column[at : at + size].tolist() for column in columns), strict=True)
-        at, size = at + size, 2 * size

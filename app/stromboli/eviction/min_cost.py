@@ -51,8 +51,8 @@ class MinCostSearch:
         self._job = job = plan.job
         self._pods = pods
         self._pod = pods[0]
-        self._demand = Demand(session, pods[0])
-        self._request: Vector = self._demand.request
+        self._request: Vector = session.view.request(pods[0])
+        self._demand = Demand(self._request)
         self._varies = session.kernel.varies(pods[0])
         self._candidates = context.candidates(job, pods[0], within_job=within_job)
         self._within = within

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,9 +91,8 @@ class NodeCandidates:
         self, node: int, pods: Sequence[PodRecord], short: Sequence[float], left: int, elsewhere: Mask
     ) -> Candidate | None:
         """The candidate if some pods may be evicted, with what each place costs; None when they do not suffice."""
-        alone, rest = self.sparable(pods)
         # A gang is evicted before a more important pod that could be spared.
-        needed = sufficient(alone + self.gangs(rest), short, self._divisors)
+        needed = sufficient(self.units(pods), short, self._divisors)
         if not needed:
             return None
         # What a gang gives whole is not given again pod by pod.
@@ -112,15 +111,11 @@ class NodeCandidates:
 
     def everything(self) -> list[Unit]:
         """All units that may be evicted, the cheapest first."""
-        return self._in_cost_order(self.permitted(self._held_amounts.left()))
+        return sorted(self.units(self.permitted(self._held_amounts.left())), key=cheapness)
 
     def on(self, node: int) -> list[Unit]:
         """All units with pods on a node that may be evicted, the cheapest first."""
-        return self._in_cost_order(self._asked_on(node)[1])
-
-    def _in_cost_order(self, pods: Iterable[PodRecord]) -> list[Unit]:
-        found, rest = self.sparable(pods)
-        return sorted(found + self.gangs(rest), key=cheapness)
+        return sorted(self.units(self._asked_on(node)[1]), key=cheapness)
 
     def _place(self, job: Job) -> tuple[tuple[Any, ...], int]:
         """The sort key of a job among the jobs of victims, cached when it is first needed."""
@@ -148,28 +143,22 @@ class NodeCandidates:
 
     # -- which units -----------------------------------------------------------------------------------------------
 
-    def sparable(self, pods: Iterable[PodRecord]) -> tuple[list[Unit], Mapping[str, Sequence[PodRecord]]]:
-        """The pods that may be evicted alone, in order, and by job the pods that their gangs cannot do without."""
-        found: list[Unit] = []
-        rest: dict[str, list[PodRecord]] = {}
+    def units(self, pods: Iterable[PodRecord]) -> list[Unit]:
+        """The units of pods in victim order: those that are evicted alone, in order, and for the others their gangs,
+        the last job first.
+        """
+        jobs, found, rest = self._session.view.jobs, list[Unit](), dict[str, list[PodRecord]]()
         for order, (pod, alone) in enumerate(spared(self._session, pods)):
             if alone:
-                job = self._session.view.jobs[pod.job]
-                found.append(Unit(job, (pod,), False, self._rank(pod), began(pod), self._held(pod), order))
+                found.append(Unit(jobs[pod.job], (pod,), False, self._rank(pod), began(pod), self._held(pod), order))
             else:
                 rest.setdefault(pod.job, []).append(pod)
-        return found, rest
-
-    def gangs(self, rest: Mapping[str, Sequence[PodRecord]]) -> list[Unit]:
-        """Gangs that are evicted whole for pods that they cannot spare, the last job first."""
-        found = list[Unit]()
-        for job in sorted(map(self._session.view.jobs.__getitem__, rest), key=self._place, reverse=True):
-            pods = rest[job.key]
+        for order, job in enumerate(sorted(map(jobs.__getitem__, rest), key=self._place, reverse=True)):
             whole = self._whole(job)
             if whole:
-                gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
-                rank, order = max(map(self._rank, whole)), len(self._held_amounts.rows) + len(found)
-                found.append(Unit(job, whole, True, rank, min(map(began, whole)), gain, order))
+                gain = [sum(held) for held in zip(*map(self._held, rest[job.key]), strict=True)]
+                rank, first = max(map(self._rank, whole)), min(map(began, whole))
+                found.append(Unit(job, whole, True, rank, first, gain, len(self._held_amounts.rows) + order))
         return found
 
     def _asked_on(self, node: int) -> tuple[list[PodRecord], list[PodRecord]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -24,17 +24,14 @@ from stromboli.state.pods import PodRecord
 Evicted = tuple[Unit, Statement]
 
 
+@dataclass(slots=True, eq=False)
 class Demand:
     """What identical pods ask for that look for places together."""
 
-    __slots__ = ("alternatives", "request")
-
-    def __init__(self, session: Session, pod: PodRecord) -> None:
-        """`pod` is any of the pods."""
-        #: what each of them requests, shape (dimensions,)
-        self.request: Vector = session.view.request(pod)
-        #: nodes that they may have besides, if there is room; none where more than amounts counts
-        self.alternatives: Rows = np.zeros(0, np.intp)
+    #: what each of them requests, shape (dimensions,)
+    request: Vector
+    #: nodes that they may have besides, if there is room; none where more than amounts counts
+    alternatives: Rows = field(default_factory=lambda: np.zeros(0, np.intp))
 
 
 class Place(NamedTuple):

@@ -9,14 +9,14 @@ on one statement, which is kept when the job may then run.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
 from stromboli.api.pod_state import HELD
 from stromboli.api.resources import Mask, fits
+from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.eligibility import preemptable
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import victim_key
@@ -26,7 +26,6 @@ from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.reservation import Place
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.framework.plugin.operation import Kind
-from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement.pending import in_turn, needed_first
 from stromboli.state.pods import PodRecord
@@ -35,45 +34,35 @@ from stromboli.state.pods import PodRecord
 _NODES_TRIED = 16
 
 
-@dataclass(frozen=True, slots=True)
-class MovePolicy:
-    """How far an action goes in moving pods."""
-
-    #: its name, for the decisions
-    action: str
-    #: how many pods may move for one job
-    most: int
-    #: for how many seconds their places are kept
-    keeping: float
-
-
 class Relocation:
     """Looks for pods to move so that one job fits."""
 
-    def __init__(self, session: Session, policy: MovePolicy, job: Job, held_amounts: HeldAmounts) -> None:
-        self._session = session
-        self._policy = policy
+    def __init__(self, context: PreemptionContext, job: Job, *, most: int, keeping: float) -> None:
+        """`most` is how many pods may move, and `keeping` for how many seconds their places are kept."""
+        self._context = context
+        self._session = session = context.session
         self._job = job
-        self._held_amounts = held_amounts
+        self._most = most
+        self._keeping = keeping
         self._statement = session.statement()
         self._moved = 0
-        #: the kind of pod that found no place before any pod had moved: no job with such a pod can succeed
-        self.hopeless: Hashable | None = None
 
     def run(self) -> bool:
         """Move pods and promise the job its places; False, and nothing done, when that is impossible or needless."""
         pods = needed_first(self._session, self._job, in_turn(self._session, self._job))
         if self._could_fit(pods) and self._place_all(pods) and self._moved:
             self._keep()
-            self._statement.commit()
+            self._context.promise(self._job, [self._statement])
             return True
         self._statement.discard()
         return False
 
     def _could_fit(self, pods: Sequence[PodRecord]) -> bool:
-        """Whether the cluster has what the job asks for at all."""
-        session = self._session
+        """Whether the cluster has what the job asks for at all, and no search for an equal pod was in vain."""
+        session, context = self._session, self._context
         if not pods or any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods):
+            return False
+        if any(context.is_hopeless(context.kind(self._job, pod), 1) for pod in pods):
             return False
         missing = max(1, session.ask.job_missing(self._job))
         least = np.sort([session.view.request(pod) for pod in pods], axis=0)[:missing].sum(axis=0)
@@ -103,12 +92,13 @@ class Relocation:
         if any(self._move_away(pod, node) for node in self._nodes(pod)):
             return True
         if not self._statement and not session.kernel.varies(pod):
-            self.hopeless = kind(session, self._job, pod)
+            # Before any pod has moved: no job with such a pod finds places for all.
+            self._context.in_vain(self._context.kind(self._job, pod), 0)
         return False
 
     def _keep(self) -> None:
         """Reserve the places, of the job and of the pods that replace those that move."""
-        keeper, until = self._session.keeper, self._session.view.time() + self._policy.keeping
+        keeper, until = self._session.keeper, self._session.view.time() + self._keeping
         by_job: dict[str, tuple[Job, list[Place]]] = {}
         for operation in self._statement.operations:
             if operation.kind is Kind.Pipeline and operation.job is not None:
@@ -124,12 +114,15 @@ class Relocation:
         """The nodes to try, the one that lacks least first."""
         session, request = self._session, self._session.view.request(pod)
         rows = np.flatnonzero(session.kernel.feasible(pod))
-        self._held_amounts.refresh()
-        rows = rows[self._held_amounts.suffices(request, rows)]
+        rows = rows[self._held_amounts().suffices(request, rows)]
         free = session.view.nodes.future_idle(rows)
         lacks = (np.maximum(request[:, None] - free, 0) / np.maximum(request, 1)[:, None]).sum(axis=0)
         nodes: list[int] = rows[np.argsort(lacks, kind="stable")[:_NODES_TRIED]].tolist()
         return nodes
+
+    def _held_amounts(self) -> HeldAmounts:
+        every_pod = np.ones(len(self._context.pod_index.rows), np.bool_)
+        return self._context.held_amounts(self._job, every_pod)
 
     def _move_away(self, pod: PodRecord, node: int) -> bool:
         """Move others away from a node until a pod fits there, and promise it the place."""
@@ -150,16 +143,16 @@ class Relocation:
     def _moves(self, node: int) -> Iterator[Statement]:
         """Move pods away from a node in victim order, each alone if its gang can spare it, else with the whole gang."""
         session, made = self._session, list[Statement]()
-        movable = self._movable(session.view.records(self._held_amounts.on(node)))
+        movable = self._movable(session.view.records(self._held_amounts().on(node)))
         in_order = sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue))
         tried = set[str]()
         for pod, alone in spared(session, in_order):
             job = session.view.jobs[pod.job]
-            if not alone and (job.key in tried or job.allocated_count > self._policy.most):
+            if not alone and (job.key in tried or job.allocated_count > self._most):
                 continue
             tried |= set() if alone else {job.key}
             pods = (pod,) if alone else whole_gang(session, job)
-            unit = self._move(pods, node, self._policy.most - self._moved - _count(made))
+            unit = self._move(pods, node, self._most - self._moved - _count(made))
             if unit is not None:
                 if not alone:
                     join(unit, job, made)
@@ -192,9 +185,7 @@ class Relocation:
         if not 0 < len(pods) <= most or len(self._movable(pods)) < len(pods):
             return None
         session.kernel.step()
-        unit, elsewhere = session.statement(), session.view.nodes.rows != node
-        for pod in pods:
-            unit.evict(pod, self._policy.action, self._job.key)
+        unit, elsewhere = self._context.evict(pods, self._job), session.view.nodes.rows != node
         if all(self._find(unit, pod, elsewhere) for pod in pods):
             return unit
         unit.discard()
@@ -210,11 +201,6 @@ class Relocation:
             return False
         unit.move(pod, found[0], self._job.key)
         return True
-
-
-def kind(session: Session, job: Job, pod: PodRecord) -> Hashable:
-    """A key that is equal for pods that find the same places, while the session does not change."""
-    return job.queue.name, session.kernel.identity(pod)
 
 
 def _count(units: Sequence[Statement]) -> int:
