@@ -20,10 +20,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.eviction.cheapest_first import CheapestFirst
-from stromboli.eviction.node_candidates import Candidate, NodeCandidates
+from stromboli.eviction.node_candidates import Candidate, CheapestFirst, NodeCandidates
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.plan import Demand, Evicted, Place, Plan, give_back, undo
 from stromboli.eviction.units import Unit
@@ -106,13 +106,12 @@ class MinCostSearch:
 
     def _scores(self, rows: Rows) -> Vector:
         """The tie-breaker of each node, smaller is better: nodes of the own shard first, then the best score."""
-        score = -self._session.kernel.whole_score(self._pod, rows)
-        place = np.empty(len(rows))
         shard = self._session.view.shard
-        order = np.argsort(score, kind="stable")
+        keys: list[NDArray[Any]] = [-self._session.kernel.whole_score(self._pod, rows)]
         if shard is not None:
-            order = order[np.argsort(~shard.own[rows][order], kind="stable")]
-        place[order] = np.arange(len(rows))
+            keys.append(~shard.own[rows])
+        place = np.empty(len(rows))
+        place[np.lexsort(keys)] = np.arange(len(rows))
         return place
 
     def _find_place(self, pod: PodRecord) -> bool:

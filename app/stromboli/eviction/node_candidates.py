@@ -1,10 +1,11 @@
-"""The candidate of a node for the next places there, by amounts: which units would be evicted, and at what cost."""
+"""Which units would be evicted, by amounts, and at what cost: on a node for the next places there, or on any node."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,15 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_on
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.held_amounts import HeldAmounts
-from stromboli.eviction.ordering import Cost, began, cheapness
+from stromboli.eviction.lazy_heap import LazyHeap
+from stromboli.eviction.ordering import Cost, began, cheapness, unit_cost
 from stromboli.eviction.sufficient import sufficient
-from stromboli.eviction.units import Unit, spared, whole_gang
+from stromboli.eviction.units import Unit, above_minimum, spared, whole_gang
 from stromboli.framework.cluster.job import Job
 from stromboli.state.pods import PodRecord
 
+#: the place of a job among its units: it is asked before any of them
+_JOB = -1
 #: sizes of pods that plugins are asked about first, where those asked about before let too few go
 _MOST_SIZES = 8
 
@@ -42,7 +46,8 @@ class NodeCandidates:
         self._pod_index = held_amounts.pod_index
         self._ranks = held_amounts.ranks
         self._held_amounts = held_amounts
-        self._point = point = context.point
+        #: which of some candidates all plugins let go for the pod, in their order
+        self._let_go = partial(session.ask.victims, context.point, pod)
         self._columns: list[int] = np.flatnonzero(compared(request, session.view.nodes.always)).tolist()
         self._wanted: list[float] = request[self._columns].tolist()
         #: the amounts above zero, each with its place among these
@@ -50,7 +55,7 @@ class NodeCandidates:
         #: what is wanted, infinite where that is nothing, so that no part of it is gained
         self._divisors = [want if want > 0 else math.inf for want in self._wanted]
         #: whether plugins judge a victim independently of earlier evictions
-        self._steady = session.ask.judges_steadily(point)
+        self._steady = session.ask.judges_steadily(context.point)
         #: whether it may matter which pods plugins are asked about first
         self._first_matters = not (self._steady or session.ask.gives_back_in_order)
         #: what pods of a class hold of what is wanted
@@ -172,7 +177,7 @@ class NodeCandidates:
             left = [pod for pod in known if states.item(pod.row) in held]
             return left, left
         willing = self._willing(self._held_amounts.on(node))
-        found = self._let_go(willing)
+        found = self._let_go(self._in_order(willing)) if willing else []
         if self._steady:
             self._permitted[node] = found
         return willing, found
@@ -195,7 +200,7 @@ class NodeCandidates:
         sizes = [self._held(pod) for pod in by_size]
         begins = [at for at, size in enumerate(sizes) if not at or size != sizes[at - 1]]
         for at in begins[:_MOST_SIZES]:
-            found = self._ask(by_size[at:] + by_size[:at])
+            found = self._let_go(by_size[at:] + by_size[:at])
             rows = {pod.row for pod in found}
             if rows not in known:
                 known.append(rows)
@@ -203,26 +208,21 @@ class NodeCandidates:
 
     def permitted(self, rows: Rows) -> list[PodRecord]:
         """The potential victims among some pods, in victim order, as far as plugins allow them."""
-        return self._let_go(self._willing(rows))
-
-    def _let_go(self, willing: list[PodRecord]) -> list[PodRecord]:
-        """The pods that plugins allow to be evicted, in victim order."""
-        return self._ask(self._in_order(willing)) if willing else []
+        willing = self._willing(rows)
+        return self._let_go(self._in_order(willing)) if willing else []
 
     def allowed_together(self, units: Iterable[Unit]) -> bool:
         """Whether plugins let units be evicted together, as things stand."""
         pods = [pod for unit in units for pod in unit.pods]
-        if self._steady or not pods:
-            return True
-        return len(self._ask(self._in_order(pods))) == len(pods)
+        return self._steady or not pods or self._all_go(pods)
+
+    def _all_go(self, pods: list[PodRecord]) -> bool:
+        return len(self._let_go(self._in_order(pods))) == len(pods)
 
     def _willing(self, rows: Rows) -> list[PodRecord]:
         """The pods in some rows that may be evicted; a pod that requests nothing reclaims only from its like."""
         pods = self._session.view.records(rows)
         return [pod for pod in pods if pod.pod_class.best_effort or not self._only_like]
-
-    def _ask(self, pods: Sequence[PodRecord]) -> list[PodRecord]:
-        return self._session.ask.victims(self._point, self._pod, pods)
 
     def _in_order(self, pods: list[PodRecord]) -> list[PodRecord]:
         """Pods in victim order: the least important first, of equals the last pod of the last job."""
@@ -246,7 +246,7 @@ class NodeCandidates:
         found = self._allowed.get(job.key)
         if found is None:
             pods = whole_gang(self._session, job)
-            found = self._allowed[job.key] = pods if pods and len(self._ask(self._in_order(pods))) == len(pods) else []
+            found = self._allowed[job.key] = pods if pods and self._all_go(pods) else []
         return found
 
     def _held(self, pod: PodRecord) -> list[float]:
@@ -254,3 +254,54 @@ class NodeCandidates:
         if held is None:
             held = self._amounts[pod.pod_class.id] = self._session.view.request(pod)[self._columns].tolist()
         return held
+
+
+class CheapestFirst:
+    """All units that may be evicted for a job, on any node, the cheapest first, computed as far as they are read.
+
+    A lower bound of the cost of a job's cheapest unit follows from columns, so that of thousands of jobs only few are
+    looked at. It is iterated again after evictions. Plugins must judge a victim independently of the others.
+    """
+
+    def __init__(self, context: PreemptionContext, candidates: Mask, node_candidates: NodeCandidates) -> None:
+        """`candidates` masks the pod index: the pods that may be evicted at most."""
+        jobs = context.session.view.jobs
+        self._pod_index = pod_index = context.pod_index
+        self._node_candidates = node_candidates
+        #: those pods, job by job
+        self._candidates: Rows = pod_index.by_job[candidates[pod_index.by_job]]
+        #: whether jobs may have pods to spare, and their places among equals, the last job first, shape (jobs,)
+        self._spares: Mask = above_minimum(jobs)
+        self._place: Rows = np.zeros(len(jobs), np.intp)
+        in_order = context.session.ask.in_job_order(jobs, np.unique(pod_index.job[self._candidates]))
+        self._place[in_order] = -np.arange(len(in_order))
+
+    def __iter__(self) -> Iterator[Unit]:
+        """In the present state; units may be evicted while it is iterated."""
+        at = self._candidates[self._pod_index.alive()[self._candidates]]
+        if not len(at):
+            return
+        starts = np.flatnonzero(np.diff(self._pod_index.job[at], prepend=-1))
+        sizes = np.diff(starts, append=len(at))
+        heap = self._bounds(at, starts, sizes)
+        while heap:
+            *_, place, number, of = heap.pop()
+            if number == _JOB:
+                rows = self._pod_index.rows[at[starts[of] :][: sizes[of]]]
+                permitted = self._node_candidates.permitted(rows)
+                for number, unit in enumerate(self._node_candidates.units(permitted)):
+                    heap.push((*unit_cost(unit), place, number, unit))
+            else:
+                yield of
+
+    def _bounds(self, at: Rows, starts: Rows, sizes: Rows) -> LazyHeap:
+        """What the cheapest unit of each job costs at least: a pod that it can spare, or else all its candidates."""
+        rank, began = self._pod_index.ranks.rank[at], self._pod_index.began[self._pod_index.rows[at]]
+        jobs = self._pod_index.job[at[starts]]
+        spares = self._spares[jobs]
+        ranks = np.where(spares, np.minimum.reduceat(rank, starts), np.maximum.reduceat(rank, starts))
+        age = -np.where(spares, np.maximum.reduceat(began, starts), np.minimum.reduceat(began, starts))
+        number = np.full(len(jobs), _JOB)
+        return LazyHeap(
+            (ranks, ~spares, np.where(spares, 1, sizes), age, self._place[jobs], number, np.arange(len(jobs)))
+        )

@@ -9,7 +9,7 @@ from itertools import takewhile
 from pydantic import Field
 
 from stromboli.api.pod_state import PodState
-from stromboli.framework.cluster.job import NOWHERE, Job
+from stromboli.framework.cluster.job import NOWHERE, Job, SubJob
 from stromboli.framework.plugin.base import Arguments
 from stromboli.framework.session.session import Session
 from stromboli.placement import domains
@@ -116,11 +116,15 @@ def may_evict(session: Session, pods: Sequence[PodRecord]) -> bool:
 def search_domains(session: Session, job: Job, action: str) -> list[int]:
     """The HyperNodes to try for a job, in order."""
     top, most = session.view.topology.top, GangEvictionArguments.of(session, action).max_domains
-    gradients = domains.gradients(session, job, top, evicting=True)
-    found = [hyper_node for gradient in gradients for hyper_node in gradient.tolist()]
+    found = _below(session, job, top)
     if not found and not domains.is_bound(job):
         found = [top]
     return found[: most if most > 0 else _MAX_DOMAINS]
+
+
+def _below(session: Session, of: Job | SubJob, top: int) -> list[int]:
+    """The HyperNodes in which a job or a group may be placed, of one and those below it, in order."""
+    return [node for gradient in domains.gradients(session, of, top, evicting=True) for node in gradient.tolist()]
 
 
 def place_gang(
@@ -135,8 +139,7 @@ def place_gang(
     while pending:
         group, hyper_nodes = pending.pop(), [domain]
         if (as_volcano or job.divided) and domains.is_bound(job):
-            gradients = domains.gradients(session, group.sub_job, domain, evicting=True)
-            hyper_nodes = [hyper_node for gradient in gradients for hyper_node in gradient.tolist()]
+            hyper_nodes = _below(session, group.sub_job, domain)
         hyper_node = next((each for each in hyper_nodes if place(group, each)), NOWHERE)
         if hyper_node == NOWHERE and as_volcano:
             return None
