@@ -44,7 +44,6 @@ _EVICTION = 10
 _MOST_REFUSED = 16
 #: how many searches for other places there are for one plan
 _MOST_SEARCHES = 24
-
 #: how many first places are tried
 _MOST_FIRST = 8
 
@@ -129,12 +128,16 @@ class FirstPlaces:
 
     def end(self, placed: Sequence[Place], failed: PodRecord | None) -> None:
         """An attempt ends: these places were found, and none for the pod that failed, None if all have theirs."""
-        self._now = None
-        if placed and (failed is not None or len(placed) > 1):
-            first = placed[0].node
-            self._now = self._near(first, placed[-1].pod if failed is None else failed)
-            if self._now is None and failed is not None and self._session.kernel.varies(failed):
-                self._now = self._session.view.nodes.rows == first
+        self._now, kernel = None, self._session.kernel
+        pod = failed or (placed[-1].pod if len(placed) > 1 else None)
+        if pod is None or not placed or not kernel.varies(pod):
+            return
+        first, near = placed[0].node, kernel.feasible(pod)
+        if near[first] and not near.all():
+            # The first pod's surroundings, to which this one is confined.
+            self._now = near.copy()
+        elif failed is not None:
+            self._now = self._session.view.nodes.rows == first
 
     def another(self) -> bool:
         """Begin the next attempt; False when no other place makes a difference, or enough were tried."""
@@ -144,13 +147,6 @@ class FirstPlaces:
         self._attempt += 1
         self._tried = now if self._tried is None else self._tried | now
         return True
-
-    def _near(self, first: int, pod: PodRecord) -> Mask | None:
-        """The nodes, the first pod's among them, to which another pod is confined; None if there are no such."""
-        if not self._session.kernel.varies(pod):
-            return None
-        near = self._session.kernel.feasible(pod)
-        return near.copy() if near[first] and not near.all() else None
 
 
 # -- all places at once ----------------------------------------------------------------------------------------------

@@ -244,11 +244,10 @@ class GangFirstFit:
         self._key = key
         self._job = job
         self._candidates = candidates
-        #: whether the job runs, and looks for places for more pods
-        self._ready = session.ask.job_missing(job) <= 0
         #: the pods that are to be placed, in order
         self._pods: list[PodRecord] = in_turn(session, job)
-        if self._ready:
+        if session.ask.job_missing(job) <= 0:
+            # A job that runs looks for places for more pods.
             self._pods = next(by_group(session, job, self._pods), [])[: 1 if context.grows_by_share else None]
         self._need: Vector = session.view.requested(self._pods)
 

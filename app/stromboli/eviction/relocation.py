@@ -82,12 +82,11 @@ class Relocation:
     def _place(self, pod: PodRecord) -> bool:
         """Promise a pod a place, for which other pods may have to move."""
         session = self._session
-        allowed, _ = session.ask.allocatable(self._job.queue, pod)
-        if allowed <= 0:
+        if session.ask.allocatable(self._job.queue, pod)[0] <= 0:
             return False
-        found = session.kernel.best(pod)
-        if found is not None and session.ask.refusal(pod, found[0]) is None:
-            self._statement.pipeline(session.view.sub_job_of(self._job, pod), pod, found[0])
+        node = self._best_node(pod)
+        if node is not None:
+            self._statement.pipeline(session.view.sub_job_of(self._job, pod), pod, node)
             return True
         if any(self._move_away(pod, node) for node in self._nodes(pod)):
             return True
@@ -196,11 +195,15 @@ class Relocation:
         session, queue = self._session, self._session.view.jobs[pod.job].queue
         if session.ask.overused(queue) is not None or session.ask.allocatable(queue, pod)[0] <= 0:
             return False
-        found = session.kernel.best(pod, elsewhere)
-        if found is None or session.ask.refusal(pod, found[0]) is not None:
-            return False
-        unit.move(pod, found[0], self._job.key)
-        return True
+        node = self._best_node(pod, elsewhere)
+        if node is not None:
+            unit.move(pod, node, self._job.key)
+        return node is not None
+
+    def _best_node(self, pod: PodRecord, within: Mask | None = None) -> int | None:
+        """The best node on which a pod fits, unless a plugin refuses it."""
+        found = self._session.kernel.best(pod, within)
+        return None if found is None or self._session.ask.refusal(pod, found[0]) is not None else found[0]
 
 
 def _count(units: Sequence[Statement]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
-from stromboli.eviction.best_plan import Attempt, FirstPlaces, best_plan
+from stromboli.eviction.best_plan import FirstPlaces, best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
@@ -180,40 +180,37 @@ class GangSearch:
     def _place(self, pods: list[PodRecord]) -> Plan | None:
         """The evictions and places for some of the job's pods, in effect; None, and nothing done, without enough."""
         session, context, job = self._session, self._context, self._job
-        #: the pods that may be placed, and of them those that are to be, in order
-        self._all = self._pods = needed_first(session, job, pods)
+        # 1. The pods that are to be placed, of those that may be: no pod is evicted for more than the job starts or
+        #    grows with, nor does it wait for that.
+        every = chosen = needed_first(session, job, pods)
         grows, roles = self._ready and context.grows_by_share, job.min_by_role
         if grows or (not (self._ready or job.divided) and (roles or not job.pod_group.spec.min_task_member)):
-            # No pod is evicted for more than the job starts or grows with, nor does it wait for that.
-            self._pods = self._pods[: max(self._least, least_together(session, job, self._pods))]
-        # 1. In each HyperNode that the job may be placed in, the least cost of all its places.
-        if not may_evict(session, self._pods):
+            chosen = every[: max(self._least, least_together(session, job, every))]
+        if not may_evict(session, chosen):
             return None
-        attempts = list[Attempt]()
-        if context.may_take(job, self._pods):
-            attempts = [partial(self._plan, domain) for domain in search_domains(session, job, context.action)]
-        plan = best_plan(context, job, self._all, attempts)
+        # 2. In each HyperNode that the job may be placed in, the least cost of all their places.
+        may_take = context.may_take(job, chosen)
+        within = search_domains(session, job, context.action) if may_take else []
+        plan = best_plan(context, job, every, [partial(self._plan, chosen, domain) for domain in within])
         if plan is None:
             return None
-        # 2. Where it lies.
+        # 3. Where it lies.
         if has_topology(job):
             domains.locate(session, plan.promises, job)
         plan.nominate()
         return plan
 
-    def _plan(self, domain: int, places: FirstPlaces) -> Plan | None:
-        """The evictions of the lowest cost in a HyperNode; None, and nothing done, if none suffice.
+    def _plan(self, pods: list[PodRecord], domain: int, places: FirstPlaces) -> Plan | None:
+        """The evictions of the lowest cost for pods in a HyperNode; None, and nothing done, if none suffice.
 
         The first pod goes where `places` says.
         """
         plan = Plan(self._context, self._job)
-        of_groups = place_gang(
-            self._session,
-            self._job,
-            self._pods,
-            domain,
-            lambda group, hyper_node: self._place_group(plan, group, hyper_node, places),
-        )
+
+        def place(group: PendingGroup, hyper_node: int) -> bool:
+            return self._place_group(plan, group, hyper_node, places)
+
+        of_groups = place_gang(self._session, self._job, pods, domain, place)
         if of_groups is None:
             plan.take_back()
             return None
