@@ -58,24 +58,20 @@ def best_plan(
     attempts: Iterable[Attempt],
 ) -> Plan | None:
     """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed."""
-    # 1. What failed for an equivalent job, or amounts rule out, or an earlier session, is not attempted.
-    session, equivalence = context.session, context.equivalence(job, pods)
-    if equivalence is not None and context.is_hopeless(equivalence, 1):
-        return None
+    # 1. What amounts rule out, or an earlier session, is not attempted.
+    session = context.session
     kinds = kinds_to_place(session, job, pods)
-    starts, plan = bool(kinds) and session.ask.job_missing(job) > 0, None
-    order_matters = bool(context.search_left) and bool(kinds) and not alike(session, job, kinds)
-    if not starts or may_start(context, job, kinds):
-        # 2. The cheapest attempt, or else places for all pods at once.
-        plan = _cheapest(session, attempts)
-        if plan is None and starts and _may_take_what_lacks(context, job, pods):
-            plan = _plan_in_any_order(context, job, pods, kinds) if order_matters else None
-            if plan is None:
-                found_no_victims(context, job, kinds)
-    if plan is None and equivalence is not None:
-        context.in_vain(equivalence, 0)
+    starts = bool(kinds) and session.ask.job_missing(job) > 0
+    if starts and not may_start(context, job, kinds):
+        return None
+    # 2. The cheapest attempt, or else places for all pods at once.
+    plan = _cheapest(session, attempts)
+    if plan is None and starts and _may_take_what_lacks(context, job, pods):
+        plan = _plan_in_any_order(context, job, pods, kinds)
+        if plan is None:
+            found_no_victims(context, job, kinds)
     # 3. Without victims that the job can do without to start.
-    if plan is not None and plan.evicted and order_matters and context.search_left:
+    if plan is not None and plan.evicted and context.search_left and kinds and not alike(session, job, kinds):
         before = plan.placed
         give_back(plan, _InAnyOrder(plan, kinds, least=len(before)))
         if plan.placed is not before:
@@ -170,6 +166,10 @@ def _plan_in_any_order(
     context: PreemptionContext, job: Job, pods: Sequence[PodRecord], kinds: list[list[PodRecord]]
 ) -> Plan | None:
     """Places for what a job needs to start, and the evictions that make them; None, and nothing done, without any."""
+    equivalence = context.equivalence(job, pods)
+    in_vain = equivalence is not None and context.is_hopeless(equivalence, 1)
+    if in_vain or not context.search_left or alike(context.session, job, kinds):
+        return None
     room, plan = Room.of(context, job, kinds), Plan(context, job)
     if room.suffices:
         plan.evicted = [each for each in map(plan.evict, _units(context, room.held, pods)) if each[1]]
@@ -177,6 +177,8 @@ def _plan_in_any_order(
             plan.of_groups = _groups_of(context.session, job, plan.placed)
             return settle(plan)
         plan.take_back()
+    if equivalence is not None:
+        context.in_vain(equivalence, 0)
     return None
 
 

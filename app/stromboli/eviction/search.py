@@ -186,15 +186,19 @@ class GangSearch:
         grows, roles = self._ready and context.grows_by_share, job.min_by_role
         if grows or (not (self._ready or job.divided) and (roles or not job.pod_group.spec.min_task_member)):
             chosen = every[: max(self._least, least_together(session, job, every))]
-        if not may_evict(session, chosen):
+        # 2. What failed for an equivalent job is not tried again.
+        equivalence = context.equivalence(job, chosen)
+        if not may_evict(session, chosen) or (equivalence is not None and context.is_hopeless(equivalence, 1)):
             return None
-        # 2. In each HyperNode that the job may be placed in, the least cost of all their places.
+        # 3. In each HyperNode that the job may be placed in, the least cost of all their places.
         may_take = context.may_take(job, chosen)
         within = search_domains(session, job, context.action) if may_take else []
         plan = best_plan(context, job, every, [partial(self._plan, chosen, domain) for domain in within])
         if plan is None:
+            if equivalence is not None:
+                context.in_vain(equivalence, 0)
             return None
-        # 3. Where it lies.
+        # 4. Where it lies.
         if has_topology(job):
             domains.locate(session, plan.promises, job)
         plan.nominate()
