@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stromboli.api.objects import Metadata, PriorityClass
 from tests.builders import node, pod, pod_group
 from tests.plugins.sessions import decide, policy
 
@@ -156,6 +157,14 @@ def test_a_quota_counts_only_the_pods_of_a_gang_that_are_in_its_scopes() -> None
 
     assert refused("500m")
     assert not refused("1")
+
+
+def test_a_job_without_pods_has_the_class_that_pods_get_which_name_none() -> None:
+    job = pod_group("job", phase="Pending", minResources={"cpu": "1"})
+    usual = PriorityClass(metadata=Metadata(name="high"), value=7, global_default=True)
+    limit = {**quota({"cpu": "0"}, {}), "spec": {"scopeSelector": {"matchExpressions": [HIGH]}}}
+    assert outcome(job, quotas=[limit])[1] == {}
+    assert outcome(job, usual, quotas=[limit])[1] == {"job": "ResourceQuotaExceeded"}
 
 
 def test_volcano_compares_names_letter_by_letter() -> None:

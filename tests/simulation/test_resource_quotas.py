@@ -103,6 +103,20 @@ def test_what_a_quota_leaves_or_does_not_cover_is_made(
     assert "2/2 n x2" in said(tmp_path, "simulate", of=(limit, runs(), job(given)))
 
 
+@pytest.mark.parametrize(
+    ("operator", "covered"), [("In", True), ("NotIn", False), ("Exists", True), ("DoesNotExist", False)]
+)
+def test_a_pod_that_names_no_class_is_counted_under_the_default_one(
+    tmp_path: Path, operator: str, covered: bool
+) -> None:
+    scope: dict[str, Any] = {"scopeName": "PriorityClass", "operator": operator}
+    scope |= {"values": ["usual"]} if operator in ("In", "NotIn") else {}
+    limit = quota({"pods": "0"}, scopeSelector={"matchExpressions": [scope]})
+    usual = {"kind": "PriorityClass", "metadata": {"name": "usual"}, "value": 7, "globalDefault": True}
+    text = said(tmp_path, "why", "job", "team/train", of=(limit, usual, job(spec())))
+    assert ("2 pods are not made: ResourceQuota team/small forbids it" in text) is covered, text
+
+
 def test_a_gang_that_a_quota_leaves_in_part_is_told_what_it_lacks_and_who_can_change_that(tmp_path: Path) -> None:
     limit = quota({"requests.cpu": "8"})
     of = (limit, runs(), job(spec({"cpu": "2"}), pods=4))

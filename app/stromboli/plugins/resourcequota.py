@@ -64,6 +64,9 @@ class ResourceQuota(Plugin):
             hard = quotas.hard_of(manifest) if view.rules.quotas else status.get("hard")
             quota = Quota(metadata.get("name", ""), quotas.amounts(hard), quotas.amounts(status.get("used")), manifest)
             self._quotas[metadata.get("namespace") or "default"].append(quota)
+        classes = view.snapshot.priority_classes
+        #: the class that pods get which name none
+        self._default_class = next((name for name, each in classes.items() if each.global_default), "")
         #: whether the placed pods of a job are known to be part of the usage
         self._knows_pods = view.rules.admission
         #: by quota, the requests of jobs admitted in this session beyond the usage
@@ -122,7 +125,8 @@ class ResourceQuota(Plugin):
             return Claim(asked, quotas.used_by(covered)) if covered else None
         asked = least | dict.fromkeys(quotas.PODS, Fraction(job.min_available))
         asked |= quotas.asked_for(given.min_resources)
-        if not pods and not quotas.counts(quota.manifest, Counted.expected(asked, given.priority_class_name)):
+        class_name = given.priority_class_name or self._default_class
+        if not pods and not quotas.counts(quota.manifest, Counted.expected(asked, class_name)):
             return None
         return Claim(asked, quotas.used_by(pods))
 

@@ -62,9 +62,9 @@ def admit(
     written = {obj.key: obj for kind, obj in loaded.objects if kind == "PodGroup"}
     groups, natives = _Groups(loaded, namespaces, rules, written), _NativeGroups(namespaces, rules)
     run_times, volumes = _RunTimes(groups.declared), VolumeClaims(loaded.objects, loaded.owners)
-    for kind, obj in Permitted(loaded).made():
+    for kind, obj in Permitted(loaded, priorities.applied).made():
         if kind == "Pod":
-            pod = priorities.applied(obj)
+            pod = obj
             if pod.spec.scheduler_name in scheduler_names and is_bare(pod):
                 pod = groups.joined(pod)
             else:
@@ -162,11 +162,12 @@ class _Priorities:
 
     def __init__(self, classes: Iterator[objects.PriorityClass]) -> None:
         self._values: dict[str, int] = dict(SYSTEM_PRIORITIES)
-        self._default: int | None = None
+        #: the class of pods that name none
+        self._default = ""
         for each in classes:
             self._values[each.metadata.name] = each.value
             if each.global_default:
-                self._default = each.value
+                self._default = each.metadata.name
 
     @property
     def names(self) -> Collection[str]:
@@ -176,9 +177,11 @@ class _Priorities:
     def applied(self, pod: objects.Pod) -> objects.Pod:
         if pod.spec.priority is not None:
             return pod
-        name = pod.spec.priority_class_name
-        value = self._values.get(name) if name else self._default
-        return pod if value is None else replace(pod, spec=replace(pod.spec, priority=value))
+        name = pod.spec.priority_class_name or self._default
+        value = self._values.get(name)
+        if value is None:
+            return pod
+        return replace(pod, spec=replace(pod.spec, priority=value, priority_class_name=name))
 
 
 class _Groups:

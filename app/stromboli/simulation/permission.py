@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from stromboli.api import objects
@@ -23,8 +23,10 @@ _CLAIM = "PersistentVolumeClaim"
 class Permitted:
     """What is made of objects, with the defaults that it gets."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, prioritized: Callable[[objects.Pod], objects.Pod]) -> None:
+        """`prioritized` gives a pod its priority, and the class that it has without naming one: quotas go by it."""
         self._loaded = loaded
+        self._prioritized = prioritized
         self._runtimes = {obj.metadata.name: obj for kind, obj in loaded.objects if kind == "RuntimeClass"}
         self._ranges = LimitRanges.of(obj for kind, obj in loaded.objects if kind == "LimitRange")
         quotas = [obj for kind, obj in loaded.objects if kind == "ResourceQuota"]
@@ -55,7 +57,8 @@ class Permitted:
             self._loaded.empty[key] = f"{kind} {key}: {said}"
 
     def _complete(self, pod: objects.Pod) -> objects.Pod:
-        return of_runtime_class(with_defaults(pod), self._runtimes.get(pod.spec.runtime_class_name or ""))
+        pod = with_defaults(self._prioritized(pod))
+        return of_runtime_class(pod, self._runtimes.get(pod.spec.runtime_class_name or ""))
 
     def _there(self) -> Iterator[Asked]:
         """What was created before and uses what quotas count."""
