@@ -21,10 +21,11 @@ from tests.e2e.world import CORE, Object, World, define
 
 pytestmark = pytest.mark.e2e
 
-#: kinds without a controller here, that of which the Deployment's makes one, that whose own makes the PodGroups, and
+#: kinds without a controller here, that of which the Deployment's makes one, those whose own makes the PodGroups, and
 #: those that labels of pods name (`test_labelled.py`)
 ELSEWHERE = {
     *(("apps", "DaemonSet"), ("", "ReplicationController"), ("apps", "ReplicaSet"), ("batch.volcano.sh", "Job")),
+    ("flow.volcano.sh", "JobFlow"),
     *(("scheduling.x-k8s.io", "PodGroup"), ("scheduling.sigs.k8s.io", "PodGroup")),
 }
 

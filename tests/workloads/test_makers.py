@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from stromboli.api.quantity import parse
 from stromboli.explain.remedies import explained
 from stromboli.simulation.run import Run
+from tests.cli.conftest import stromboli
 from tests.workloads.test_gangs import POD, RAY, Object, problems, ray, replicas, simulated
 
 TRAINER = "trainer.kubeflow.org/v1alpha1"
@@ -352,3 +355,55 @@ def test_each_role_of_a_disaggregated_set_is_served_by_gangs_of_its_own() -> Non
     done = simulated({**named, "spec": spec})
     assert gangs(done) == [2, 3, 3]
     assert len(done.bindings) == 8
+
+
+FLOW = "flow.volcano.sh/v1alpha1"
+
+
+def job_flow(*flows: Object) -> Object:
+    return {"apiVersion": FLOW, "kind": "JobFlow", "metadata": {"name": "nightly"}, "spec": {"flows": list(flows)}}
+
+
+def job_template(name: str, pods: int) -> Object:
+    tasks = [{"name": "main", "replicas": pods, "template": node()}]
+    spec = {"schedulerName": "stromboli", "minAvailable": pods, "tasks": tasks}
+    return {"apiVersion": FLOW, "kind": "JobTemplate", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_job_flow_begins_with_the_jobs_that_wait_for_no_other() -> None:
+    flow = job_flow({"name": "load"}, {"name": "scan"}, {"name": "train", "dependsOn": {"targets": ["load", "scan"]}})
+    templates = job_template("load", 2), job_template("scan", 3), job_template("train", 4)
+    for order in ((flow, *templates), (*templates, flow)):
+        done = simulated(*order)
+        assert (gangs(done), len(done.bindings)) == ([2, 3], 5)
+        assert {pod.rpartition("/")[2] for pod in done.bindings} >= {"nightly-load-main-0", "nightly-scan-main-2"}
+
+
+def test_a_job_flow_says_what_is_other_than_in_the_template() -> None:
+    change = {"spec": {"minAvailable": 1, "tasks": [{"name": "main", "replicas": 5}]}}
+    done = simulated(job_flow({"name": "load", "patch": change}), job_template("load", 2))
+    assert (gangs(done), len(done.bindings)) == ([1], 5)
+
+
+@pytest.mark.parametrize(
+    ("flows", "says"),
+    [
+        ([{"name": "loda"}], "spec.flows[0].name: there is no JobTemplate 'loda': add it"),
+        (
+            [{"name": "load"}, {"name": "load2", "dependsOn": {"targets": ["laod"]}}],
+            "spec.flows[1].dependsOn.targets: there is no flow 'laod', did you mean 'load'?",
+        ),
+    ],
+)
+def test_a_flow_of_what_is_not_there_is_told(flows: list[Object], says: str) -> None:
+    (line,) = problems(job_flow(*flows), job_template("load", 2))
+    assert line.endswith(says)
+
+
+def test_when_the_job_of_a_flow_is_made_is_told(tmp_path: Path) -> None:
+    flow = job_flow({"name": "load"}, {"name": "train", "dependsOn": {"targets": ["load"]}})
+    file = tmp_path / "flow.yaml"
+    file.write_text(yaml.safe_dump_all([flow, job_template("load", 2), job_template("train", 2)]))
+    says = "JobFlow default/nightly makes Job nightly-train when load completed"
+    assert says in stromboli("simulate", file).output
+    assert says in stromboli("why", "job", "nightly-train", "-f", file).output

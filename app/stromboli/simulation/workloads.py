@@ -165,6 +165,11 @@ class Expansion:
             why = f"has no pods of {gang.part} yet: it makes them when {gang.after} has completed"
             self.empty[f"{key} {gang.part}"] = f"{making.kind.row.kind} {key} {why}"
 
+    def _told_later(self, manifest: Object, name: str, when: str) -> None:
+        """Tell of something that a workload makes later."""
+        namespace = text(manifest, "metadata.namespace")
+        self.empty[f"{namespace}/{name}"] = f"{text(manifest, 'kind')} {_key(manifest)} {when}"
+
     def _count(self, pods: int, where: str) -> None:
         self.pods += pods
         if self.pods > self.most:
@@ -197,7 +202,10 @@ class Expansion:
         if whole and kind.row.maker:
             try:
                 made += MAKERS[kind.row.maker](
-                    manifest, Surroundings(partial(self._runtime, metadata["namespace"]), self.nodes)
+                    manifest,
+                    Surroundings(
+                        partial(self._runtime, metadata["namespace"]), self.nodes, partial(self._told_later, manifest)
+                    ),
                 )
             except InvalidObjectError as error:
                 raise InvalidObjectError(where, error.path, error.problem) from None

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from stromboli.api import objects
 from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import InvalidObjectError
+from stromboli.api.validation import did_you_mean, shown
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads.amounts import pod_spec, total
@@ -26,12 +27,14 @@ class Surroundings:
     #: the runtime of a kind and name that it may refer to
     runtime: Callable[[str, str], Object | None]
     nodes: Callable[[], NodeFacts]
+    #: is told what is made later, by its name, and in a few words when
+    told_later: Callable[[str, str], None] = lambda name, when: None
 
 
 Maker: TypeAlias = Callable[[Object, Surroundings], Iterator[Object]]
 """The objects that are made of a workload, without their owner."""
 
-RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
+RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime", "JobTemplate")
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 #: the names of the Job and of the container that train
 _NODE = "node"
@@ -62,6 +65,31 @@ def disaggregated_set(owner: Object, there: Surroundings) -> Iterator[Object]:
 def ray_job(owner: Object, _: Surroundings) -> Iterator[Object]:
     """A RayCluster, unless it names one that is there, and the Job that submits what is run, if one does."""
     yield from made_of_ray_job(owner)
+
+
+def job_flow(owner: Object, there: Surroundings) -> Iterator[Object]:
+    """A Volcano Job by its JobTemplate for each flow that waits for no other; of the others it is told when they come.
+
+    Raises InvalidObjectError for a flow or a template that is not there.
+    """
+    flows = {text(flow, "name"): flow for _, flow in items(owner, "spec.flows")}
+    for place, (name, flow) in enumerate(flows.items()):
+        path, before = f"spec.flows[{place}]", at(flow, "dependsOn.targets") or ()
+        for target in before:
+            if target not in flows:
+                problem = f"there is no flow {shown(target)}{did_you_mean(target, flows)}"
+                raise InvalidObjectError(described(owner), f"{path}.dependsOn.targets", problem)
+        template = there.runtime("JobTemplate", name)
+        if template is None:
+            raise InvalidObjectError(described(owner), f"{path}.name", f"there is no JobTemplate {shown(name)}: add it")
+        called = f"{text(owner, 'metadata.name')}-{name}"
+        if before:
+            there.told_later(called, f"makes Job {called} when {', '.join(before)} completed")
+            continue
+        said = {key: mapping(template, f"metadata.{key}") for key in ("labels", "annotations")}
+        spec = _merged(mapping(template, "spec"), mapping(flow, "patch.spec"))
+        metadata = {**said, "name": called}
+        yield {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def train_job(owner: Object, there: Surroundings) -> Iterator[Object]:
@@ -172,5 +200,5 @@ def _is_named(value: object) -> bool:
 
 
 MAKERS: Mapping[str, Maker] = {
-    each.__name__: each for each in (daemon_set, disaggregated_set, notebook, ray_job, train_job)
+    each.__name__: each for each in (daemon_set, disaggregated_set, job_flow, notebook, ray_job, train_job)
 }
