@@ -389,7 +389,7 @@ def test_each_kind_of_the_table_is_tried_here() -> None:
     tried = {(version.rpartition("/")[0], kind) for version, kind, *_ in GANGS.values()}
     known = {(kind.row.group, kind.row.kind) for kind in known_kinds()}
     elsewhere = {"DaemonSet", "Pod", "ReplicationController", "TrainJob", "Workflow", "CronWorkflow"}
-    elsewhere |= {"ScheduledSparkApplication", "PodGroup"}
+    elsewhere |= {"ScheduledSparkApplication", "PodGroup", "JobFlow"}
     assert known - tried == {(group, kind) for group, kind in known if kind in elsewhere}
 
 
