@@ -130,6 +130,28 @@ def test_what_is_wrong_with_a_change_is_a_line(world: World) -> None:
     assert "files and --url are for --dry-run" in stromboli("queue", "delete", "team", "--url", world.url).output
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_queue_is_not_put_where_it_would_be_in_no_tree(world: World, more: tuple[str, ...]) -> None:
+    for name, parent in (("research", "root"), ("vision", "research")):
+        spec = {"parent": parent}
+        world.create(QUEUES, "scheduling.volcano.sh/v1beta1", "Queue", name, spec=spec)
+    for words, says in {
+        ("create", "new", "--parent", "reserch"): "queue new: there is no parent reserch, did you mean 'research'?",
+        ("create", "new", "--parent", "new"): "queue new: new cannot be its parent: it is the queue itself",
+        ("create", "team"): "queue team: it is there already (stromboli queue set team changes it)",
+        ("set", "vision", "--parent", "reserch"): "queue vision: there is no parent reserch, did you mean 'research'?",
+        ("set", "research", "--parent", "research"): "research cannot be its parent: it is the queue itself",
+        ("set", "research", "--parent", "vision"): "queue research: vision cannot be its parent: it is below research",
+        ("delete", "research"): "queue research: vision would have no parent: move or delete them first",
+        ("delete", "root"): "queue root: it cannot be deleted: all others are below it",
+        ("delete", "default"): "queue default: it cannot be deleted: jobs that name no queue are in it",
+    }.items():
+        code, said = world.run("queue", *words, *more)
+        assert (code, said.splitlines()[-1]) == (2, says if says.startswith("queue") else f"queue {words[1]}: {says}")
+    assert world.get(f"{QUEUES}/vision")["spec"]["parent"] == "research"
+    assert world.run("queue", "set", "vision", "--parent", "team") == (0, "queue vision is changed\n")
+
+
 def test_a_dry_run_says_what_a_change_would_do(world: World) -> None:
     job(world, "runs", owned=True)
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -32,6 +31,11 @@ if TYPE_CHECKING:
 
 _PATH = f"/apis/{SCHEDULING}/queues"
 _COMPLETED = "Completed"
+_ROOT = "root"
+#: queues that the service makes again, and what they are for
+_KEPT = {_ROOT: "all others are below it", "default": "jobs that name no queue are in it"}
+#: the parents of the queues that there are, by name; empty for none
+Parents: TypeAlias = Mapping[str, str]
 
 New = Annotated[str, typer.Argument(help="Name of the queue.")]
 Name = Annotated[str, typer.Argument(help="Name of the queue.", autocompletion=queue_names)]
@@ -66,11 +70,17 @@ def create(
     spec = _spec(weight, parent, capability, deserved, guarantee, reclaimable, priority)
     manifest = _manifest(name, {"weight": 1, **spec})
 
-    def refuse(source: Source) -> None:
-        if name in _names(source):
+    def refuse(parents: Parents) -> None:
+        if name in parents:
             raise StromboliError(f"queue {name}: it is there already (stromboli queue set {name} changes it)")
+        _place(name, parent, parents)
 
-    _do(which, refuse if dry_run else None, manifest, lambda kube: kube.create(_PATH, manifest), "created")
+    async def change(kube: Kube) -> None:
+        if (parents := await _parents(kube)) is not None:
+            refuse(parents)
+        await kube.create(_PATH, manifest)
+
+    _do(which, (lambda source: refuse(_parents_in(source))) if dry_run else None, manifest, change, "created")
 
 
 @about_a_cluster
@@ -93,13 +103,18 @@ def set_(
     spec = _spec(weight, parent, capability, deserved, guarantee, reclaimable, priority)
     if not spec:
         raise StromboliError(f"queue {name}: nothing to change (see stromboli queue set --help)")
-    manifest = _manifest(name, spec)
-    refuse = partial(_demand, name=name) if dry_run else None
+
+    def refuse(parents: Parents) -> None:
+        _demand(name, parents)
+        _place(name, parent, parents)
 
     async def change(kube: Kube) -> None:
-        await _if_there(kube, name, kube.patch(f"{_PATH}/{name}", {"spec": spec}))
+        if (parents := await _parents(kube)) is not None:
+            refuse(parents)
+        await kube.patch(f"{_PATH}/{name}", {"spec": spec})
 
-    _do(which, refuse, manifest, change, "changed")
+    manifest = _manifest(name, spec)
+    _do(which, (lambda source: refuse(_parents_in(source))) if dry_run else None, manifest, change, "changed")
 
 
 @about_a_cluster
@@ -110,8 +125,13 @@ def delete(name: Name, which: Which, dry_run: DryRun = False) -> None:
     """
     manifest = {**_manifest(name, {}), "$patch": "delete"}
 
+    if name in _KEPT:
+        raise StromboliError(f"queue {name}: it cannot be deleted: {_KEPT[name]}")
+
     def refuse(source: Source) -> None:
-        _demand(source, name)
+        parents = _parents_in(source)
+        _demand(name, parents)
+        _spare_children(name, parents)
         rows = source.jobs(JobFilter(queue=name))
         _spare(name, [_called(row) for row in rows if row.queue == name and row.phase != _COMPLETED])
 
@@ -122,15 +142,45 @@ def _called(row: JobRow) -> str:
     return f"{row.namespace}/{row.called or row.name}"
 
 
-def _names(source: Source) -> set[str]:
-    return {row.name for row in source.queues()}
+def _parents_in(source: Source) -> Parents:
+    return {row.name: row.parent for row in source.queues()}
 
 
-def _demand(source: Source, name: str) -> None:
+async def _parents(kube: Kube) -> Parents | None:
+    """None where one may not list queues."""
+    from stromboli.live.api_server.client import ApiError
+
+    try:
+        queues = (await kube.get(_PATH)).get("items") or ()
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return None
+    return {str(each["metadata"]["name"]): str((each.get("spec") or {}).get("parent") or "") for each in queues}
+
+
+def _demand(name: str, parents: Parents) -> None:
     """Raises NotFoundError for a queue that is not there."""
-    names = _names(source)
-    if name not in names:
-        raise NotFoundError(f"there is no queue {name}{did_you_mean(name, names)}")
+    if name not in parents:
+        raise NotFoundError(f"there is no queue {name}{did_you_mean(name, parents)}")
+
+
+def _place(name: str, parent: str | None, parents: Parents) -> None:
+    """Raises StromboliError for a parent below which a queue would be in no tree."""
+    if not parent or parent == _ROOT:
+        return
+    if parent not in parents and parent != name:
+        raise StromboliError(f"queue {name}: there is no parent {parent}{did_you_mean(parent, parents)}")
+    above, seen = parent, set[str]()
+    while above and above not in seen:
+        if above == name:
+            raise StromboliError(f"queue {name}: {parent} cannot be its parent: it is {_relation(name, parent)}")
+        seen.add(above)
+        above = parents.get(above, "")
+
+
+def _relation(name: str, parent: str) -> str:
+    return "the queue itself" if name == parent else f"below {name}"
 
 
 async def _delete(kube: Kube, name: str) -> None:
@@ -140,26 +190,22 @@ async def _delete(kube: Kube, name: str) -> None:
         groups = (PodGroup.parse(json.loads(bytes(item))) for item in page.items or ())
         left += [each.called for each in groups if each.spec.queue == name and each.status.phase != _COMPLETED]
     _spare(name, left)
-    await _if_there(kube, name, kube.delete(f"{_PATH}/{name}"))
-
-
-async def _if_there(kube: Kube, name: str, change: Awaitable[object]) -> None:
-    """Change a queue. Raises NotFoundError with what may have been meant where it is not there, and ApiError."""
-    from stromboli.live.api_server.client import ApiError
-
-    try:
-        await change
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        names = {str(each["metadata"]["name"]) for each in (await kube.get(_PATH)).get("items") or ()}
-        raise NotFoundError(f"there is no queue {name}{did_you_mean(name, names)}") from None
+    if (parents := await _parents(kube)) is not None:
+        _demand(name, parents)
+        _spare_children(name, parents)
+    await kube.delete(f"{_PATH}/{name}")
 
 
 def _spare(name: str, left: list[str]) -> None:
     """Raises StromboliError for jobs that are in a queue: without it they could not go on."""
     if left:
         raise StromboliError(f"queue {name}: {first_few(left, 3)} would have no queue: move or delete them first")
+
+
+def _spare_children(name: str, parents: Parents) -> None:
+    """Raises StromboliError for queues that are below one: without it they would be in no tree."""
+    if below := sorted(each for each, parent in parents.items() if parent == name):
+        raise StromboliError(f"queue {name}: {first_few(below, 3)} would have no parent: move or delete them first")
 
 
 def _manifest(name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import typer
 
 from stromboli.api.crds import SCHEDULING, Queue, QueueState
 from stromboli.api.errors import StromboliError
+from stromboli.api.validation import did_you_mean
 from stromboli.cli.clusters import connected
 from stromboli.cli.options import Context, Kubeconfig
 from stromboli.cli.problems import NotFoundError
@@ -56,7 +57,7 @@ async def _write(kube: Kube, name: str, state: str) -> str:
         queues |= {queue.key: queue for queue in map(Queue.parse, map(_decoded, page.items or []))}
     queue = queues.get(name)
     if queue is None:
-        raise NotFoundError(f"there is no queue {name}")
+        raise NotFoundError(f"there is no queue {name}{did_you_mean(name, queues)}")
     why = refusal(queues, queue, state)
     if why:
         raise StromboliError(f"queue {name}: {why}")
