@@ -139,7 +139,7 @@ def test_queues_are_listed_and_shown_as_a_tree(files: Path) -> None:
 def test_jobs_are_listed_with_a_word_why_they_wait(files: Path) -> None:
     rows = [line.split() for line in stromboli("job", "list", "-A", "-f", files).output.splitlines()]
     assert [(row[1], row[-1]) for row in rows[1:]] == [("lost", "QueueNotFound"), ("train", "NotEnoughPods")]
-    assert len(stromboli("job", "list", "-n", "other", "-f", files).output.splitlines()) == 1
+    assert len(stromboli("job", "list", "-n", "other", "-f", files).stdout.splitlines()) == 1
 
 
 def test_jobs_of_a_queue_that_is_not_there_are_not_an_empty_list(files: Path) -> None:
@@ -147,6 +147,23 @@ def test_jobs_of_a_queue_that_is_not_there_are_not_an_empty_list(files: Path) ->
     assert (told.exit_code, told.stdout) == (1, "")
     assert "there is no queue reserach, did you mean 'research'?" in told.stderr
     assert len(stromboli("job", "list", "-A", "--queue", "default", "-f", files).output.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (
+            ("-n", "defalt"),
+            "there are no jobs of namespace defalt, did you mean namespace 'default'?; other namespaces",
+        ),
+        (("-n", "other"), "there are no jobs of namespace other; other namespaces have 2 jobs (-A)"),
+        (("-A", "--reason", "NotEnoughPodz"), "there are no jobs of reason NotEnoughPodz, did you mean reason"),
+    ],
+)
+def test_that_no_job_is_as_is_asked_for_is_told(files: Path, asked: tuple[str, ...], says: str) -> None:
+    told = stromboli("job", "list", *asked, "-f", files)
+    assert (told.exit_code, len(told.stdout.splitlines())) == (0, 1)
+    assert told.stderr.startswith(says), told.stderr
 
 
 def test_the_doctor_names_misspelt_fields(files: Path) -> None:

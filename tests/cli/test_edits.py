@@ -219,6 +219,18 @@ def test_a_job_is_suspended_resumed_and_deleted_by_what_made_it(world: World, ow
     assert world.run("job", "delete", "gone") == (1, "there is no job default/gone\n")
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_job_that_cannot_be_suspended_or_is_not_there_is_told_as_such(world: World, more: tuple[str, ...]) -> None:
+    job(world, "train", owned=False, count=1)
+    for words, code, says in (
+        (("suspend", "train"), 2, "job default/train: its pods have no controller that could make them again"),
+        (("suspend", "trian"), 1, "there is no job default/trian, did you mean "),
+        (("delete", "trian"), 1, "there is no job default/trian, did you mean "),
+    ):
+        told = world.run("job", *words, *more)
+        assert (told[0], told[1].splitlines()[-1][: len(says)]) == (code, says), told
+
+
 def test_a_job_is_found_by_the_name_of_what_made_it(world: World) -> None:
     """The PodGroup of a workload is called by a uid; people know the workload."""
     owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "tune", "uid": "u"}

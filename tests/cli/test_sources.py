@@ -107,7 +107,7 @@ QUESTIONS = (
     (("why", "queue", "a"), "Queue a: Open"),
     (("top", "--once"), "1 node, 1 queue"),
     (("whatif", "-f", "-"), "no difference"),
-    (("job", "suspend", "default/waits", "--dry-run"), "0 wait after it"),
+    (("job", "delete", "default/waits", "--dry-run"), "0 wait after it"),
 )
 
 
@@ -210,6 +210,33 @@ def test_a_policy_that_is_named_is_used_whatever_service_there_is(cluster: str, 
     told = stromboli("queue", "list", *of(tmp_path), "--policy", tmp_path / "policy", "-o", "json")
     assert [each["name"] for each in json.loads(told.stdout) if each["deserved"].get("cpu") == 5.0] == ["b"]
     assert told.stderr == ""
+
+
+@pytest.mark.parametrize("with_policy", [False, True])
+def test_what_is_named_is_asked_whatever_service_the_environment_has(
+    cluster: str, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_policy: bool
+) -> None:
+    """A shell keeps the address of the last cluster: its answers would be taken for those of the one that is named."""
+    (tmp_path / "policy").write_text(CAPACITY)
+    monkeypatch.setenv("STROMBOLI_URL", service)
+    of_policy = ("--policy", str(tmp_path / "policy")) if with_policy else ()
+    assert [each["name"] for each in json.loads(stromboli("queue", "list", "-o", "json").stdout)] == ["a"]
+    asked = json.loads(stromboli("queue", "list", *of(tmp_path), *of_policy, "-o", "json").stdout)
+    assert "b" in [each["name"] for each in asked]
+    if of_policy:
+        told = stromboli("queue", "list", "--url", f"{service}/", *of_policy)
+        assert (told.exit_code, told.stdout) == (2, "")
+        assert told.stderr.startswith("--policy: the service at --url decides by what it was started with")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "says"),
+    [("http", "what answers there is no service of stromboli"), ("https", "what answers there speaks HTTP, not HTTPS")],
+)
+def test_an_address_at_which_something_else_answers_is_told(cluster: str, scheme: str, says: str) -> None:
+    url = cluster.replace("http:", f"{scheme}:")
+    told = stromboli("queue", "list", "--url", url)
+    assert (told.exit_code, told.stderr) == (2, f"{url}: {says}\n")
 
 
 def test_a_service_that_is_nowhere_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,8 @@ def test_people_read_amounts_that_programs_get_as_quantities(tmp_path: Path) -> 
         (("queue", "smal"), 1, "there is no queue smal, did you mean 'small'?"),
         (("pod", "train-0", "-n", "other"), 1, "there is no pod other/train-0, did you mean 'default/train-0'?"),
         (("job", "eval"), 1, "there is no job default/eval\n"),
+        (("job", "a/b/c"), 1, "there is no job a/b/c: it is NAME or NAMESPACE/NAME"),
+        (("queue", "default/small"), 1, "there is no queue default/small: queues are in no namespace, and named alone"),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(files: Path, arguments: tuple[str, ...], status: int, line: str) -> None:
@@ -115,7 +117,7 @@ def test_what_is_not_there_is_said_in_one_line(files: Path, arguments: tuple[str
         (("--url", "http://127.0.0.1:1"), "http://127.0.0.1:1: [Errno 111] Connection refused"),
         (("--url", "127.0.0.1:1"), "--url: '127.0.0.1:1' is not an address such as http://127.0.0.1:8080"),
         (("-f", "none.yaml"), "none.yaml: No such file or directory"),
-        (("--kubeconfig", "none"), "none: Invalid kube-config file"),
+        (("--kubeconfig", "none"), "none: there is no such file; set --kubeconfig"),
     ],
 )
 def test_a_cluster_that_cannot_be_read_is_said_in_one_line(options: tuple[str, str], line: str) -> None:

@@ -14,6 +14,8 @@ from pydantic_core import ErrorDetails
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _SHOWN = 60
+#: names of which only those are compared to the end that may be nearer than the nearest so far
+_MANY = 1_000
 _LONGEST_NAME = 120
 _LISTED = 8
 
@@ -108,7 +110,17 @@ def nearest(found: object, known: Collection[str], least: float = 0.6) -> str:
     if not isinstance(found, str):
         return ""
     folded, word = {name.casefold(): name for name in known}, found[:_SHOWN].casefold()
-    likeness, near = max(((_likeness(word, name, least), name) for name in folded), default=(0.0, ""))
+    if word in folded:
+        return folded[word]
+    likeness, near = 0.0, ""
+    if len(folded) > _MANY:
+        matcher = difflib.SequenceMatcher(b=word)
+        for name in sorted(folded, key=lambda name: abs(len(name) - len(word))):
+            matcher.set_seq1(name)
+            if _reaches(matcher, max(least, likeness)):
+                likeness, near = max((likeness, near), (matcher.ratio(), name))
+    else:
+        likeness, near = max(((_likeness(word, name, least), name) for name in folded), default=(0.0, ""))
     return folded[near] if likeness else ""
 
 
@@ -116,5 +128,9 @@ def nearest(found: object, known: Collection[str], least: float = 0.6) -> str:
 def _likeness(word: str, name: str, least: float) -> float:
     """How similar two names are, 0 below `least`; kept, as names are compared anew whenever one more is known."""
     matcher = difflib.SequenceMatcher(a=name, b=word)
+    return matcher.ratio() if _reaches(matcher, least) else 0.0
+
+
+def _reaches(matcher: difflib.SequenceMatcher[str], least: float) -> bool:
     bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
-    return matcher.ratio() if all(bound() >= least for bound in bounds) else 0.0
+    return all(bound() >= least for bound in bounds)

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESPACE = "default"
 _KUBE_SCHEDULER = "default-scheduler"
+#: what OpenSSL calls an answer that is not encrypted
+_PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 #: seconds for an answer of the service
 _PATIENCE = 60.0
 
@@ -323,10 +325,11 @@ def fetched(to: Address, path: str, *, body: bytes | None = None, below: str = "
         with opener.open(urllib.request.Request(address, body, headers), timeout=_PATIENCE) as answer:
             yield answer
     except urllib.error.HTTPError as error:
-        raise RemoteError(_refusal(error.read()) or f"{url}: {error.code} {error.reason}", error.code) from None
+        raise RemoteError(_refusal(error.read()) or f"{url}: {_no_service(error)}", error.code) from None
     except (OSError, ValueError, HTTPException) as error:
         why = getattr(error, "reason", None) or error
-        raise RemoteError(f"{url}: {why}") from None
+        plain = getattr(why, "reason", "") in _PLAIN
+        raise RemoteError(f"{url}: {'what answers there speaks HTTP, not HTTPS' if plain else why}") from None
 
 
 @contextmanager
@@ -338,6 +341,13 @@ def looking_for() -> Iterator[None]:
         if error.status == 404:
             raise NotFoundError(str(error)) from None
         raise
+
+
+def _no_service(error: urllib.error.HTTPError) -> str:
+    """What something answered that gives no reason, as the service does."""
+    if error.code == 404:
+        return "what answers there is no service of stromboli"
+    return f"{error.code} {error.reason}"
 
 
 def _refusal(body: bytes) -> str:

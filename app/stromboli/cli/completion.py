@@ -72,7 +72,7 @@ def _begun(incomplete: str, names: Callable[[Source], list[str]], ctx: typer.Con
     from stromboli.cli.sources import opened
     from stromboli.cli.which import OPTIONS, Which
 
-    which = Which(**{name: ctx.params[name] for name in OPTIONS if ctx.params.get(name)})
+    which = Which.of({name: ctx.params[name] for name in OPTIONS if ctx.params.get(name)})
     try:
         found = names(opened(which, lambda line: None))
     except StromboliError:

@@ -9,13 +9,15 @@ from typing import Annotated
 
 import typer
 
-from stromboli.api.validation import did_you_mean
+from stromboli.api.errors import StromboliError
+from stromboli.api.validation import did_you_mean, nearest
+from stromboli.api.words import counted
 from stromboli.cli import clusters
 from stromboli.cli.completion import queue_names
 from stromboli.cli.options import Format, Namespace, Output
 from stromboli.cli.output import columns, show
 from stromboli.cli.problems import NotFoundError
-from stromboli.cli.sources import opened
+from stromboli.cli.sources import Source, opened
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.dashboard.filters import JobFilter
 from stromboli.explain.overview import JobRow
@@ -56,9 +58,34 @@ def list_(
     only = JobFilter(namespace="" if all_namespaces else namespace, queue=queue, reason=reason)
     source = opened(which)
     found = sorted(source.jobs(only), key=_KEYS[sort])
-    if queue and not found and queue not in (names := [each.name for each in source.queues()]):
-        raise NotFoundError(f"there is no queue {queue}{did_you_mean(queue, names)}")
+    if not found:
+        if queue and queue not in (names := [each.name for each in source.queues()]):
+            raise NotFoundError(f"there is no queue {queue}{did_you_mean(queue, names)}")
+        clusters.note(_none(source, only))
     show(found, output, columns(_rows(found, time.time(), wide=output is Output.wide)))
+
+
+def _none(source: Source, only: JobFilter) -> str:
+    """That no job is as is asked for, and what may have been meant."""
+    asked = {"namespace": only.namespace, "queue": only.queue, "reason": only.reason}
+    what = " and ".join(f"{name} {value}" for name, value in asked.items() if value)
+    if not what:
+        return "there are no jobs"
+    try:
+        others = source.jobs(JobFilter())
+    except StromboliError:  # one may not list those of all namespaces
+        others = []
+    known = {
+        "namespace": {each.namespace for each in others},
+        "reason": {each.reason for each in others if each.reason},
+    }
+    near = (
+        (name, nearest(asked[name], known[name] - {asked[name]})) for name in known if asked[name] not in known[name]
+    )
+    meant = ", ".join(f"{name} {each!r}" for name, each in near if each)
+    elsewhere = sum(each.namespace != only.namespace for each in others) if only.namespace else 0
+    more = f"; other namespaces have {counted(elsewhere, 'job')} (-A)" if elsewhere else ""
+    return f"there are no jobs of {what}{f', did you mean {meant}?' if meant else ''}{more}"
 
 
 _KEYS = {

@@ -11,6 +11,7 @@ import typer
 
 from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.api.errors import StromboliError
+from stromboli.api.validation import did_you_mean
 from stromboli.cli import clusters
 from stromboli.cli.completion import job_names
 from stromboli.cli.options import DryRun, Namespace
@@ -18,6 +19,7 @@ from stromboli.cli.problems import NotFoundError
 from stromboli.cli.queue_edit import written
 from stromboli.cli.sources import Question, opened
 from stromboli.cli.which import Which, about_a_cluster
+from stromboli.explain.answers import Answer
 from stromboli.explain.whatif import lines
 from stromboli.state.pods import GROUP_ANNOTATION
 from stromboli.workloads import WorkloadKind, known_kinds
@@ -32,6 +34,8 @@ Name = Annotated[
 ]
 
 _VOLCANO = "batch.volcano.sh/"
+_UNOWNED = "job {}: its pods have no controller that could make them again"
+_UNSUSPENDED = "{} cannot be suspended: scale it to 0, or delete it"
 #: levels of owners that are followed
 _DEEPEST = 5
 
@@ -103,14 +107,15 @@ def _change(which: Which, namespace: str, name: str, dry_run: bool, done: str) -
             # What is suspended has neither.
             pods, owner = [], await _suspendable(kube, namespace, name)
             if owner is None:
-                raise NotFoundError(f"there is no job {namespace}/{name}")
+                meant = did_you_mean(name, await _names(kube, namespace))
+                raise NotFoundError(f"there is no job {namespace}/{name}{meant}")
         else:
             pods = await _pods(kube, namespace, group["metadata"]["name"])
             owner = await _owner(kube, [*pods, group])
         if done == "deleted":
             await _delete(kube, owner, group, pods)
         elif owner is None:
-            raise StromboliError(f"job {namespace}/{name}: its pods have no controller that could make them again")
+            raise StromboliError(_UNOWNED.format(f"{namespace}/{name}"))
         else:
             await _suspend(kube, owner, suspended=done == "suspended")
         print(f"{owner.told if owner else f'job {namespace}/{name}'} is {done}")
@@ -121,7 +126,10 @@ def _change(which: Which, namespace: str, name: str, dry_run: bool, done: str) -
 def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
     """What would happen: the pods go, and with a job that is deleted its PodGroup."""
     source = opened(which)
-    name = source.explain(Question("job", namespace, name, tries=False)).name
+    found = source.explain(Question("job", namespace, name, tries=False))
+    name = found.name
+    if done == "suspended" and isinstance(found, Answer):
+        _demand_suspendable(namespace, name, found.workload)
     pods = source.pods(f"{namespace}/{name}")
     gone = [("v1", "Pod", pod.name) for pod in pods] + ([(SCHEDULING, "PodGroup", name)] if done == "deleted" else [])
     if not gone:
@@ -131,6 +139,26 @@ def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
         for version, kind, each in gone
     )
     return list(lines(source.whatif({"the change": "\n---\n".join(map(json.dumps, documents))})))
+
+
+def _demand_suspendable(namespace: str, name: str, workload: str) -> None:
+    """Raises StromboliError for a job whose workload (`KIND/NAME`) cannot be suspended, or that has none."""
+    kind, _, called = workload.partition("/")
+    if not kind:
+        raise StromboliError(_UNOWNED.format(f"{namespace}/{name}"))
+    rows = [each.row for each in known_kinds() if each.row.kind == kind]
+    if not any(row.suspend or _VOLCANO.startswith(f"{row.group}/") for row in rows):
+        raise StromboliError(_UNSUSPENDED.format(f"{kind} {namespace}/{called}"))
+
+
+async def _names(kube: Kube, namespace: str) -> set[str]:
+    """The names of jobs of a namespace, and of their workloads."""
+    names = set[str]()
+    async for page in kube.pages(f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups", {}):
+        for item in page.items or ():
+            group = PodGroup.parse(json.loads(bytes(item)))
+            names |= {group.metadata.name, *(each for _, each in group.owners)}
+    return names
 
 
 async def _group(kube: Kube, namespace: str, name: str) -> Object | None:
@@ -222,7 +250,7 @@ async def _suspend(kube: Kube, owner: _Owner, *, suspended: bool) -> None:
         await kube.create(f"/apis/bus.volcano.sh/v1alpha1/namespaces/{owner.namespace}/commands", command)
         return
     if owner.row is None or not owner.row.suspend:
-        raise StromboliError(f"{owner.told} cannot be suspended: scale it to 0, or delete it")
+        raise StromboliError(_UNSUSPENDED.format(owner.told))
     value: Any = suspended
     for part in reversed(owner.row.suspend.split(".")):
         value = {part: value}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
@@ -15,7 +15,7 @@ import msgspec
 
 from stromboli.api.documents import read_either
 from stromboli.api.errors import DocumentError, StromboliError
-from stromboli.api.validation import did_you_mean, nearest
+from stromboli.api.validation import did_you_mean
 from stromboli.cli import clusters
 from stromboli.cli.clusters import Address, Known, RemoteError, note
 from stromboli.cli.forwarding import Forward, ForwardError
@@ -31,7 +31,7 @@ from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.checkup import Findings, findings, scheduler_findings
 from stromboli.explain.foreign import elsewhere, served_here, with_absent, with_later
 from stromboli.explain.history import with_history
-from stromboli.explain.named import jobs_meant, names_in
+from stromboli.explain.named import jobs_meant, keys_in, near_key
 from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, PodPage, PodRow, QueuePage, QueueRow
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import redacted
@@ -98,6 +98,10 @@ def opened(
     """
     if which.filename:
         return Here(clusters.known_in(which, which.filename), ", ".join(which.filename))
+    if which.url and which.decides_here:
+        given = {"--policy": which.policy, "--scheduler-name": which.scheduler_name, "--plugins-dir": which.plugins_dir}
+        here = next(option for option, value in given.items() if value)
+        raise StromboliError(f"{here}: the service at --url decides by what it was started with: leave one of them out")
     if which.url:
         return OfService(Address(which.url, which.token, which.certificate_authority))
     if which.decides_here:
@@ -309,12 +313,9 @@ class Here:
             return paused
         if question.kind == "job" and (bare := self._without_pods(key)):
             return bare
-        keys = [*(self.known.state.pods.by_key if question.kind == "pod" else self.session.view.jobs)]
-        keys += [f"{question.namespace}/{name}" for name in names_in(self.session, question.kind, question.namespace)]
-        if question.kind == "job":
-            groups = (group for group in self.session.view.snapshot.pod_groups if group is not None)
-            keys += [f"{group.metadata.namespace}/{name}" for group in groups for name in group.names]
-        return f"there is no {question.kind} {key}{near_key(question.namespace, question.name, keys)}"
+        keys = self.known.state.pods.by_key if question.kind == "pod" else keys_in(self.session, "job")
+        near = near_key(key, keys)
+        return f"there is no {question.kind} {key}{f', did you mean {near!r}?' if near else ''}"
 
     def _without_pods(self, key: str) -> str:
         """Of a workload that a cluster has and of which there are no pods, where it says why; empty for none such."""
@@ -368,12 +369,3 @@ class Here:
         ]
         served = sorted(self.known.state.scheduler_names)
         return Findings([*findings(self.known.engine, self.session), *scheduler_findings(pods, served)], served)
-
-
-def near_key(namespace: str, name: str, keys: Iterable[str]) -> str:
-    """`, did you mean 'default/train'?`, by names alone: what is in one namespace, or in another, is no likeness."""
-    by_name: dict[str, str] = {}
-    for key in sorted(keys, key=lambda key: key.partition("/")[0] == namespace):
-        by_name[key.partition("/")[2]] = key
-    near = nearest(name, by_name)
-    return f", did you mean {by_name[near]!r}?" if near else ""

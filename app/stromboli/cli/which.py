@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Self, get_type_hints
 
 from stromboli.cli.options import (
+    URL,
     CaFile,
     Context,
     Files,
@@ -34,6 +36,13 @@ class Which:
     policy: Path | None = None
     scheduler_name: list[str] | None = None
     plugins_dir: Path | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """By the options of a command. The service of the environment is not meant where others name what is asked."""
+        found = cls(**{name: given[name] for name in OPTIONS if name in given})
+        is_named = found.kubeconfig is not None or found.context is not None or found.decides_here
+        return replace(found, url="") if is_named and found.url == os.environ.get(URL) else found
 
     @property
     def decides_here(self) -> bool:
@@ -67,8 +76,8 @@ def about_a_cluster(command: Callable[..., None], *, files: Any = Files) -> Call
     ]
 
     def complete(**given: Any) -> None:
-        which = Which(**{name: given.pop(name) for name in OPTIONS if name in given})
-        command(**given, which=which)
+        own = {name: value for name, value in given.items() if name not in OPTIONS}
+        command(**own, which=Which.of(given))
 
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + more
     named: Any = complete

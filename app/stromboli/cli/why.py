@@ -12,7 +12,7 @@ from stromboli.cli import clusters
 from stromboli.cli.completion import of_kind
 from stromboli.cli.options import Format, Namespace, Output
 from stromboli.cli.output import show
-from stromboli.cli.problems import quit_with
+from stromboli.cli.problems import NotFoundError, quit_with
 from stromboli.cli.sources import Question, opened
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.explain.words import lines
@@ -76,8 +76,12 @@ def why(
         quit_with([f"stromboli why: missing argument '{missing}' (see stromboli why --help)"], _MISTYPED)
     if (nodes or node) and kind is not Kind.pod:
         raise StromboliError(f"--nodes: only pods are placed on nodes, not a {kind}")
-    if "/" in name and kind is not Kind.queue:
+    if kind is Kind.queue and "/" in name:
+        raise NotFoundError(f"there is no queue {name}: queues are in no namespace, and named alone")
+    if "/" in name:
         namespace, _, name = name.partition("/")
+    if "/" in name:
+        raise NotFoundError(f"there is no {kind} {namespace}/{name}: it is NAME or NAMESPACE/NAME")
     namespace = clusters.namespace_of(namespace, which.filename, which.kubeconfig, which.context)
     asked = Question(str(kind), namespace, name, try_changes, (node or []) if nodes or node else None)
     found = opened(which).explain(asked)

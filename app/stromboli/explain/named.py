@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
+from stromboli.api.validation import nearest
 from stromboli.framework.cluster.view import View
 from stromboli.framework.session.session import Session
 from stromboli.state.cluster import ClusterState
@@ -48,13 +49,27 @@ def jobs_meant(state: ClusterState, kind: str, key: str) -> set[str]:
     return {key} | (found or {_of_pods_called(state.pods.records, key)})
 
 
-def names_in(session: Session, kind: str, namespace: str) -> set[str]:
-    """The names of the pods or jobs (`kind`) of a namespace, those of workloads among them."""
-    view = session.view
+def keys_in(session: Session, kind: str, namespace: str | None = None) -> set[str]:
+    """The keys of the pods or jobs (`kind`) of a namespace, or of all, by the names of workloads, too."""
+    groups = (group for group in session.view.snapshot.pod_groups if group is not None)
     if kind == "pod":
-        return {pod.name for pod in view.pods.records if pod is not None and pod.namespace == namespace}
-    groups = _groups_in(view, namespace)
-    return {name for group in groups for name in group.names}
+        found = {pod.key for pod in session.view.pods.records if pod is not None}
+    else:
+        found = {*session.view.jobs, *(f"{each.metadata.namespace}/{name}" for each in groups for name in each.names)}
+    return {key for key in found if namespace in (None, key.partition("/")[0])}
+
+
+def near_key(key: str, keys: Iterable[str]) -> str:
+    """The key that is most like one, by names alone; empty for none.
+
+    What is in one namespace, or in another, is no likeness; of those of one name that in the namespace counts.
+    """
+    namespace, _, name = key.partition("/")
+    by_name = {}
+    for each in sorted(keys, key=lambda each: (each.partition("/")[0] == namespace, each)):
+        by_name[each.partition("/")[2]] = each
+    near = nearest(name, by_name)
+    return by_name[near] if near else ""
 
 
 def _groups_in(view: View, namespace: str) -> list[PodGroup]:

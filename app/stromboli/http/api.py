@@ -22,7 +22,7 @@ from stromboli.explain.answers import Answer, QueueAnswer, Starts
 from stromboli.explain.checkup import Findings, findings
 from stromboli.explain.foreign import with_absent
 from stromboli.explain.history import with_history
-from stromboli.explain.named import jobs_meant, names_in
+from stromboli.explain.named import jobs_meant, keys_in, near_key
 from stromboli.explain.past_runs import PastRuns
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import namespaces, redacted
@@ -295,12 +295,15 @@ async def _explain(
         return questions.unreadable("Pod" if kind == "pod" else "PodGroup", key) or questions.absent(kind, key)
 
     missing = why_absent(key)
+    # Who may not list pods elsewhere is told of no name there.
+    may_list = await who.may("list", "", "pods")
 
     def question(session: Session, rehearsal: Rehearsal | None) -> Answer | str:
         found = explained(session, kind, key, rehearsal if remedies else None)
         if found is None:
-            known = names_in(session, kind, namespace)
-            return missing or f"there is no {kind} {key}{did_you_mean(name, known)}"
+            near = near_key(key, keys_in(session, kind, None if may_list else namespace))
+            meant = f", did you mean {near.removeprefix(f'{namespace}/')!r}?" if near else ""
+            return missing or f"there is no {kind} {key}{meant}"
         if rehearsal is None:
             return found
         found = with_start(found, rehearsal, questions.past) if remedies else found

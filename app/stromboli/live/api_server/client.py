@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 import aiohttp
 import msgspec
 from kubernetes.client import Configuration
-from kubernetes.config import load_incluster_config, load_kube_config
+from kubernetes.config import KUBE_CONFIG_DEFAULT_LOCATION, ConfigException, load_incluster_config, load_kube_config
 from msgspec import Struct
 
 from stromboli.api.errors import StromboliError
@@ -173,9 +173,14 @@ def _load(kubeconfig: Path | None, context: str | None) -> Configuration:
             path = str(kubeconfig) if kubeconfig else None
             load_kube_config(path, context, config, persist_config=False)  # type: ignore[no-untyped-call]
     except Exception as error:
-        # The loaders validate little: a malformed file raises a TypeError or KeyError in them.
-        where = f"{kubeconfig or 'kubeconfig'}: {_in_one_line(error)}".rstrip(".")
-        raise CredentialsError(f"{where}; set --kubeconfig or $KUBECONFIG to use another") from error
+        named = str(kubeconfig or os.environ.get("KUBECONFIG") or KUBE_CONFIG_DEFAULT_LOCATION)
+        files = [Path(each).expanduser() for each in named.split(os.pathsep)]
+        if not any(file.exists() for file in files):
+            why = "there is no such file"
+        else:
+            # The loaders validate little: a malformed file raises a TypeError or KeyError in them.
+            why = _in_one_line(error).rstrip(".") if isinstance(error, ConfigException) else "it is no kubeconfig"
+        raise CredentialsError(f"{named}: {why}; set --kubeconfig or $KUBECONFIG to use another") from error
     return config
 
 
