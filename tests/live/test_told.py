@@ -9,6 +9,7 @@ import pytest
 
 from stromboli.api.crds import PodGroupCondition, PodGroupStatus
 from stromboli.api.decisions import Decision, SetPodGroupStatus, SetPodUnscheduled
+from stromboli.api.objects import refusal
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
 from stromboli.live.process.limits import Reluctance
@@ -209,3 +210,27 @@ async def test_the_default_queue_comes_back(cluster: Cluster, start: StartServic
     )
     cluster.gang("train", 2)
     await until(lambda: cluster.all_bound(2))
+
+
+class Behind(FirstFit):
+    """Says why a pod waits, says so once more as it does already, as a session on what was before, and then another."""
+
+    def __init__(self, uid: str) -> None:
+        super().__init__()
+        self._uid, self._repeated = uid, False
+
+    def decide(self, snapshot: Snapshot, *, now: float) -> Decisions:
+        self.sessions += 1
+        (record,) = (each for each in snapshot.pods.records if each is not None)
+        is_told = refusal(record.conditions) is not None
+        word = "Other" if self._repeated else "Full"
+        self._repeated = self._repeated or is_told
+        return Decisions([SetPodUnscheduled("default", "large-0", self._uid, word, f"{word}: so it is")])
+
+
+async def test_a_session_that_is_behind_holds_nothing_back(cluster: Cluster, start: StartService) -> None:
+    cluster.group("large", 1)
+    uid = cluster.pod("large-0", "large", cpu="20")["metadata"]["uid"]
+    decider = Behind(uid)
+    await start(lambda _: decider, status_patience=0.05, schedule_period=0.02)
+    await until(lambda: says(cluster, "large-0", "Other"))

@@ -307,6 +307,10 @@ def tasks(*of: dict[str, Any], **spec: Any) -> dict[str, Any]:
         (made("Queue", spec={"deserved": {"gpu": 4}}), f"spec.deserved.gpu: 'gpu' {NO_RESOURCE}"),
         (made("Node", status={"allocatable": {"gpu": 4}}), f"status.allocatable.gpu: 'gpu' {NO_RESOURCE}"),
         (tasks({"replicas": 2}, minAvailable=3), "spec.minAvailable: must not be above replicas, but 3 is above 2"),
+        (
+            tasks({"name": "ps"}, {"name": "worker", "dependsOn": {"name": ["pss"]}}),
+            "spec.tasks[1].dependsOn.name: there is no task 'pss', did you mean 'ps'?",
+        ),
         (tasks({}, {"minAvailable": 2}), "spec.tasks[1].minAvailable: must not be above replicas, but 2 is above 1"),
         (tasks({"name": "w"}, {"name": "w"}), "spec.tasks: 2 tasks have the name 'w'"),
         (

@@ -23,7 +23,7 @@ from stromboli.api.patterns import compiled
 from stromboli.api.requests import is_pod_level, of_containers, pod_level
 from stromboli.api.resources import ResourceAmounts, amount, is_scheduled, told_quantity
 from stromboli.api.structural import Schema, problems
-from stromboli.api.validation import field_path, shown
+from stromboli.api.validation import did_you_mean, field_path, shown
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES
 from stromboli.workloads.amounts import exact, formatted, with_requests
 from stromboli.workloads.misspelt import meant
@@ -197,6 +197,10 @@ def _of_volcano_job(manifest: dict[str, Any]) -> Problems:
     for name, times in names.items():
         if times > 1:
             yield "spec.tasks", f"{times} tasks have the name {shown(name)}"
+    for at, task in enumerate(tasks):
+        for name in (task.get("dependsOn") or {}).get("name") or ():
+            if name not in names:
+                yield f"spec.tasks[{at}].dependsOn.name", f"there is no task {shown(name)}{did_you_mean(name, names)}"
 
 
 def _of_kubeflow_job(manifest: dict[str, Any]) -> Problems:

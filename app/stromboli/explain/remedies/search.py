@@ -282,16 +282,9 @@ _ADMITTING: tuple[Callable[[Case], Iterator[Candidate]], ...] = (admission.group
 _FIRST = (*_ADMITTING, placement.requests)
 _KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     *(*_ADMITTING, placement.requests, repairs.repairs, placement.predicates, claims.claims, gangs.topology),
-    *(gangs.sub_groups, gangs.roles, gangs.gangs, gangs.resources, shares.limits, pools.limits, users.limits),
-    *(
-        shares.quotas,
-        pools.others,
-        run_times.timed_out,
-        run_times.over,
-        run_times.given_up,
-        others.actions,
-        others.ends,
-    ),
+    *(gangs.sub_groups, gangs.roles, gangs.resources, gangs.gangs, shares.limits, pools.limits, users.limits),
+    *(shares.quotas, pools.others, run_times.timed_out, run_times.over, run_times.given_up),
+    *(others.actions, others.ends),
     *(others.priorities, shares.weights, pools.deserved),
     *(shares.kept_by_others, pools.kept_by_others, placement.nodes),
 )
