@@ -45,6 +45,7 @@ _WHO = {
 #: what is to be done about a reason, where that is not what those who can act would think of
 _NEXT_STEPS = {
     "PodGroupNotFound": "The PodGroup must be created, or the pod has to name another.",
+    "QueueIsNew": "The service opens it.",
     "NoPodGroup": "The service makes one, if it may.",
     "SchedulingGated": "What set the gates lifts them.",
     "NotEnoughPods": "The pods that are missing must be created, or the minimum lowered.",

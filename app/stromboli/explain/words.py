@@ -11,7 +11,11 @@ from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start, Start
 from stromboli.framework.diagnosis.ignored import place_of
 
 #: who can resolve these reasons
-_WHO_BY_REASON = {"SchedulingGated": "what set the gates", "NoPodGroup": "the service makes one, if it may"}
+_WHO_BY_REASON = {
+    "QueueIsNew": "no one: the service opens it",
+    "SchedulingGated": "what set the gates",
+    "NoPodGroup": "the service makes one, if it may",
+}
 _WHO = {"wait": "no one; it may resolve as others finish", "user": "the user", "admin": "an administrator"}
 #: spans of time, the longest first
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -28,7 +32,7 @@ def who(word: str, reason: str = "") -> str:
 
 def _who_of_one(answer: Answer) -> str:
     """Who can resolve what an answer reports; that it resolves by itself is only claimed if that was tried."""
-    if answer.who != "wait":
+    if answer.who != "wait" or answer.reason in _WHO_BY_REASON:
         return who(answer.who, answer.reason)
     sure = any(remedy.who == "wait" for remedy in answer.remedies)
     return f"no one; it {'resolves' if sure else 'may resolve'} as others finish"

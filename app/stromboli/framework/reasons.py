@@ -27,7 +27,9 @@ _OF_KUEUE = "kueue.x-k8s.io/"
 
 
 def queue_not_open(queue: Queue) -> Reason:
-    """A queue that takes nothing new."""
+    """A queue that takes nothing new, or nothing yet."""
+    if not queue.state:
+        return Reason(Stage.Admission, "QueueIsNew", f"queue {queue.name} is not open yet", Actionable.Wait)
     message = f"queue {queue.name} takes no new work: {not_open(queue)}"
     return Reason(Stage.Admission, "QueueNotOpen", message, Actionable.Admin)
 
