@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
+from stromboli.api.objects import OwnerReference
 from stromboli.live.observer import Observer
 from stromboli.live.reporting.events import Events, Reference
 from stromboli.live.reporting.unserved import Unserved
@@ -62,6 +65,14 @@ def test_the_pods_of_a_gang_are_told_by_their_schedulers() -> None:
     world.see("a", "DELETED", group="train", scheduler="stromboly")
     assert world.unserved.of_gang("default/train").startswith("1 pod of it waits for")
     assert world.unserved.of_gang("default/none") == ""
+
+
+def test_the_pods_of_a_workload_are_told_by_its_name() -> None:
+    world = World()
+    made = pod("train-x7k2p", scheduler="stromboly")
+    owner = OwnerReference("Job", "train", "uid-train", controller=True, api_version="batch/v1")
+    world.mirror.event("Pod", "ADDED", replace(made, metadata=replace(made.metadata, owner_references=[owner])))
+    assert world.unserved.of_gang("default/train").startswith("1 pod of it waits for another scheduler: spec.scheduler")
 
 
 def test_of_schedulers_that_are_heard_of_nothing_is_said() -> None:

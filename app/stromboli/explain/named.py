@@ -62,13 +62,15 @@ def keys_in(session: Session, kind: str, namespace: str | None = None) -> set[st
 def near_key(key: str, keys: Iterable[str]) -> str:
     """The key that is most like one, by names alone; empty for none.
 
-    What is in one namespace, or in another, is no likeness; of those of one name that in the namespace counts.
+    What is in one namespace, or in another, is no likeness; of those of one name that in the namespace counts, and of
+    several in others none.
     """
     namespace, _, name = key.partition("/")
-    by_name = {}
-    for each in sorted(keys, key=lambda each: (each.partition("/")[0] == namespace, each)):
-        by_name[each.partition("/")[2]] = each
-    near = nearest(name, by_name)
+    by_name: dict[str, str] = {}
+    for each in sorted(keys, key=lambda each: each.partition("/")[0] == namespace):
+        of, _, called = each.partition("/")
+        by_name[called] = each if of == namespace or called not in by_name else ""
+    near = nearest(name, [each for each, known in by_name.items() if known])
     return by_name[near] if near else ""
 
 

@@ -300,10 +300,12 @@ async def _explain(
 
     def question(session: Session, rehearsal: Rehearsal | None) -> Answer | str:
         found = explained(session, kind, key, rehearsal if remedies else None)
+        if found is None and missing:
+            return missing if key in missing else f"{kind} {key}: {missing}"
         if found is None:
             near = near_key(key, keys_in(session, kind, None if may_list else namespace))
             meant = f", did you mean {near.removeprefix(f'{namespace}/')!r}?" if near else ""
-            return missing or f"there is no {kind} {key}{meant}"
+            return f"there is no {kind} {key}{meant}"
         if rehearsal is None:
             return found
         found = with_start(found, rehearsal, questions.past) if remedies else found

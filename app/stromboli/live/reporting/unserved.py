@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from stromboli.api import objects
+from stromboli.api import keys, objects
 from stromboli.api.validation import did_you_mean
 from stromboli.explain.checkup import Finding, scheduler_findings
 from stromboli.explain.foreign import elsewhere, served_here
 from stromboli.live.reporting.events import Events, Reference
 from stromboli.live.watch.mirror import Mirror
 from stromboli.state.pods import group_of
+from stromboli.workloads.groups import controller
 
 REASON = "SchedulerNotServed"
 #: seconds that another scheduler has to respond to a pod, and between two checks
@@ -27,8 +28,8 @@ _FINISHED = ("Succeeded", "Failed")
 class _Waiting:
     about: Reference
     scheduler: str
-    #: the key of the PodGroup that it names, empty for none
-    group: str
+    #: the keys of the PodGroup that it names, and of its controller
+    jobs: frozenset[str]
     since: float
     told: bool = False
 
@@ -67,8 +68,8 @@ class Unserved:
         return "" if pod is None else f"pod {key} waits for another scheduler: {self._words(pod.scheduler)}"
 
     def of_gang(self, key: str) -> str:
-        """Which pods of a PodGroup wait for schedulers that are not served here; empty for none."""
-        return elsewhere((pod.scheduler for pod in self._pods.values() if pod.group == key), self._served)
+        """Which pods of a PodGroup or workload wait for schedulers that are not served here; empty for none."""
+        return elsewhere((pod.scheduler for pod in self._pods.values() if key in pod.jobs), self._served)
 
     def findings(self) -> list[Finding]:
         """The schedulers that never responded, each with the pods that wait for it."""
@@ -92,6 +93,8 @@ class Unserved:
         elif pod.metadata.key not in self._pods:
             meta = pod.metadata
             about = Reference("v1", "Pod", meta.namespace or "", meta.name, meta.uid or "")
-            self._pods[meta.key] = _Waiting(about, name, group_of(meta), self._clock())
+            owner = controller(pod)
+            jobs = {group_of(meta), *([keys.key(meta.namespace, owner.name)] if owner is not None else [])}
+            self._pods[meta.key] = _Waiting(about, name, frozenset(jobs), self._clock())
         if type != "DELETED" and (pod.spec.node_name or objects.refusal(pod.status.conditions or ()) is not None):
             self._heard_of.add(name)
