@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster, eventually
 from tests.e2e.situations.bound import BOUND, SUBMITTED
 from tests.e2e.situations.site import Site
-from tests.e2e.situations.telling import Told, check, missing, telling
+from tests.e2e.situations.telling import Told, check, explained, missing, telling
 from tests.e2e.situations.waiting import POOLS
 from tests.e2e.world import Object, define
 
@@ -54,6 +55,15 @@ def _with_a_queue(site: Site, make: Callable[[Site], None]) -> None:
 @pytest.mark.parametrize("name", POOLS)
 def test_all_say_the_same_of_a_job_that_waits(told: Told, name: str) -> None:
     check(told, name, POOLS[name])
+
+
+def test_a_dump_of_the_cluster_says_the_same(told: Told, tmp_path: Path) -> None:
+    said = explained(told, POLICY, tmp_path)["pods"]
+    pods = {f"{name}/train-0": name for name in POOLS if name != "quota"}
+    answers = {key: told.api(f"explain/pod/{key}?remedies=false") for key in pods}
+    live = {key: (each["reason"], each["message"], each["who"]) for key, each in answers.items()}
+    offline = {key: (said[key]["reason"], said[key]["message"], said[key]["actionable"]) for key in pods if key in said}
+    assert {key: (each, offline.get(key)) for key, each in live.items() if offline.get(key) != each} == {}
 
 
 @pytest.mark.parametrize("name", BOUND)

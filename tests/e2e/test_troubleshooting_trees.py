@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,19 +12,13 @@ from stromboli.cli import make_app
 from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster, eventually
 from tests.e2e.situations.site import Site
-from tests.e2e.situations.telling import Told, check, telling
+from tests.e2e.situations.telling import Told, check, explained, telling
 from tests.e2e.situations.tree import POLICY, TREES, team
-from tests.e2e.world import CORE, SCHEDULING, Object, define
+from tests.e2e.world import SCHEDULING, Object, define
 
 pytestmark = pytest.mark.e2e
 
 WEIGHED = "weighed"
-#: what scheduling reads of these situations
-READ = (
-    *(f"{CORE}/{plural}" for plural in ("namespaces", "nodes", "pods")),
-    *(f"{SCHEDULING}/{plural}" for plural in ("podgroups", "queues")),
-    *("/apis/scheduling.k8s.io/v1/priorityclasses", "/apis/policy/v1/poddisruptionbudgets"),
-)
 
 
 def weighed(site: Site) -> None:
@@ -53,21 +45,16 @@ def test_all_say_the_same_of_a_job_that_waits(told: Told, name: str) -> None:
 
 
 def test_a_dump_of_the_cluster_says_the_same(told: Told, tmp_path: Path) -> None:
-    site = told.sites[WEIGHED]
-    (tmp_path / "policy.conf").write_text(POLICY)
-    dump = {"apiVersion": "v1", "kind": "List", "items": [each for path in READ for each in _listed(site, path)]}
-    (tmp_path / "dump.json").write_text(json.dumps(dump))
-    files = [str(tmp_path / "dump.json"), "--policy", str(tmp_path / "policy.conf")]
-    done = CliRunner().invoke(make_app(), ["simulate", *files, "--lenient", "--explain", "--format", "outcome"])
-    explained = json.loads(done.stdout)["explain"]
+    explaining = explained(told, POLICY, tmp_path)
     said = {
-        name: {each["reason"] for key, each in explained["pods"].items() if key.startswith(f"{name}/")}
+        name: {each["reason"] for key, each in explaining["pods"].items() if key.startswith(f"{name}/")}
         for name in TREES
     }
     # A dump has the statuses of pods that were evicted.
     assert {name: reasons for name, reasons in said.items() if TREES[name].reason not in reasons} == {}
-    assert "spec.weight has no effect" in explained["warnings"][f"Queue {WEIGHED}-a"]["FieldIgnored"]
-    text = CliRunner().invoke(make_app(), ["simulate", *files, "--lenient", "--explain"]).output
+    assert "spec.weight has no effect" in explaining["warnings"][f"Queue {WEIGHED}-a"]["FieldIgnored"]
+    files = [str(tmp_path / "dump.json"), "--policy", str(tmp_path / "policy.conf"), "--lenient", "--explain"]
+    text = CliRunner().invoke(make_app(), ["simulate", *files]).output
     assert "What would help" in text
 
 
@@ -104,10 +91,3 @@ def test_a_queue_of_a_tree_says_how_it_stands(
     assert [each for each in silent if each in text] == [], text
     share, row = told.api(f"explain/queue/{queue}")["share"], told.api(f"queues/{queue}")
     assert share == row["share"]
-
-
-def _listed(site: Site, path: str) -> list[dict[str, Any]]:
-    """All objects of a kind, each with its own."""
-    found = site.api.get(path).raise_for_status().json()
-    kind = found["kind"].removesuffix("List")
-    return [{"apiVersion": found["apiVersion"], "kind": kind, **each} for each in found["items"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import subprocess
 import sys
@@ -21,8 +22,18 @@ from stromboli.cli import make_app
 from tests.controlplane.cluster import Cluster, Program, eventually, free_port
 from tests.e2e.service import STROMBOLI, Service
 from tests.e2e.situations.site import Site, Situation
-from tests.e2e.world import CORE
+from tests.e2e.world import CORE, SCHEDULING
 
+#: what scheduling reads
+READ = (
+    *(f"{CORE}/{plural}" for plural in ("namespaces", "nodes", "pods", "persistentvolumeclaims", "resourcequotas")),
+    *(f"{SCHEDULING}/{plural}" for plural in ("podgroups", "queues")),
+    *(f"/apis/resource.k8s.io/v1/{plural}" for plural in ("deviceclasses", "resourceclaims")),
+    *("/apis/scheduling.k8s.io/v1/priorityclasses", "/apis/policy/v1/poddisruptionbudgets"),
+    *("/apis/storage.k8s.io/v1/storageclasses", "/apis/topology.volcano.sh/v1alpha1/hypernodes"),
+)
+#: the reason of kube-apiserver for pods with gates
+_OF_GATES = "SchedulingGated"
 #: enough of all that is admitted and shared: no situation takes from another
 SPARE = "spare"
 PRIORITIES = {"tested-high": 100, "tested-mid": 50, "tested-meek": 50}
@@ -107,6 +118,25 @@ def telling(
             service.end()
 
 
+def explained(told: Told, policy: str, folder: Path) -> dict[str, Any]:
+    """What `simulate --explain` says of a dump of the cluster."""
+    site = next(iter(told.sites.values()))
+    (folder / "policy.conf").write_text(policy)
+    dump = {"apiVersion": "v1", "kind": "List", "items": [each for path in READ for each in _listed(site, path)]}
+    (folder / "dump.json").write_text(json.dumps(dump))
+    files = [str(folder / "dump.json"), "--policy", str(folder / "policy.conf"), "--lenient", "--explain"]
+    done = CliRunner().invoke(make_app(), ["simulate", *files, "--format", "outcome"])
+    found: dict[str, Any] = json.loads(done.stdout)["explain"]
+    return found
+
+
+def _listed(site: Site, path: str) -> list[dict[str, Any]]:
+    """All objects of a kind, each with its own."""
+    found = site.api.get(path).raise_for_status().json()
+    kind = found["kind"].removesuffix("List")
+    return [{"apiVersion": found["apiVersion"], "kind": kind, **each} for each in found["items"]]
+
+
 def missing(wanted: tuple[str, ...], name: str, text: str) -> list[str]:
     """What of some words, in which braces stand for the name, a text does not have."""
     return [each for word in wanted if (each := word.replace("{}", name)) not in text]
@@ -130,10 +160,13 @@ def check(told: Told, name: str, situation: Situation) -> None:
     if job["pods"]:
         # Conditions of pods, like Events, are written after those of their PodGroup.
         eventually(lambda: any(situation.reason in each for each in _refusals(site)), seen=lambda: _refusals(site))
+    eventually(lambda: _stale(told, site) == {}, seen=lambda: _stale(told, site))
 
     # Answers of the service, in all forms.
     row = told.api(f"jobs/{name}/train")
     assert (row["stage"], row["reason"], row["who"]) == (job["stage"], job["reason"], job["who"])
+    listed = CliRunner().invoke(make_app(), ["job", "list", "-n", name, "--url", told.service.url, "-o", "json"])
+    assert job["reason"] in {each["reason"] for each in json.loads(listed.stdout) if each["name"] == "train"}
     assert f"waits at {job['stage']}: {job['reason']}" in text
     assert f"Waits at {job['stage']}: {job['reason']}" in page
     assert job["message"] in text
@@ -156,6 +189,22 @@ def check(told: Told, name: str, situation: Situation) -> None:
 def _settled(site: Site, situation: Situation) -> bool:
     """Whether the service has said of the job what it says now."""
     return site.condition("train", "Unschedulable").get("reason") == situation.reason
+
+
+def _stale(told: Told, site: Site) -> dict[str, tuple[str, str]]:
+    """The pods whose conditions and Events give another reason than the answer about them, with both."""
+    stale = {}
+    for pod in site.items(f"{CORE}/namespaces/{site.namespace}/pods"):
+        name, conditions = pod["metadata"]["name"], pod["status"].get("conditions", ())
+        said = [each for each in conditions if (each["type"], each["status"]) == ("PodScheduled", "False")]
+        if not said or said[0]["reason"] == _OF_GATES:
+            continue
+        answer = told.api(f"explain/pod/{site.namespace}/{name}?remedies=false")["reason"]
+        words = {said[0]["message"].partition(":")[0]}
+        words |= {answer} if any(note.startswith(f"{answer}: ") for note in told.noted(site, "Pod", name)) else {""}
+        if words != {answer}:
+            stale[name] = said[0]["message"], answer
+    return stale
 
 
 def _refusals(site: Site) -> list[tuple[str, str]]:
