@@ -1,6 +1,6 @@
 """Validation of objects before they enter the state; errors name the field that cannot be read.
 
-API servers accept more than the scheduler can use. An unusable object is an error, and is set aside by the caller; an
+API servers accept more than the scheduler can use. An unusable object is an error, and the caller sets it aside; an
 invalid annotation counts as absent and is reported.
 """
 

@@ -1,15 +1,16 @@
-"""allocate: gives the pods of admitted jobs their nodes, gang by gang.
+"""allocate: places the pods of admitted jobs, gang by gang.
 
-Queues take turns by share, in each the first job by order; its pods are tried on a statement until the job is ready,
-and committed together or taken back together. A job that is ready goes back for its remaining pods, one at a time, so
-that elastic jobs grow in turns.
+Queues take turns by share, and in each queue the first job by order. Its pods are tried on a statement until the job is
+ready, and committed or discarded together. A job that is ready goes back into the queue and gets its remaining pods one
+per turn, so that elastic jobs grow in turns.
 
-A job whose pods must stay close together, or that has sub groups, looks for a HyperNode first: gradient by gradient it
-is tried in each HyperNode, its groups within that one, each group again in the HyperNodes below. The best solution of
-the first gradient that has any is taken. The best score that a HyperNode can give is known before it is tried, or
-predicted from how the first trial went (`placement/score_prediction.py`), so the search goes by falling score and
-stops when nothing better can come: the outcome is that of trying them all.
-A gang that has no places in the order of its pods is tried in others (`placement/exact`).
+A job whose pods must stay close together, or that has sub groups, first needs a HyperNode. It is tried gradient by
+gradient in each HyperNode, its groups within that one, and each group again in the HyperNodes below; the best solution
+of the first gradient that has any is taken. The best score that a HyperNode can give is known before it is tried, or
+predicted from the first trial (`placement/score_prediction.py`), so the search proceeds by falling score and stops when
+no better one can come. The outcome is that of trying them all.
+
+A gang whose pods do not fit in their order is tried in other orders (`placement/exact`).
 """
 
 from __future__ import annotations
@@ -298,11 +299,11 @@ class _Search:
         return _by_promise(candidates, predict_scores(self._session, solution.turns, candidates))
 
     def _highest_scores(self, pending: PendingJob, candidates: Rows) -> Vector:
-        """Bounds of the score in each HyperNode, infinite where none is known.
+        """Upper bounds of the score in each HyperNode, infinite where none is known.
 
-        A job's score is the sum over the turns of its groups, and only a job without sub groups needs just one. In a
-        HyperNode that holds others it takes the score of the one it ends in, which the pods that the job has running
-        may raise beyond that of the others.
+        A job's score is the sum over the turns of its groups, and only a job without sub groups needs just one turn. A
+        HyperNode that contains others gets the score of the one in which the job ends up, which running pods of the job
+        may raise above the others.
         """
         session, job, tree = self._session, self._job, self._session.view.topology
         if len(candidates) < 2:

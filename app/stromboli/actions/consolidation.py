@@ -1,8 +1,8 @@
-"""consolidation: moves running pods so that a job fits which fits nowhere as things are.
+"""consolidation: moves running pods so that a job fits that fits nowhere as things are.
 
-The capacity is free, but fragmented. Pods move only if each has another place, which is kept until its replacement
-comes, as the job's own places are. A moved pod loses nothing but its progress, so shares and priorities have no say;
-pods that must not be evicted stay where they are.
+There is enough free capacity, but it is fragmented. A pod moves only if there is another place for it; that place is
+reserved until its replacement arrives, like the places of the job. A moved pod loses only its progress, so neither
+shares nor priorities matter; pods that must not be evicted stay where they are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""enqueue: admits pending jobs to compete for resources.
+"""enqueue: admits pending jobs, which then compete for resources.
 
-Queues and their jobs take turns in order; a job is admitted unless a plugin rejects it. A job without minResources
-has nothing that could be checked and is always admitted. A job that says it was admitted, though no session knows of
-it, is asked about, too: if it is refused, nothing is reserved for it, and without pods it returns to its earlier phase.
+Queues and their jobs take turns in order, and a job is admitted unless a plugin rejects it. Jobs without minResources
+are always admitted, since there is nothing to check. A job whose phase says that it was admitted, although no session
+admitted it, is checked like a pending one: if it is rejected, nothing is reserved for it, and without pods it returns
+to its earlier phase.
 """
 
 from __future__ import annotations

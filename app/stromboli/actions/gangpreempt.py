@@ -1,7 +1,7 @@
-"""gangpreempt: a starving job evicts gangs of its own queue that are less important, to get all its places at once.
+"""gangpreempt: a starving job evicts less important gangs of its own queue to get all its places at once.
 
-Unlike preempt it finds places for all pods together, in one HyperNode where the job asks for that. Pods that gangs can
-spare are evicted before whole gangs. The HyperNode is remembered: allocate of the next session tries each pod first
+Unlike preempt it finds places for all pods together, in one HyperNode if the job asks for that. Pods that gangs can
+spare are evicted before whole gangs. The HyperNode is remembered: in the next session allocate first tries each pod
 where pods were evicted for it.
 """
 

@@ -1,8 +1,9 @@
 """gangreclaim: a starving job takes back what other queues hold above their share, for all its places at once.
 
-Unlike reclaim it finds places for all pods together, in one HyperNode where the job asks for that. Pods that gangs can
-spare are evicted before whole gangs, at the least cost; under Volcano's rules those that give most for what they lose.
-The HyperNode is remembered: allocate of the next session tries each pod first where pods were evicted for it.
+Unlike reclaim it finds places for all pods together, in one HyperNode if the job asks for that. Pods that gangs can
+spare are evicted before whole gangs, at the least cost; under Volcano's rules, first those that free the most for what
+they lose. The HyperNode is remembered: in the next session allocate first tries each pod where pods were evicted for
+it.
 """
 
 from __future__ import annotations

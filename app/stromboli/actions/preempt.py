@@ -1,7 +1,7 @@
 """preempt: pods of a starving job evict pods of their own queue.
 
-First jobs among each other, queue by queue: a job's pods are promised places on one statement until it no longer
-starves, which is kept when the job may then run. Then pods within each job that starved, one by one.
+First between jobs, queue by queue: the pods of a job are promised places on one statement until the job no longer
+starves, and the statement is committed if the job may then run. Then within each job that starved, pod by pod.
 """
 
 from __future__ import annotations
@@ -150,10 +150,10 @@ def _may_preempt(pod: PodRecord) -> bool:
 
 
 def _may_preempt_again(session: Session, pod: PodRecord) -> bool:
-    """Whether a pod that others were evicted for may evict more, as Volcano has it.
+    """Whether a pod for which others were already evicted may evict more, as in Volcano.
 
-    It may when its nominated node refuses it, amounts aside, and none of the victims is still on its way out there. A
-    pod that no action asked the predicates about yet counts as refused.
+    It may if its nominated node rejects it for reasons other than amounts and no victim is still terminating there. A
+    pod about which no action has asked the predicates yet counts as rejected.
     """
     node = session.view.nodes.facts.index.get(pod.nominated_node)
     if node is None:

@@ -1,7 +1,7 @@
 """reclaim: pods of a starving job take back what other queues hold above their share.
 
-Queues take turns in order, unless they hold all that they deserve themselves; the pods of a job are promised places on
-one statement until it no longer starves, which is kept when the job may then run.
+Queues take turns in order, unless they hold all that they deserve. The pods of a job are promised places on one
+statement until the job no longer starves, and the statement is committed if the job may then run.
 """
 
 from __future__ import annotations

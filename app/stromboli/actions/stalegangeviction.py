@@ -1,8 +1,8 @@
-"""stalegangeviction: evicts what is left of a gang that lost pods and stays below its minimum.
+"""stalegangeviction: evicts the rest of a gang that lost pods and stays below its minimum.
 
-Such a gang does no work, but holds its places. It has a grace period to become complete again, which begins when a
-session first finds it short; a restart of the service begins it anew. The remaining pods are then evicted together,
-also those of jobs that are never evicted for others, but no pods that are critical to the cluster.
+Such a gang makes no progress but holds its places. It has a grace period to become complete again, which begins when a
+session first finds it short; a restart of the service starts the period anew. The remaining pods are then evicted
+together, including those of jobs that are never evicted for others, but not pods that are critical to the cluster.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""timeouts: evicts gangs whose pods do not get ready in time, and jobs that run for longer than they may.
+"""timeouts: evicts gangs whose pods do not become ready in time, and jobs that exceed their maximum run time.
 
-A gang whose pods have nodes wastes its places while fewer than its minimum are ready: an image that cannot be
-pulled, a node that does not start containers. It gives them back as a whole, and is tried again after a pause that
-doubles each time. What ran for too long is not placed again. The condition `TimedOut` of the PodGroup keeps both for a
-service that is started anew, or another replica.
+A gang whose pods are bound wastes its places while fewer than its minimum are ready, because an image cannot be pulled
+or a node starts no containers. All its pods are evicted, and it is tried again after a pause that doubles each time. A
+job that ran for too long is not placed again. Both are recorded in the condition `TimedOut` of the PodGroup, for a
+restarted service or another replica.
 """
 
 from __future__ import annotations

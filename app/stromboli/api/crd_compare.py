@@ -1,7 +1,7 @@
-"""What a definition of the cluster accepts of what ours accepts.
+"""Compares the cluster's CustomResourceDefinitions with ours: what do they accept of what ours accept?
 
-Clusters that have Volcano's definitions keep them. What these do not know the API server drops from objects without a
-word, and what they bound more tightly it refuses; both are told before a user wonders.
+Clusters that have Volcano's definitions keep them. The API server silently drops fields that these do not know, and
+refuses values that they bound more tightly; both are reported before they surprise a user.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Leaves passwords, tokens and keys out of texts that are handed on: logs, errors and policies.
+"""Removes passwords, tokens and keys from texts that leave the process: logs, errors and policies.
 
-A secret is known by its form, or by its name: `token: ...`, `"clientSecret": "..."`, `AWS_SECRET_ACCESS_KEY=...`, also
-within text that was quoted again, as JSON in a line of JSON.
+A secret is recognised by its form or by its name: `token: ...`, `"clientSecret": "..."`, `AWS_SECRET_ACCESS_KEY=...`,
+even in text that was quoted again, such as JSON within a line of JSON.
 """
 
 from __future__ import annotations

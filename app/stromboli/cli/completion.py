@@ -1,8 +1,8 @@
 """Completion of `kubectl stromboli`.
 
-kubectl runs `kubectl_complete-stromboli` with the words behind the plugin's name, the last of which is to be completed
-and may be empty. It reads candidates from standard output, one a line with a tab before what is said about it, and from
-the last line a number that tells the shell what to do with them.
+kubectl runs `kubectl_complete-stromboli` with the words after the plugin's name; the last word is the one to complete
+and may be empty. It reads candidates from standard output, one per line with a tab before the description, and from the
+last line a number that tells the shell how to proceed.
 """
 
 from __future__ import annotations

@@ -61,10 +61,10 @@ def show(
     token: Token = "",
     certificate_authority: CaFile = None,
 ) -> None:
-    """Print a policy with everything that it leaves to defaults: arguments, rules, limits. What is printed is a policy.
+    """Print a policy with all its defaults: arguments, rules, limits. The output is itself a policy.
 
-    With --url it is the one that a service decides by, as it tells it: without secrets, and with what is wrong with
-    the file if another is there.
+    With --url it is the policy by which a service decides, without secrets, and with what is wrong in the file if the
+    file has another one.
 
     Example: stromboli config show volcano-scheduler.conf --compatibility volcano
     """

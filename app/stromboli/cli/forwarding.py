@@ -1,7 +1,7 @@
-"""A way to a pod's port through the API server, as `kubectl port-forward` opens one, for as long as a command runs.
+"""A connection to a pod's port through the API server, like `kubectl port-forward`, for as long as a command runs.
 
-Kubelets speak a WebSocket protocol for it: each connection is a WebSocket of its own, whose frames begin with the
-number of a stream. Stream 0 has the bytes, stream 1 an error, and the first frame of either is the port.
+Kubelets use a WebSocket protocol for it: each connection is a WebSocket of its own, and each frame begins with a stream
+number. Stream 0 carries the bytes, stream 1 an error, and the first frame of either contains the port.
 """
 
 from __future__ import annotations

@@ -46,11 +46,11 @@ def list_(
     sort: Annotated[Order, typer.Option(help="What they are sorted by.")] = Order.name,
     output: Format = Output.text,
 ) -> None:
-    """List the jobs with the pods that have a place, and in one word why the others have none.
+    """List the jobs with the number of placed pods, and in one word why the others are not placed.
 
-    NAME is that of the workload where its PodGroup has none that says anything; -o wide has both. POSITION is the job's
-    place among those of its queue that wait, in the order in which they are served; SINCE is how long it has waited,
-    CARDS what its pods ask for beside cpu and memory.
+    NAME is that of the workload if the PodGroup's own name is generated; -o wide shows both. POSITION is the job's
+    place among the waiting jobs of its queue, in the order in which they are served; SINCE is how long it has waited,
+    CARDS what its pods request besides cpu and memory.
 
     Example: stromboli job list -A --queue research --sort position
     """

@@ -51,8 +51,8 @@ def run(
 ) -> None:
     """Let the pods of an openb trace arrive one by one, and print how much of all cards is allocated.
 
-    Columns are percents of all cards that were asked for so far. With several seeds the deviation stands behind the
-    mean. Pods never end, and are not tried again.
+    Columns are the cards requested so far, in percent of all cards. With several seeds the standard deviation follows
+    the mean. Pods never end, and a pod that finds no node is not tried again.
 
     Example: stromboli lab run traces/ --workload default --policy fgd --seed 42..51
     """

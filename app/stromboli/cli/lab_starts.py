@@ -43,10 +43,10 @@ def starts(
     every: Annotated[int, typer.Option(min=1, help="Ask of one in so many jobs that wait.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Measure on a workload how good the starts are that `stromboli why job` expects.
+    """Measure on a workload how good the start times are that `stromboli why job` predicts.
 
-    Jobs that find no place at once are asked about when they have arrived, and what is told is compared with when they
-    start. What is known of run times is what jobs declare, and what others took that are over by then.
+    For each job that is not placed on arrival the prediction at its arrival is compared with its actual start. Run
+    times are known from what jobs declare and from jobs that have finished by then.
 
     Example: stromboli lab starts workload.swf --nodes '32*cpu=32,memory=256Gi'
     """

@@ -39,10 +39,10 @@ def sweep(
     jobs: Jobs = 0,
     scheduler: Scheduler = "",
 ) -> None:
-    """Try policies on workloads with seeds as a plan says, and report on them.
+    """Run the trials of a plan, policies on workloads with seeds, and report on them.
 
-    Outcomes are kept as they come. A sweep that was interrupted goes on where it stopped, and trials that are known
-    already are not tried again. Trials that fail are named in the end, and the others are tried.
+    Outcomes are saved as they arrive: an interrupted sweep continues where it stopped, and finished trials are not
+    repeated. Failed trials are listed at the end, and do not stop the others.
 
     Example: stromboli lab sweep plan.yaml --report report.html
     """

@@ -1,7 +1,8 @@
-"""How much memory a command may take for a file that it was given, so that a small file cannot fill the machine.
+"""Limits the memory that a command may use for a given file, so that a small file cannot fill the machine.
 
-A few bytes of a packed file can stand for millions of objects. Counting them beforehand would mean to decode the file
-twice, so the process is held to a limit of address space instead, and runs into it at the object that is one too many.
+A few bytes of a compressed file can stand for millions of objects. Counting them beforehand would mean decoding the
+file twice, so the address space of the process is limited instead, and decoding fails at the object that is one too
+many.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def replay(
 ) -> None:
     """Run recorded sessions again, and compare what they decide and why, byte for byte.
 
-    The first difference is shown, with exit code 1. With --policy the recorded work is given to another policy: what
-    came is scheduled by it, and runs as long as it did.
+    The first difference is shown, with exit code 1. With --policy the recorded work is given to another policy: it
+    arrives as recorded, is scheduled by that policy, and runs for as long as it did.
 
     Example: stromboli replay monday.journal --policy volcano-scheduler.conf --diff
     """

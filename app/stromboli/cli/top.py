@@ -48,10 +48,10 @@ def top(
     resource: Annotated[str, typer.Option(help="The resource that is shown first.")] = "cpu",
     output: Format = Output.text,
 ) -> None:
-    """Follow queues and their shares, what waits by reason, and how full nodes are.
+    """Show queues and their shares, waiting jobs by reason, and how full nodes are, continuously.
 
     Asks the service at --url, on this machine or in the cluster; with -f or --policy it runs a session here instead.
-    Keys: r shows the next resource, q ends, as does Ctrl-C.
+    Keys: r shows the next resource, q or Ctrl-C quits.
 
     Example: stromboli top --once -o json
     """

@@ -41,10 +41,10 @@ def ui(
     tls_private_key_file: KeyFile = None,
     refresh: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between renewals of an open page.")] = 5.0,
 ) -> None:
-    """Serve the page: queues, jobs and why they wait, nodes, shares, sessions. It reads and never writes.
+    """Serve the web page: queues, jobs and why they wait, nodes, shares, sessions. It never writes.
 
-    It needs the extra `stromboli[ui]`, and no rights in the cluster: it asks the service, on loopback as any client
-    there, elsewhere with the token that a browser's proxy passes on, or that of --token-file.
+    It needs the extra `stromboli[ui]`, and no rights in the cluster: it asks the service, on loopback without a token,
+    elsewhere with the token that a browser's proxy passes on or that of --token-file.
 
     Example: stromboli ui --url http://127.0.0.1:8080
     """

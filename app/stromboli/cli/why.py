@@ -58,9 +58,9 @@ def why(
     Asks the service at --url, on this machine or in the cluster; with -f or --policy it runs a session here instead.
     Nothing is written.
 
-    With --nodes it also says what happened to a pod in order, and why it was one node and not another.
+    With --nodes it also says what happened to a pod in order, and why it got one node and not another.
 
-    With --size it says instead which gangs could start now, and when gangs of these sizes would if submitted now.
+    With --size it says instead which gangs could start now, and when gangs of these sizes would start if submitted now.
 
     Example: stromboli why job train -n research
     """

@@ -36,8 +36,8 @@ SORTED_PODS: dict[str, Callable[[PodRecord, Amounts], tuple[float, str]]] = {
 def in_line(session: Session, rows: list[tuple[JobRow, int]]) -> list[tuple[JobRow, int]]:
     """Rows of waiting jobs with their positions in their queues, in the order in which they are served.
 
-    A job that has to be changed before it can start has none, and is ahead of no other; one that is promised a place,
-    which counts in its share as if it held it, comes first.
+    A job that must be changed before it can start has no position and is ahead of no other. A job that is promised a
+    place comes first, since the place already counts in its queue's share.
     """
     jobs = session.view.jobs
     at = {

@@ -1,8 +1,8 @@
-"""Bodies of requests in Kubernetes' protobuf, which typed clients such as `kubectl create job` send, as JSON objects.
+"""Request bodies in Kubernetes' protobuf, which typed clients such as `kubectl create job` send, as JSON objects.
 
-What messages consist of is in `protobuf.json`, written from the source of Kubernetes' API types: by message and number
-the field's name in JSON, its type (a letter for scalars) and marks: `*` for a list, `%` for a map by name, `~` for a
-message whose fields are those of the one around it, `?` for a field whose zero counts.
+The messages are described in `protobuf.json`, generated from the source of Kubernetes' API types: by message and field
+number, the field's name in JSON, its type (a letter for scalars) and marks: `*` for a list, `%` for a map by name, `~`
+for a message whose fields are inlined into the one around it, `?` for a field whose zero value is kept.
 """
 
 from __future__ import annotations

@@ -145,10 +145,10 @@ class CostBounds:
         self._most[nodes] = copies_that_fit(self._request, free, self._nodes.always)
 
     def heap(self, rows: Rows, place: Vector, count: int) -> tuple[LazyHeap, Vector]:
-        """The nodes that may have places, of some: the lowest cost that they can have first, then place among equals.
+        """A heap of the nodes among some that may have places: by the lowest possible cost, then by the node's rank.
 
-        Of equals those with many places for so many pods come first, so that pods need few nodes. The second is the
-        place of all nodes, shape (nodes,).
+        Of equally cheap nodes those with many places for these pods come first, so that pods need few nodes. The second
+        is each node's rank, shape (nodes,).
         """
         possible = self.level[rows] < _NEVER
         rows, place = rows[possible], place[possible]

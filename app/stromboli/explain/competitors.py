@@ -26,8 +26,9 @@ NOWHERE = np.zeros(0, np.bool_)
 def jobs_ahead(session: Session, job: Job, reason: Reason, willing: Mask) -> list[Job]:
     """The jobs that wait only for capacity, are served before this one, and want the same resources, in order.
 
-    Those that cannot start as they are, even when others finish, take nothing from it; nor do those of queues whose
-    share is not the one that it lacks or, where nodes lack capacity, those that go to none of its nodes (`willing`).
+    Jobs that cannot start as they are, even when others finish, take nothing from it. Neither do jobs of queues with
+    another share if the job's share blocks it or, where nodes lack capacity, jobs that use none of its nodes
+    (`willing`).
     """
     if job.counts[PodState.Pipelined]:
         # A place is reserved for it, which counts in its share as if it held it.

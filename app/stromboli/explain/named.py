@@ -20,8 +20,8 @@ _NUMBER = r"(-[0-9]{1,6})?(-[bcdfghjklmnpqrstvwxz2456789]{5})?"
 def job_called(view: View, key: str) -> str:
     """The key of the job that users know by the name in `key`; `key` itself if there is none.
 
-    A PodGroup of that name comes first. Of several jobs of one workload the first waiting one by key is taken. If no
-    workload has the name, it is the job whose pods have that name with a suffix.
+    A PodGroup of that name comes first, then the workload of that name, of whose jobs the first waiting one by key is
+    taken, then the job whose pods are named so with a suffix.
     """
     if key in view.jobs:
         return key

@@ -270,11 +270,11 @@ class Rehearsal:
         return session
 
     def _about(self, jobs: frozenset[str]) -> Future | None:
-        """The next session, with the budget that it has, if it is about some jobs; None where one without bounds may
-        decide otherwise and costs little.
+        """The next session, with its budget, concentrated on some jobs; None where an unbounded one may decide
+        otherwise at little cost.
 
-        Where the budget does not reach them, they have the first turns in another one. What finds no place even so
-        finds none in its own turn; of any other job no more is known than that its turn is to come.
+        If the budget does not reach these jobs, they have the first turns in another session. A job that finds no place
+        even then finds none in its own turn; of any other job it is only known that its turn is to come.
         """
         future = self.run(cycles=1, bounded=self.environment)
         session = future.session

@@ -1,10 +1,10 @@
-"""Predicted and actual starts of jobs, so that the next prediction gets a reliable range and states its hit rate.
+"""Predicted and actual starts of jobs, which give the next prediction a reliable range and its hit rate.
 
-The queue is run forward several times, and what comes is no better known than that: jobs that are yet to come go
-before, others end sooner. How much earlier and later than simulated jobs started gives the next range, by quantiles.
+The queue is simulated forward several times. Even so, later arrivals may go before, and jobs may end sooner. How much
+earlier and later than in the simulations jobs have started gives the range of the next prediction, by quantiles.
 
-The first answer about a job counts, as it starts; what is told while it waits on is no better known. Jobs that are
-deleted before count only if they were late already.
+Of each job the first prediction counts, once it starts; later predictions would be no independent samples. A job that
+is deleted before it starts counts only if it was late already.
 """
 
 from __future__ import annotations

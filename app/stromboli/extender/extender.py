@@ -1,12 +1,12 @@
-"""Answers to kube-scheduler from the last session, which must be as recent as what is known.
+"""Answers kube-scheduler from the last session, which must be as recent as the known state.
 
-Answers have no side effects, bindings aside: kube-scheduler asks about the same pod repeatedly, also about hypothetical
+Answers have no side effects except bindings: kube-scheduler asks about the same pod repeatedly, also about hypothetical
 situations, and does not report the outcome.
 
-When a pod is refused, kube-scheduler preempts at once. So no refusal may rest on outdated knowledge: while a session is
-about to consider a change, or kube-scheduler has seen a pod end before we have, the answer waits, and while a session
-hangs it is an error, after which kube-scheduler asks again. A refused node comes with a reason. Nodes in `FailedNodes`
-only lack what evictions on them may free, resources or the queue's share; all others are in
+When a pod is refused, kube-scheduler preempts at once, so no refusal may rest on outdated knowledge. While a session is
+about to consider a change, or kube-scheduler has seen a pod end before we have, the answer waits; while a session hangs
+it is an error, after which kube-scheduler asks again. A refused node comes with a reason. `FailedNodes` has the nodes
+that only lack what evictions on them may free, resources or the queue's share; all others are in
 `FailedAndUnresolvableNodes`.
 """
 

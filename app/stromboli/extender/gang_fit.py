@@ -40,9 +40,9 @@ def evictable(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
 
 
 def fits_whole(session: Session, job: Job, pod: PodRecord) -> bool:
-    """Whether all pods that a gang lacks to start would fit if the victims of one of them were evicted on every node.
+    """Whether all pods that a gang still needs would fit if the victims of one of them were evicted on every node.
 
-    A gang is counted with as many of its pods as it can spare. True as well if only the pod itself is lacking.
+    Of each other gang no more victims are counted than it can spare. Also true if only the pod itself is missing.
     """
     lacking = job.min_available - job.ready_count
     if lacking <= 1 or not session.ask.may_wait_for_gangs:

@@ -1,7 +1,7 @@
 """Guarantees that cannot be kept: above the cluster, above the limit of the queue or its parent, or too large in sum.
 
-They are clipped to what exists, and reserved only as far as the queue requests them: a mistake in one queue costs
-others no more than its jobs would. A `Pool` says what is left once all guarantees are kept.
+They are clipped to what exists, and reserved only as far as the queue requests them, so that a mistake in one queue
+costs others no more than its jobs would. A `Pool` has what is left once all guarantees are kept.
 """
 
 from __future__ import annotations

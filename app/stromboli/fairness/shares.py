@@ -132,10 +132,10 @@ def _stays_admitted(view: View, job: Job) -> bool:
 
 
 def is_empty(view: View, job: Job) -> bool:
-    """Whether a job has no pods and claims nothing until it has: that of a suspended workload, or of one that is over.
+    """Whether a job has no pods and claims nothing until it has some: its workload is suspended or has finished.
 
-    Its owner makes pods whether the job is admitted or not. A job without an owner, or whose controller makes pods only
-    once it is admitted, is waited for.
+    Its owner creates pods whether the job is admitted or not. A job without an owner, or whose controller creates pods
+    only after admission, is not empty in this sense.
     """
     return not job.size and view.rules.admission and _claims_with_pods_only(job.pod_group)
 

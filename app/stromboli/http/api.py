@@ -188,8 +188,8 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
     ) -> Response:
         """Why a pod waits. Needs `get` on pods of its namespace. `remedies` and `last` as for a job.
 
-        With `history=true`, which takes a session, it also says what happened to the pod in order, with what each
-        plugin said of each node; of many nodes, the one that was chosen, each `node` and those that came closest.
+        With `history=true`, which takes a session, it also says what happened to the pod in order, with each plugin's
+        answer about nodes; of many nodes only the chosen one, each `node`, and those that came closest.
         """
         who = await caller(request, reviews)
         nodes = (node or []) if history else None

@@ -111,11 +111,11 @@ class LiveSessions:
         return [*self._service.stuck(), *([problem] if problem else ())]
 
     def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
-        """Tells for how many seconds from now a refusal of these nodes waits for news.
+        """How many seconds from now a refusal of these nodes should wait for a newer session.
 
         It waits while the pod is unknown, its PodGroup may be about to be created, or a session is due; and while the
-        pod seems to fit on none of the nodes although kube-scheduler offers them. Changes that come meanwhile are not
-        waited for as long as those that are known now, or it would never end in a busy cluster.
+        pod seems to fit on none of the nodes although kube-scheduler offers them. It waits only for changes that are
+        known now, not for those that arrive meanwhile, or it would never end in a busy cluster.
         """
         key, state, service = object_key(pod), self._state, self._service
         awaited, asked = service.changes, time.monotonic()

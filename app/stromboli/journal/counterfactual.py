@@ -1,7 +1,8 @@
-"""What another policy would have done with the work of a journal: which jobs would have waited, held and been evicted.
+"""What another policy would have done with the work of a journal: which jobs would have waited, held resources and been
+evicted.
 
-Work comes when it came. Once it has a node it runs as long as it did; what is evicted begins anew at once. Bindings and
-evictions take no time, so the recorded policy is run through the same, and not what the cluster made of it compared.
+Work arrives as recorded. Once it has a node it runs for as long as it did; evicted work starts over at once. Bindings
+and evictions take no time, so the recorded policy is simulated in the same way, and the two simulations are compared.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a journal says of a cluster whatever the policy: what came, how long it ran, and what else changed.
+"""What a journal says of a cluster whatever the policy: what arrived, how long it ran, and what else changed.
 
-Where and when pods ran follows from decisions and is left out; how long they did does not. A pod that was evicted and
-the one that its controller made in its stead are one piece of work.
+Where and when pods ran follows from decisions and is left out; how long they ran does not. An evicted pod and the one
+that its controller created in its place are one piece of work.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What of the cluster and of policies goes into a journal: what scheduling reads, and nothing else.
 
-Of pods, nodes and the kinds that rules read only the fields are known here that the core has, so there is no
-environment, command or argument to be left out. Annotations hold whole manifests now and then: those that are read are
-named here, and by what plugins declare to read.
+Pods, nodes and the kinds that rules read are written with the fields that the core has, so there are no environments,
+commands or arguments to leave out. Annotations may hold whole manifests, so only those are written that are listed here
+or declared by plugins.
 """
 
 from __future__ import annotations

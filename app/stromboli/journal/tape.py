@@ -1,7 +1,7 @@
 """The changes to a state, kept until they are written.
 
-The fields that are written are kept, and encoded with the next snapshot, while they are still at hand: that costs a
-fraction of what applying an event does. What changes nothing that is read is not kept.
+The fields to be written are kept, and encoded only with the next snapshot, which costs a fraction of applying an event.
+Changes to fields that nothing reads are not kept.
 """
 
 from __future__ import annotations

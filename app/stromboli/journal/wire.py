@@ -1,9 +1,9 @@
-"""The format of journals: what is written, how it is packed, and how far a file is trusted that is read.
+"""The format of journals: what is written, how it is compressed, and how far a file is trusted.
 
-A journal is a sequence of segments, so files that are put together are a journal again. A segment begins with a line
-of text that names the format, and goes on in frames: the length of a frame, and its items, deflated. An item is its
-length and a message in MessagePack. The first item of a segment says who records, the second what its sessions know
-from before; parts of the cluster as it was then follow, and then its sessions in order.
+A journal is a sequence of segments, so concatenated files are a journal again. A segment begins with a line of text
+that names the format, and continues with frames: the length of a frame, and its items, deflated. An item is its length
+and a message in MessagePack. The first item of a segment says who records, the second what its sessions know from
+before; the parts of the cluster as it was then follow, and then its sessions in order.
 """
 
 from __future__ import annotations
@@ -310,10 +310,10 @@ def read(
     remark: Callable[[str], None] = lambda text: None,
     progress: Callable[[int], None] = lambda size: None,
 ) -> Iterator[Entry]:
-    """What is in a journal, of one that is cut off what is whole. Raises JournalError.
+    """The items of a journal; of a truncated one, those that are complete. Raises JournalError.
 
-    `source` is what is read; `remark` is told, in a line, that it is cut off; `progress` is told the size of each part
-    of the file before it is unpacked, in bytes.
+    `source` is the file; `remark` is called with a line of text if it is truncated; `progress` is called with the size
+    in bytes of each part of the file before it is decompressed.
     """
     left = _LARGEST_JOURNAL
     try:

@@ -151,8 +151,8 @@ class InterPod:
     def _near_all(self, terms: tuple[Term, ...], pod: PodRecord) -> Filters:
         """Nodes that have, in every term's domain, a pod that all terms select.
 
-        The first pod of a group with affinity to itself passes everywhere, or none of them could ever start. One that
-        is not the first passes there again when the others are gone.
+        The first pod of a group with affinity to itself passes everywhere, or none of them could ever start. A later
+        pod passes everywhere again once the others are gone.
         """
         by_term = [self._domains(term.topology_key) for term in terms]
         counts = self._placed.count(terms, partial(self._selected_by_all, terms))

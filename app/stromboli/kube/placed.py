@@ -1,7 +1,7 @@
 """Counts of placed pods per node, for the pods that a rule between pods asks about.
 
 Affinity, spread and host ports ask how many pods of some kind are on each node, where the kind is a mask over the
-columns of `PodFacts`. A count is taken when it is first asked for and then updated with the session's placements. As
+columns of `PodFacts`. A count is computed when it is first asked for and then updated with the session's placements. As
 long as no rule asks, placements are only logged.
 
 A pod is on a node if the snapshot has it there or this session placed it there, now or later; a pod that this session

@@ -1,13 +1,13 @@
-"""When jobs that wait will start: the queue is run forward from now by the engine that schedules it.
+"""When waiting jobs will start: the queue is simulated from now by the engine that schedules it.
 
-It is run several times. In the first, every job runs for as long as the median of its kind does. In each other, a job
-draws its own quantile, which follows from its name and the number of the run, so that the same cluster always gets the
-same answer. The median of the starts is told, with a range from before the earliest to after the latest: jobs that are
-yet to come may go before, and many jobs end before they have to. By how much is learned from jobs that were told one,
-see `told_starts`.
+It is simulated several times. In the first simulation every job runs for the median time of its kind. In each other
+one, a job draws its own quantile, which follows from its name and the number of the simulation, so that the same
+cluster always gets the same answer. The answer is the median start, with a range that begins before the earliest
+simulated start and ends after the latest: jobs that have not arrived yet may go first, and many jobs end early. How
+much wider the range must be is learned from earlier answers, see `told_starts`.
 
-What is known of a job's run time comes from what it declares, from jobs of its kind that are over, or from both: of a
-declared time, jobs need the part that others of their kind needed. A job of which nothing is known is taken to run on.
+A job's run time is known from what it declares, from finished jobs of its kind, or from both: of a declared time, jobs
+are taken to need the same fraction as others of their kind. A job of which nothing is known is taken to run for ever.
 """
 
 from __future__ import annotations

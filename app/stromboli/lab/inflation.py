@@ -1,12 +1,12 @@
-"""Pods of a trace that arrive one after the other until more is asked for than the cluster has, and never end.
+"""Pods of a trace that arrive one after the other until they request more than the cluster has, and never end.
 
-So "Beware of Fragmentation" (USENIX ATC 2023) measures how well policies pack cards. The pods of the trace come in an
-order of their own for each seed, then pods that are drawn from it again, until they ask for `ratio` times all cards;
-where the trace asks for more, pods are left out. Nodes have an order of their own, too, by which equally good ones are
-chosen. A pod that finds no node is not tried again, and counts as arrived.
+This is how "Beware of Fragmentation" (USENIX ATC 2023) measures how well policies pack cards. The pods of the trace
+come in a random order for each seed, then pods drawn from it again, until they request `ratio` times all cards; if the
+trace requests more, pods are left out. Nodes have a random order, too, which decides between equally good ones. A pod
+that finds no node is not tried again, and counts as arrived.
 
-Since nothing ends, one session decides about all of them as one session for each would: jobs have their turns in the
-order of their creation.
+Since nothing ends, one session decides about all pods as one session for each would: jobs have their turns in the order
+of their creation.
 """
 
 from __future__ import annotations

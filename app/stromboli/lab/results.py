@@ -1,8 +1,8 @@
 """The results of a workload, in columns: its jobs, its queues, and the cluster over time.
 
-Waiting is the time from a job's arrival to its last start, turnaround that to its end. Bounded slowdown is turnaround
-by run time, where a run time counts as 10 s at least, so that jobs of a moment do not outweigh all others. What did not
-start or end has NaN.
+The wait is the time from a job's arrival to its last start, the turnaround that to its end. Bounded slowdown is
+turnaround divided by run time, where a run time counts as at least 10 s, so that very short jobs do not outweigh all
+others. Jobs that did not start or end have NaN.
 """
 
 from __future__ import annotations

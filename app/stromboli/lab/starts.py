@@ -100,10 +100,10 @@ class _Watch(Silent):
 
 
 def foretold(workload: Workload, cluster: Cluster, engine: Engine, *, period: float, every: int) -> list[Told]:
-    """Run a workload, and ask when each of so many jobs that find no place at once will start.
+    """Run a workload, and predict the start of each of so many jobs that are not placed on arrival.
 
-    What is known of run times is what jobs declare, and what those took that were over by then; ranges are as wide as
-    those of the jobs before had to be.
+    Run times are known from what jobs declare and from jobs that have finished by then; ranges are as wide as earlier
+    predictions needed.
     """
     asked: dict[str, tuple[float, Start]] = {}
     waited = sessions = 0

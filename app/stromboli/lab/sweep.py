@@ -1,7 +1,7 @@
-"""Sweeps: many trials, in any order, on all cores or on a cluster; what came of each is kept as it comes.
+"""Sweeps: many trials, in any order, on all cores or on a cluster, whose outcomes are saved as they arrive.
 
-Outcomes are lines of JSON, appended to a file. A sweep that is started again leaves out trials of which there is a
-line: they are known by all that goes into them (`Trial.key`). What a sweep that was killed wrote in part is dropped.
+Outcomes are lines of JSON, appended to a file. A sweep that is started again skips trials that have a line: they are
+identified by all their inputs (`Trial.key`). An incomplete last line, of a sweep that was killed, is dropped.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Time: sessions of an engine on a cluster on which jobs arrive, run, are evicted and come back, and end.
+"""Time: sessions of an engine on a cluster on which jobs arrive, run, are evicted and return, and end.
 
-A discrete-event loop. What happens between two sessions is applied first, in the order of its time, and at one time in
-this order: jobs end, nodes come and go, jobs arrive. A session runs when something changed, as the service runs them,
-but no sooner than a period after the last one; where it placed or evicted pods, another follows.
+A discrete-event loop. Events between two sessions are applied first, in the order of time, and at equal times in this
+order: jobs end, nodes come and go, jobs arrive. A session runs when something changed, as in the service, but no sooner
+than a period after the last one; if it placed or evicted pods, another follows.
 
-A job starts when as many of its pods run as start together, and ends its run time later, with all its pods. When it has
-fewer, because some were evicted or lost their node, it has to start again from nothing: its other pods come back, too.
-A pod that its gang can spare comes back alone.
+A job starts when as many of its pods run as start together, and ends its run time later, with all its pods. If it has
+fewer, because some were evicted or lost their node, it starts over: its other pods return, too. A pod that its gang can
+spare returns alone.
 """
 
 from __future__ import annotations

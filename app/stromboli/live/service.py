@@ -65,8 +65,8 @@ class Service:
     ) -> None:
         """`load` makes an engine of the text of a policy, or of the built-in one for None; it raises PolicyError.
 
-        `reads` is what its plugins read of pods, `usage` the history of queues' usage to be kept beyond this process,
-        and `state` an empty state to fill, by default a new one.
+        `reads` is what its plugins read of pods, `usage` the history of queues' usage, which outlives this process, and
+        `state` an empty state to fill, by default a new one.
 
         A policy file that cannot be used is waited for. Raises CredentialsError, and PolicyError for the built-in one.
         """

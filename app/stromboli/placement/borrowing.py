@@ -1,9 +1,9 @@
 """Borrowing: queues borrow capacity that is left over because shares do not divide into whole pods.
 
-Two queues that each deserve half of a node cannot each have half of it when their pods ask for all of it. When every
-job that waits is beyond its queue's share, the queue furthest below its own gets one job more than that. No pod is
-evicted for it, and nodes for which a job waits within its share are left alone: their capacity is not spare. Nor does a
-queue borrow that has promised a pod a place within its share: beyond it the promise could not be kept.
+Two queues that each deserve half of a node cannot each have half of it if their pods request all of it. When every
+waiting job is beyond its queue's share, the queue furthest below its share gets one more job. No pod is evicted for it,
+and nodes for which a job waits within its share are left alone, since their capacity is not spare. A queue that has
+promised a pod a place within its share does not borrow either: beyond the share it could not keep the promise.
 """
 
 from __future__ import annotations

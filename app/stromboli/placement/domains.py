@@ -1,7 +1,7 @@
-"""Domains of the network that a job may be placed in: which HyperNodes to try, in which order, and which not to.
+"""Network domains in which a job may be placed: which HyperNodes to try, in which order, and which to skip.
 
 Plugins group the HyperNodes into gradients: the first gradient in which the job fits is the best. A trial is costly, so
-HyperNodes whose nodes cannot hold enough copies of the pods are left out before, by one sum over all nodes.
+HyperNodes whose nodes cannot hold enough copies of the pods are skipped, by one sum over all nodes.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def that_may_fit(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord],
 def copies_in(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> Vector:
     """An upper bound of how many of some pods fit in each of some HyperNodes, now or later; shape (HyperNodes,).
 
-    Of pods whose place depends on others only amounts count. A HyperNode that they do not fit in has no part in
-    what a plugin gives the best of several, so it is left out for all pods or for none.
+    Of pods whose place depends on other pods only amounts count. A HyperNode in which they do not fit cannot be the
+    best of several for a plugin, so it is skipped for all pods or for none.
     """
     tree, most = session.view.topology, np.zeros(len(hyper_nodes))
     by_class: dict[Hashable, list[PodRecord]] = {}

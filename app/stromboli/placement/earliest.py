@@ -1,4 +1,4 @@
-"""The earliest time at which the pods of a gang fit, by the times at which what runs is over.
+"""The earliest time at which the pods of a gang fit, given when running jobs end.
 
 Amounts have the shape (dimensions, nodes). A place is an amount on a node that passes the pod's selector, affinity and
 tolerations; rules between pods are not asked.

@@ -1,8 +1,8 @@
-"""Placing the pods of one group on nodes, below one HyperNode.
+"""Places the pods of one group on nodes, below one HyperNode.
 
-Pods are tried in order until the group is ready. Identical pods that are tried one after the other anyway are placed in
-one pass. Each pod goes to the best node that it fits now, else to the best one that it will fit when terminating pods
-are gone; a node that was nominated for it goes before all others.
+Pods are tried in order until the group is ready. Identical pods that would be tried one after the other are placed in
+one pass. Each pod goes to the best node on which it fits now, else to the best one on which it will fit when
+terminating pods are gone; a node that was nominated for it comes before all others.
 """
 
 from __future__ import annotations

@@ -129,10 +129,10 @@ class PendingJob:
 
 
 def competing(session: Session, job: Job) -> list[PodRecord]:
-    """The pods of a job that are to find nodes and could, those with scheduling gates as well.
+    """The pods of a job that are to find nodes and could, including those with scheduling gates.
 
-    Pods that request nothing are left to backfill, unless the job lacks them to be ready and none is placed without
-    the others, or they must be near the others.
+    Pods that request nothing are left to backfill, unless the job needs them to be ready, all of its pods are placed
+    together, or they must be near the others.
     """
     waiting = session.view.pending(job)
     if session.view.too_large:

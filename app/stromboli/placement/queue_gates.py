@@ -1,7 +1,8 @@
-"""The scheduling gate by which a pod waits until its queue may allocate it, as Volcano's webhook adds it on request.
+"""The scheduling gate by which a pod waits until its queue may allocate it, which Volcano's webhook adds on request.
 
-While the gate is there no cluster autoscaler makes nodes for the pod. It is lifted once the queue can allocate the pod,
-which a later session then places like any other. Until then its queue keeps what it asks for from other pods.
+While the gate is there, no cluster autoscaler adds nodes for the pod. It is removed once the queue can allocate the
+pod, which a later session then places like any other. Until then its queue reserves the pod's request against other
+pods.
 """
 
 from __future__ import annotations

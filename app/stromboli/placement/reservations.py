@@ -1,4 +1,4 @@
-"""Reserved places go to their pods before the first action of a session runs, whatever the order of actions.
+"""Reserved places go to their pods before the first action of a session, whatever the order of actions.
 
 Pods are bound there as soon as they fit and their job may start; until then they are promised their places. A
 reservation that can no longer be met is released, with the capacity that was freed for it.

@@ -1,10 +1,10 @@
-"""Predict the score of a job with sub groups in every HyperNode from a trial in one of them.
+"""Predicts the score of a job with sub groups in every HyperNode from a trial in one of them.
 
 A trial places the groups of a job one after the other. Which groups take turns, and with how many pods, follows from
-counts alone while no pod is refused or waits: so the turns of one trial are those in every HyperNode that is sure to
-fit all its pods. There only the amounts in HyperNodes are followed, turn by turn and in all at once, and no pod is
-placed. A HyperNode is sure to fit so many pods when its nodes fit as many of the largest of them: while fewer are
-placed, one more fits on one of the nodes.
+counts alone as long as no pod is refused or waits. So the turns of one trial are those of every HyperNode that is
+certain to fit all pods, and there only amounts are updated, turn by turn and in all HyperNodes at once, without placing
+pods. A HyperNode is certain to fit so many pods if its nodes fit as many of the largest of them: while fewer are
+placed, one more fits on some node.
 
 The predicted score equals that of an actual trial, to the bit. If anything else might happen, nothing is predicted.
 """

@@ -258,10 +258,10 @@ def _says_blocked(pod_group: PodGroup) -> bool:
 
 
 def _unlike_shown(view: View, jobs: Mask) -> list[Job]:
-    """Of some jobs those that may have to show something else than their PodGroups say of why they do not run.
+    """Of some jobs those whose PodGroups may have to show another reason for not running than they do.
 
-    These are all that were looked into. What the budget did not reach goes on showing what it does; and of the
-    others whose reason is known so many are renewed in a session, those first that say nothing.
+    These are all jobs that were looked into. Jobs that the budget did not reach keep showing what they do; of the
+    others with a known reason a bounded number is refreshed per session, those first that show none.
     """
     shown = OncePerReason(lambda reason: reasons.unschedulable(view.rules, reason).shown)
     said, numbers = view.jobs.said("why it is blocked", _why_blocked)

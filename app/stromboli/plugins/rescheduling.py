@@ -1,7 +1,8 @@
 """rescheduling: moves pods from busy nodes to idle ones, with the action shuffle.
 
-The strategy lowNodeUtilization compares the measured load of nodes with two sets of thresholds, in percent. Pods leave
-nodes above the target thresholds, least important first, while nodes below all lower thresholds can take them.
+The strategy lowNodeUtilization compares the measured load of nodes with two sets of thresholds, in percent. Pods are
+evicted from nodes above the target thresholds, least important first, as long as nodes below all lower thresholds can
+take them.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
-"""reservation: keeps places for a gang that has waited long, at the earliest time at which it will fit (EASY backfill).
+"""reservation: reserves places for a gang that has waited long, at the earliest time at which it will fit (EASY
+backfill).
 
-Large gangs starve where small jobs keep coming, for never enough is free at once. Of the gangs that found no places
-and would fit if all jobs were over, the most important one that has waited for longer than `after` gets a reservation:
-the earliest time at which its pods fit, by the run times that running jobs declare, and the places that it takes then.
-Other pods still go anywhere if their jobs are over by that time, and else where enough is left beside the reservation.
-So the gang starts by then at the latest, if no job runs for longer than it said, and little lies idle for it.
+Large gangs starve if small jobs keep arriving, since never enough is free at once. Among the gangs that found no
+places, would fit if all jobs ended, and have waited for longer than `after`, the most important one gets a reservation:
+the earliest time at which its pods fit, by the declared run times of running jobs, and the places that it takes then.
+Other pods may still go anywhere if their jobs end by that time, and otherwise wherever enough is left beside the
+reservation. So the gang starts by then at the latest, if no job exceeds its declared run time, and little stays idle
+for it.
 
-A job says how long it runs by `stromboli.io/run-time` on its PodGroup, which the service takes from what owns its pods,
-or from `activeDeadlineSeconds`. Others are taken to run for `defaultRunTime`. One that runs for longer than it said is
-expected to end any moment: what the gang needs of its places stays kept, so that the gang starts as soon as it is over,
-and the reasons of the gang name it. The reservation is worked out anew in each session. While there is one, jobs are
-admitted, where this plugin is in a tier above those that refuse them: what the gang claims would keep all others back.
-Rules between pods, such as anti-affinity, and the gang's queue may still delay it.
+A job declares its run time by `stromboli.io/run-time` on its PodGroup, which the service copies from the owner of its
+pods, or by `activeDeadlineSeconds`; the default is `defaultRunTime`. A job that exceeds it is expected to end any
+moment: the places that the gang needs of it stay reserved, so that the gang starts as soon as it ends, and the gang's
+reasons name it. The reservation is recomputed in each session. While there is one, jobs are admitted if this plugin is
+in a tier above those that refuse them, since the gang's claim would otherwise block all others. Rules between pods,
+such as anti-affinity, and the gang's queue may still delay it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """resourcequota: admits jobs only within the ResourceQuotas of their namespace.
 
 The requests of jobs admitted in this session count as used until the quota's status shows them. Existing pods are part
-of the quota's usage, so their job requests only what it lacks to start. Volcano considers neither this nor scopes, and
-does not treat `requests.cpu` as `cpu`.
+of the quota's usage, so their jobs request only what they still need to start. Volcano considers neither this nor
+scopes, and does not treat `requests.cpu` as `cpu`.
 """
 
 from __future__ import annotations

@@ -35,10 +35,10 @@ class AnyCase(BaseModel):
 
 
 def checked(model: type[Model], arguments: Mapping[str, Any]) -> tuple[Model | None, list[ErrorDetails]]:
-    """The model of arguments, and all that is wrong with them; no model if anything is. A null is an absent argument.
+    """The model of arguments, and all errors in them; no model if there are any. A null is an absent argument.
 
-    Validators of a whole model run, and name a first mistake, only if every field is valid. So the arguments that were
-    rejected are left out, and the others validated again.
+    Validators of a whole model run, and report a first error, only if every field is valid. So rejected arguments are
+    left out, and the others validated again.
     """
     found: list[ErrorDetails] = []
     left_out: set[str] = set()

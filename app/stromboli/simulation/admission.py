@@ -53,7 +53,7 @@ def admit(
 ) -> list[tuple[str, Any]]:
     """The loaded objects as a cluster would have them; what it would refuse is added to the problems.
 
-    `missed` are priority classes that are known not to be there, and `group_of` finds PodGroups that are, by key.
+    `missed` are priority classes that are known to be missing, and `group_of` finds existing PodGroups by key.
     Workloads get their queues by `rules`, if there are any.
     """
     priorities = _Priorities(obj for kind, obj in loaded.objects if kind == "PriorityClass")

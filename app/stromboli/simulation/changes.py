@@ -1,8 +1,8 @@
 """Changes to a cluster that are only tried: objects to add, change or remove, or another policy.
 
-A document is an object, which is added or, where one of its name is there, laid over that; null removes a field. With
-`$patch: delete` the object is removed. A workload that is there is taken as it is written, and pods of it that run stay
-as they are. A document with `actions` or `tiers` is a policy.
+A document is an object, which is added or merged into the existing one of the same name; null removes a field. With
+`$patch: delete` the object is removed. An existing workload is replaced as a whole, and its running pods stay as they
+are. A document with `actions` or `tiers` is a policy.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def try_changes(texts: Texts, rehearsal: Rehearsal, engine: Callable[[str], Engi
 def read_changes(
     texts: Texts, state: ClusterState, watch: Watch = lambda steps: None, rules: RulesOf = lambda policy: ()
 ) -> Changes:
-    """Read changes to a state from texts of YAML or JSON; what is wrong is in `problems`.
+    """Read changes to a state from texts of YAML or JSON; errors are in `problems`.
 
-    `watch` is told of the work in steps, and what it raises ends it. New workloads get their queues by the `rules` of
+    `watch` is called for steps of the work, and may raise to abort it. New workloads get their queues by the `rules` of
     the policy among the texts, or of the one in force.
     """
     out, there = Changes(), Workloads(state)

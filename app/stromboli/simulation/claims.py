@@ -44,10 +44,10 @@ def with_claims(
 
 
 class VolumeClaims:
-    """Makes the claims of pods that no cluster knows: of their ephemeral volumes, and of what makes them.
+    """Creates claims that exist in no cluster yet: those of ephemeral volumes, and those of workloads.
 
-    Claims that there are stay. Those of a workload are made where their StorageClass is known: files without any say
-    nothing of storage, and its pods mount nothing then.
+    Existing claims stay. Those of a workload are created if their StorageClass is known: files without any describe no
+    storage, and their pods then mount nothing.
     """
 
     def __init__(self, loaded: Iterable[tuple[str, Any]], owners: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,8 +1,8 @@
-"""What the API server would refuse: values out of bounds, and fields that are missing or do not go together.
+"""What the API server would refuse: values out of bounds, and fields that are missing or incompatible.
 
-The models read what is there, also in clusters with other definitions; a manifest that no API server has admitted is
-held to the generated CustomResourceDefinitions, and to what Kubernetes and the webhooks of controllers refuse of the
-fields that scheduling reads.
+The models read what is there, also in clusters with other definitions. A manifest that no API server has admitted is
+checked against the generated CustomResourceDefinitions, and against what Kubernetes and the webhooks of controllers
+refuse in the fields that scheduling reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ResourceQuotas as the API server applies them to what is created.
+"""ResourceQuotas as the API server applies them to new objects.
 
-What an API server has seen already (it has a uid, or is a pod on a node) is part of the usage where the status of a
-quota does not say what is used.
+Objects that an API server has admitted already (with a uid, or pods on a node) are part of the usage if the status of a
+quota does not give it.
 """
 
 from __future__ import annotations

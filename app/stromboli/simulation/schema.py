@@ -1,9 +1,9 @@
-"""What manifests look like: every field of the kinds that are read, with its type.
+"""The schema of manifests: every field of the kinds that are read, with its type.
 
-The API server would refuse or drop what is wrong in a manifest; files are not checked by it, so a misspelt field would
-be a limit that is not there. Types are named as in `kubernetes_types.json`, which has Kubernetes' own, and
-`other_types.yaml`: `text`, `integer`, `boolean`, `time`, `quantity`, `any`, or the name of a mapping with known fields;
-`[]` before them means a list, `{}` a mapping with any keys.
+The API server would refuse or drop invalid fields of a manifest; it does not check files, so a misspelt limit would be
+silently missing. Types are named as in `kubernetes_types.json`, which has Kubernetes' own, and `other_types.yaml`:
+`text`, `integer`, `boolean`, `time`, `quantity`, `any`, or the name of a mapping with known fields; `[]` before them
+means a list, `{}` a mapping with any keys.
 """
 
 from __future__ import annotations

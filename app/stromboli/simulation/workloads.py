@@ -1,7 +1,7 @@
-"""What becomes of workloads in files: the pods that controllers make, and the PodGroup where a controller makes one.
+"""Expands workloads in files: the pods that controllers create, and the PodGroup if a controller creates one.
 
-Names are those that the controllers give, with numbers where they draw at random. An object that an API server has
-seen (it has a uid) has its pods beside it and becomes none.
+Names are those that the controllers give, with numbers instead of random suffixes. An object that an API server has
+admitted (with a uid) is not expanded, since its pods are in the files beside it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Identity classes: pods whose scheduling-relevant spec is the same share one `PodClass`.
 
-Feasibility and scores are computed once per class, so what tells two pods apart must be in the key, and what does not
-matter (names, node, priority, the random volume of a service account) must not.
+Feasibility and scores are computed once per class, so everything that distinguishes two pods must be in the key, and
+what does not matter (names, node, priority, the random volume of a service account) must not.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The numbering of a state's rows and classes, so that another state can be built with the same numbers.
 
-Rows and classes are numbered by what came and went before. No decision follows from the numbers, but journals name
-pods by their rows, so a state that replays one has to number its rows in the same way.
+Rows and classes are numbered by what came and went before. No decision follows from the numbers, but journals identify
+pods by their rows, so a state that replays one must number its rows in the same way.
 
-`laid_out` does that with placeholders: jobs, classes and pods that take every number, so that what is put into the
-state afterwards finds the numbers of the layout, and no others, free.
+`laid_out` does that with placeholders, which occupy the numbers that the layout leaves free until all objects are in
+the state.
 """
 
 from __future__ import annotations

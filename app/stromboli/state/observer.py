@@ -11,10 +11,10 @@ from stromboli.state.snapshot import Snapshot
 
 
 class Observer:
-    """Is told of each change of a `ClusterState` after it took effect, in the thread that made it.
+    """Is notified of each change of a `ClusterState` after it took effect, in the thread that made it.
 
-    Events that change nothing, such as heartbeats of nodes, are not told. Each method does nothing until it is
-    overridden; none may change the state, and errors end the event.
+    Events that change nothing, such as heartbeats of nodes, cause no notification. Each method does nothing until it is
+    overridden; none may change the state, and an error aborts the event.
     """
 
     def pod_put(self, before: PodRecord | None, now: PodRecord, state: int, *, stays: bool) -> None:

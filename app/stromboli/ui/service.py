@@ -42,7 +42,7 @@ class Service:
     def __init__(self, url: str, *, token_file: Path | None = None, ca_file: Path | None = None) -> None:
         """`token_file` has the token for users without one; it is read for each request, since tokens expire.
 
-        `ca_file` has the certificates that vouch for the service, and is read again when they have been replaced.
+        `ca_file` has the CA certificates for the service, and is read again when it has been replaced.
 
         Raises ValueError for an invalid address, and OSError if the CA certificates cannot be read.
         """

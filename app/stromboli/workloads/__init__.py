@@ -1,4 +1,4 @@
-"""Workloads: what people submit, which of its pods start together, and the PodGroups that follow from it.
+"""Workloads: what users submit, which of its pods start together, and the PodGroups that follow from it.
 
 `kinds.yaml` has a row for each kind; rows that need more than paths name a function of `readers`. The live service and
 `simulate` read the same table. A third party adds a row by a manifest of kind WorkloadKind, or a `Kind` by an entry

@@ -1,8 +1,8 @@
-"""The queue that a policy's rules assign to a workload, and the user who made it.
+"""The queue that a policy's rules assign to a workload, and the user who created it.
 
-Who made an object is what a mutating admission policy of the chart writes on it, which users cannot forge. Objects that
-controllers make are theirs for whom these act, so the nearest user above a pod counts: a reference to another's
-object lends no rights.
+The creator of an object is recorded on it by a mutating admission policy of the chart, which users cannot forge.
+Objects created by controllers belong to the user for whom these act, so the nearest user up the owner chain counts: a
+reference to another user's object grants no rights.
 """
 
 from __future__ import annotations

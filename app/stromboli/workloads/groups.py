@@ -1,7 +1,7 @@
-"""Which PodGroup a pod gets that is in none: in what queue, how many pods start together, and what they need.
+"""The PodGroup for a pod that is in none: its queue, how many pods start together, and what they need.
 
-The group is that of the highest owner whose kind says what starts together. A pod without an owner has one of its own,
-and pods of an owner of unknown kind share one that starts with one pod.
+The group is that of the highest owner whose kind defines what starts together. A pod without an owner has a group of
+its own, and pods of an owner of unknown kind share one that starts with one pod.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def family_of(
     namespace: Object | None = None,
     rules: Sequence[QueueRule] = (),
 ) -> Family:
-    """The workload of a pod: `owners` are what manages it, what manages that, and so on; `beside` its other owners.
+    """The workload of a pod: `owners` is its chain of controllers, the nearest first; `beside` its other owners.
 
-    `namespace` is that of the pod, as far as it is known; `rules` say the queue, if there are any.
+    `namespace` is that of the pod, as far as it is known; `rules` assign the queue, if there are any.
 
     Raises InvalidObjectError for an owner that cannot be read.
     """
@@ -256,10 +256,10 @@ class Family:
         return self._said(owners) | ({RUN_TIME: run_time} if run_time else {})
 
     def changes(self, group: PodGroup, before: Object | None = None, size: Mapping[str, str] | None = None) -> Object:
-        """The merge patch of a PodGroup by what the owners say now, and what `said` was before; empty for none.
+        """The merge patch that makes a PodGroup follow its owners; empty if nothing changes.
 
-        What they say no longer is left to pods and namespace, as in a new group; `size` are new annotations about the
-        size of its gang. Raises as `manifest` does.
+        Fields that owners set `before` and no longer set are left to pods and namespace, as in a new group; `size` has
+        new annotations about the size of its gang. Raises as `manifest` does.
         """
         now, size, noted = group.spec, size or {}, {**group.metadata.annotations, **(size or {})}
         gang = self.workload.gang(self._part_of(group.metadata.name), noted)

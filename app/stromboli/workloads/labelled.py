@@ -1,7 +1,7 @@
 """Groups that labels of pods name: Kueue's groups of plain pods, and those of the coscheduling plugin.
 
-A label has no say over pods of a workload whose pods start together anyway. One that names an object, a PodGroup of
-`scheduling.x-k8s.io`, makes that the workload of the pods; with others the pods say how many there are.
+A label has no effect on pods of a workload whose pods start together anyway. A label that names an object, a PodGroup
+of `scheduling.x-k8s.io`, makes that the workload of the pods; with other labels the pods say how many there are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Kubernetes' own PodGroups (`scheduling.k8s.io`) as the core knows PodGroups, and what is written to their status.
+"""Kubernetes' own PodGroups (`scheduling.k8s.io`) as the core's PodGroups, and what is written to their status.
 
-Versions differ in the names of fields and of the condition; the reader takes all of them. A group has no queue of its
+Versions differ in the names of fields and of the condition; the reader accepts all of them. A group has no queue of its
 own: a label or annotation names it. A hard topology constraint stands for the tier of HyperNodes of that name.
 """
 
@@ -148,8 +148,8 @@ def completed(group: PodGroup, namespace: Object, pods: OfPods, rules: Sequence[
 def conditions(decided: PodGroupStatus, shown: Object, version: str) -> list[Object]:
     """The conditions to write to a native group, beside those that it shows and that may stay.
 
-    That of its start is true once all pods that start together are bound, and stays so; it is false with the reason
-    while they wait. Another one says which of its fields have no effect.
+    The condition of its start becomes true once all pods that start together are bound, and stays true; while they wait
+    it is false, with the reason. Another one lists the fields without effect.
     """
     before = {text(each, "type"): each for _, each in items(shown, "status.conditions")}
     said = {each.type: each for each in decided.conditions}

@@ -1,4 +1,4 @@
-"""What people say of a workload by labels and annotations: of the workload, of what made it, or of its pods.
+"""What users set for a workload by labels and annotations: on the workload, on its owner, or on its pods.
 
 Each is looked up in one order: the workload itself, what owns it, what it owns, and the pod. Keys of Volcano come
 before those of Kueue and KAI, and a field of the spec comes after both.

@@ -1,7 +1,7 @@
-"""Pods that succeeded and are gone while others of their workload run: none come in their place, so none is waited for.
+"""Pods that succeeded and are gone while others of their workload run: they are not replaced, so none is waited for.
 
-Owners such as a Job count them. For others their PodGroup says how many there are, and of which attempt of the
-workload: with another attempt all pods come anew.
+Owners such as a Job count them. For others the PodGroup records how many there are, and of which attempt of the
+workload: with another attempt all pods are created anew.
 """
 
 from __future__ import annotations

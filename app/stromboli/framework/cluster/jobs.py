@@ -1,8 +1,8 @@
 """The jobs of a session: columns over all of them, and objects for those that are asked for.
 
-Most jobs are left alone in a session, and what holds of them follows from their PodGroup and the states of their pods.
-So what PodGroups say is kept in columns from session to session, and jobs are selected by columns. An
-object is made of a job that is selected or asked for by key; only such a job can have changed since the start.
+Most jobs are not touched in a session; their state follows from their PodGroup and the states of their pods. So the
+fields of PodGroups are kept in columns from session to session, and jobs are selected by columns. Objects are only made
+for jobs that are selected or asked for by key, so only these can have changed since the start.
 """
 
 from __future__ import annotations

@@ -293,12 +293,12 @@ def says_topology(pod_group: crds.PodGroup) -> bool:
 
 
 def locate(job: Job, groups: Groups, tree: Topology, nodes_of: Callable[[SubJob], Rows], *, hard: bool = True) -> None:
-    """Find the highest tier that a job's pods may spread over, and the HyperNodes that hold them already.
+    """Find the highest tier over which a job's pods may spread, and the HyperNodes that already contain them.
 
-    `nodes_of` gives the nodes of the pods of a group that hold a place. Pods that only prefer to be close may spread
-    up to the virtual top; groups that do, up to what binds their job. With `hard`, pods that must be close without
-    naming a tier lie in some HyperNode, which the virtual top is not, and nowhere if none has the tier that they name;
-    otherwise neither is bound.
+    `nodes_of` gives the nodes of the placed pods of a group. Pods that only prefer to be close may spread up to the
+    virtual top; groups that do, up to the bound of their job. With `hard`, pods that must be close but name no tier
+    need some HyperNode, which the virtual top is not, and find none if no HyperNode has the tier that they name;
+    without it neither is bound.
     """
     own = job.pod_group.spec.network_topology
     top_tier = int(tree.tiers[tree.top])

@@ -177,10 +177,10 @@ def _of_empty_groups(session: Session) -> Iterator[EmitEvent]:
 
 
 def _news(pod_group: PodGroup, conditions: list[PodGroupCondition]) -> Iterator[EmitEvent]:
-    """An Event for each new reason why a PodGroup does not run, and when there is none any more; and for what of its
-    spec has no effect.
+    """Events for each new reason why a PodGroup does not run, for its end, and for spec fields without effect.
 
-    Its reason is the condition's type, for which clients of Volcano wait; the message begins with the word of ours.
+    The Event's reason is the condition's type, for which clients of Volcano wait; the message begins with our own
+    reason.
     """
     before = next((c for c in pod_group.status.conditions if c.type == "Unschedulable"), None)
     now = next((c for c in conditions if c.type == "Unschedulable"), None)

@@ -41,8 +41,8 @@ def pending_reasons(session: Session) -> dict[str, Reason]:
 def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecord, Reason, bool]]:
     """Each pod without a place, the reason, and whether more nodes would help it.
 
-    With `shown` only pods whose shown reason may change: jobs beyond the session's budget keep what an earlier session
-    found, and of their pods that show no reason yet, each session covers a few.
+    With `shown`, only pods whose shown reason may change: jobs beyond the session's budget keep the reason that an
+    earlier session found, and a few of their pods that show no reason yet are covered by each session.
     """
     view = session.view
     passed = view.trace.not_reached if shown else ()

@@ -1,4 +1,5 @@
-"""Fields of queues and PodGroups, what reads them, and which of those that are set the session's policy leaves unread.
+"""Which fields of queues and PodGroups are read, by what, and which of those set have no effect under the session's
+policy.
 
 `QUEUE_FIELDS` is the one table: the condition `FieldIgnored`, answers, `doctor` and the page about custom resources are
 written from it. What a policy reads is what its plugins declare in `queue_fields`, with its actions and rules.

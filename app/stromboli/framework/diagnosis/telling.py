@@ -1,9 +1,9 @@
-"""Which jobs a session compares with what their PodGroups show, and which pods it tells that their turn is to come.
+"""Which jobs a session compares with the status of their PodGroups, and which pods it tells that their turn is to come.
 
-A mass of PodGroups that are new, or whose pods ended together, differs from what it shows until all of its statuses
-are written, which takes many sessions. So of the jobs that a session did not touch it tells of a bounded number: each
-is told once before one that was told is told again, and namespaces take turns. What earlier sessions said of the
-others, and is still to be written, stands. Pods are told in the order of their rows, round and round.
+While a mass of PodGroups is new, or their pods ended together, they differ from their status until all are written,
+which takes many sessions. So a session compares a bounded number of the jobs that it did not touch: each once before
+any of them a second time, with namespaces taking turns. For the others, what earlier sessions found and have not yet
+written stands. Pods are taken in the order of their rows, round robin.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A board for a class that is asked for again and again, as elastic jobs do: the answers of `Board`, with less work.
 
 Three optimisations surround the plain board, none of which changes an answer: a ranking of the nodes (`ranking`),
-scores cached by amounts (`amounts`), and choices made ahead (`lookahead`).
+scores cached by amounts (`amounts`), and choices made ahead of time (`lookahead`).
 """
 
 from __future__ import annotations

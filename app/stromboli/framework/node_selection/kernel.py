@@ -1,20 +1,20 @@
 """The placement kernel: which node a pod gets, and a gang's identical pods in one pass.
 
-**One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them its pods fit,
-and, once they fit one, the scores. It is made once per session and class, O(nodes); afterwards only nodes that a
+**One pod.** For one identity class, a `Board` holds the nodes that pass its predicates, those on which its pods fit
+and, once there are any, the scores. It is made once per session and class, in O(nodes); afterwards only nodes that a
 placement touched are looked at again. The best node has the highest score; ties go to the first in order. For a class
 that is asked for again and again, `fast_board` speeds the board up.
 
 **Many identical pods.** They are placed in one pass, see `batch`: one call of each plugin for each doubling of the
 copies on a node, O(nodes + k log k) for k pods, and the same nodes as one at a time.
 
-**When it is not exact.** Scores that are normalised over the nodes to choose from (`batch_node_order`) change for all
-when a node fills up: the batch ends there and the caller starts another. Pods whose predicates or scores depend on
-other pods go one at a time. When they depend on pods of the same node alone (`varies_on_node`), as with host ports,
-cards or anti-affinity between hosts, their board is kept, and only a node where something changed is asked again. When
-they depend on pods elsewhere (`varies`), nothing is kept.
+**When it is not exact.** Scores that are normalised over the candidate nodes (`batch_node_order`) all change when a
+node fills up: the batch ends there and the caller starts another. Pods whose predicates or scores depend on other pods
+are placed one at a time. If they depend on pods of the same node only (`varies_on_node`), as with host ports, cards or
+anti-affinity between hosts, their board is kept, and only nodes where something changed are asked about again. If they
+depend on pods elsewhere (`varies`), nothing is kept.
 
-**The plain way.** `Engine(policy, plain=True)` has a kernel that keeps no board and places every pod by itself, with
+**The plain path.** `Engine(policy, plain=True)` has a kernel that keeps no board and places every pod by itself, with
 all plugins asked about all nodes. Its decisions are the same; tests compare the two.
 """
 

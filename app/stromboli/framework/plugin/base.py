@@ -1,8 +1,8 @@
-"""What a plugin is: a class whose methods are the extension points that it takes part in.
+"""What a plugin is: a class whose methods are the extension points in which it takes part.
 
-Override a method and the session calls it; leave it alone and it costs nothing. Plugins get read-only views and return
-values: a key to sort by, the nodes that pass, a score per node, a vote, or the `Reason` for a no. One instance serves
-one session.
+Override a method and the session calls it; methods that are not overridden cost nothing. Plugins get read-only views
+and return values: a key to sort by, the nodes that pass, a score per node, a vote, or the `Reason` for a rejection. One
+instance serves one session.
 
     class Spot(Plugin):
         name = "spot"
@@ -194,10 +194,10 @@ class Plugin(Hints):
 
     @combines(Combination.EachByKey)
     def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
-        """The most that single jobs may ever hold, where that is less than what their queue may, by key.
+        """The most that single jobs may ever hold, by key, where that is less than what their queue may hold.
 
-        Each with words for jobs that start with more, such as `is never evicted, and starts with more than the quota`.
-        Asked before `open`, as `ceiling` is.
+        Each comes with words for jobs that start with more, such as `is never evicted, and starts with more than the
+        quota`. Asked before `open`, like `ceiling`.
         """
         raise NotImplementedError
 
@@ -215,10 +215,10 @@ class Plugin(Hints):
 
     @combines(Combination.Smallest, switch="allocatable")
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
-        """How many of `count` pods like this one that a queue may take may start now, and why not all.
+        """How many of `count` identical pods that a queue may take can start now, and why not all.
 
         Asked before pods are bound while others terminate; pods that may not start yet are nominated. Terminating pods
-        count until they are gone, so a queue may have less free capacity now than it will have.
+        count until they are gone, so a queue may have less free capacity now than later.
         """
         raise NotImplementedError
 
@@ -237,8 +237,8 @@ class Plugin(Hints):
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
         """The candidates that a pod of their own queue may evict to get a place; None for no opinion.
 
-        Candidates come in the order in which they would be evicted. Of the plugins that do not merely protect
-        pods (`protects`), those of the first tier with an opinion decide.
+        Candidates come in the order in which they would be evicted. Apart from plugins that only protect pods
+        (`protects`), the first tier with an opinion decides.
         """
         raise NotImplementedError
 
@@ -289,11 +289,11 @@ class Plugin(Hints):
 
     @combines(Combination.Joined, switch="predicate")
     def relations(self, pods: Sequence[PodRecord]) -> Sequence[Relation]:
-        """What placements of some pods of a gang mean for each other, where `predicate` follows from them.
+        """How placements of some pods of a gang affect each other, if `predicate` follows from that.
 
-        Each pod stands for those that are like it. Asked when a gang found no places in the order of its pods, to
-        search for them and to prove that there are none. A plugin whose predicate varies and that leaves this alone is
-        asked about each placement that was found; for pods that vary by it nothing is proven.
+        Each pod stands for all identical ones. Asked when a gang found no places in the order of its pods, to search
+        for places or to prove that there are none. A plugin that varies and does not override this is asked about each
+        placement that was found; for pods that vary by it nothing is proven.
         """
         raise NotImplementedError
 

@@ -1,11 +1,11 @@
-"""What a plugin says about its own answers, so that a session keeps them instead of asking again.
+"""What a plugin declares about its own answers, so that a session keeps them instead of asking again.
 
-Hints are for speed and change no decision. Some warn: answers are kept for all pods of a class, and a plugin whose
+Hints are for speed and change no decision. Some restrict: answers are kept for all pods of a class, and a plugin whose
 answers depend on more has to say so (`identity`, `varies`, `varies_on_node`, `one_by_one`, `neighbourhoods`). The
-others permit something, and a plugin that leaves them alone is asked more often.
+others permit, and a plugin that does not override them is asked more often.
 
-A hint that permits something describes methods that its class has. A subclass that overrides one of those loses the
-hint, unless it gives it anew; a subclass that does not keeps it.
+A hint that permits describes methods of the class that defines it. A subclass that overrides one of those methods loses
+the hint unless it defines it, too; any other subclass keeps it.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Hints:
 
     @combines(Combination.AnyPlugin)
     def varies_on_node(self, pod: PodRecord) -> bool:
-        """Whether they do, but what is said of a node only depends on pods that are placed there, or were.
+        """Whether they do, but the answer for a node only depends on pods that are, or were, placed there.
 
-        Such pods are placed one at a time, too, and only nodes where something changed are asked about again.
-        `batch_node_order` may depend on more, since it is asked each time. Pods of a class share what was answered when
-        they agree in `identity`, labels, namespace and job; see `by_class`.
+        Such pods are placed one at a time, too, but only nodes where something changed are asked about again.
+        `batch_node_order` may depend on more, since it is asked each time. Pods of a class share answers if they agree
+        in `identity`, labels, namespace and job; see `by_class`.
         """
         raise NotImplementedError
 
@@ -88,10 +88,10 @@ class Hints:
 
     @combines(Combination.AllPlugins, about=("varies_on_node",))
     def by_class(self, pod: PodRecord) -> bool:
-        """Whether what it says of nodes for this pod follows from the pod's class and `identity` and from the pods that
-        are there, and not from its labels, namespace or job as well.
+        """Whether the answer about nodes for this pod follows from its class, its `identity` and the pods on the node,
+        and not from its labels, namespace or job as well.
 
-        Pods of a class that vary on nodes then share what is known of nodes, whatever job they are of.
+        Pods of a class that vary on nodes then share what is known of nodes, whatever their job.
         """
         raise NotImplementedError
 
@@ -106,39 +106,39 @@ class Hints:
 
     @combines(Combination.SumOfAll, switch="hyper_node_order", about=("hyper_node_order",))
     def hyper_node_order_with(self, sub_job: SubJob, hyper_nodes: Rows, requested: Matrix) -> Vector | None:
-        """What `hyper_node_order` would say of each if it was the only one and pods had got places there.
+        """What `hyper_node_order` would return for each HyperNode if it were the only one and pods had been placed
+        there.
 
-        `requested` is what these pods request, shape (dimensions, HyperNodes). None when that cannot be said; when a
-        plugin scores HyperNodes and leaves this alone, jobs with sub groups are tried in all of them.
+        `requested` is what these pods request, shape (dimensions, HyperNodes). None if that cannot be computed; if a
+        plugin scores HyperNodes and does not override this, jobs with sub groups are tried in all of them.
         """
         raise NotImplementedError
 
     @combines(Combination.VictimsAtMost, about=("preemptable",))
     def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask | None:
-        """The jobs, by index, shape (jobs,), of whose pods `preemptable` names any at all for a pod as things stand.
+        """The jobs, by index, shape (jobs,), of whose pods `preemptable` returns any for a pod in the current state.
 
-        Of each resource every pod of a job that holds a node requests at least what `smallest` tells, shape (jobs,
-        dimensions). Evictions for the pod's job add none. Spares asking about the pods of the other jobs; None when all
-        may be asked about.
+        Of each resource every placed pod of a job requests at least `smallest`, shape (jobs, dimensions). Evictions for
+        the pod's job add no jobs. Pods of other jobs need not be asked about; None if all may be candidates.
         """
         raise NotImplementedError
 
     @combines(Combination.VictimsAtMost, about=("reclaimable",))
     def reclaimable_queues(self, pod: PodRecord, least: Matrix, smallest: Matrix, largest: Matrix) -> Mask | None:
-        """The queues, by index, shape (queues,), of whose pods `reclaimable` names any at all for a pod.
+        """The queues, by index, shape (queues,), of whose pods `reclaimable` returns any for a pod.
 
         `least` is what every pod of a queue requests at least; `smallest` and `largest` are the smallest and largest
-        requests of those pods that ask for some of a resource, infinite and 0 where none does; each has shape (queues,
-        dimensions). Spares asking about the pods of the other queues; None when all may be asked about.
+        requests of its pods that request the resource at all, infinite and 0 if none does; each has shape (queues,
+        dimensions). Pods of other queues need not be asked about; None if all may be candidates.
         """
         raise NotImplementedError
 
     @combines(Combination.VictimsAtMost, about=("preemptable", "reclaimable"))
     def evictable_pods(self, rows: Rows) -> Mask | None:
-        """Which of the pods in some rows may be evicted as things stand, for any beneficiary, shape (rows,).
+        """Which of the pods in some rows may be evicted in the current state, for any beneficiary, shape (rows,).
 
-        Asked where a plugin `protects`: its `preemptable` and `reclaimable` name none of the others. Evictions add
-        none. Spares asking about the others; None when all may be asked about.
+        Asked if a plugin `protects`: its `preemptable` and `reclaimable` return no others. Evictions add none. The
+        others need not be asked about; None if all may be candidates.
         """
         raise NotImplementedError
 

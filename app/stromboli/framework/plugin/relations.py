@@ -1,8 +1,8 @@
-"""What placements of some pods mean for each other: rules between pods as data, which a search can reason about.
+"""How placements of pods affect each other: rules between pods as data, about which a search can reason.
 
-A predicate says where one more pod may go as things stand. A relation says what the answer will be when others of the
-same pods have places, without placing them. The pods are referred to by their index in what a plugin was asked about;
-each stands for those that are like it. Domains are numbers of nodes, shape (nodes,), negative where a node is in none.
+A predicate says where one more pod may go in the current state. A relation says what the answer will be once other pods
+of the gang are placed, without placing them. Pods are referred to by their index in the plugin's arguments; each stands
+for all identical ones. Domains are numbered per node, shape (nodes,), negative for a node in none.
 """
 
 from __future__ import annotations

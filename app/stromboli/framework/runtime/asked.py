@@ -1,8 +1,8 @@
-"""How a plugin is asked at one extension point.
+"""How a plugin is called at one extension point.
 
-Most methods are called as they are. A method whose answers the pods of a class share is called through
-`SharedAnswer`, and a function that is no bound method, such as a static one, through `PlainFunction`: whatever is
-called at a point knows its plugin.
+Most methods are called as they are. A method whose answers are shared by the pods of a class is called through
+`SharedAnswer`, and a function that is no bound method, such as a static one, through `PlainFunction`, so that every
+callable at a point knows its plugin.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class PlainFunction:
 
 
 class SharedAnswer:
-    """A method whose answer about a pod is used for every pod of the class.
+    """A method whose answer about one pod is used for every pod of the class.
 
-    So it gets a `ClassMember` instead of the pod, which has what these pods have in common and raises an error for
+    It gets a `ClassMember` instead of the pod, which has what these pods have in common and raises an error for
     anything else. If the plugin declares that a pod varies, the answer is not shared, and it gets the pod itself.
     """
 

@@ -41,8 +41,8 @@ def first_reason(taking_part: Participants, point: str, *subject: Any) -> Reason
 
 
 def vote(taking_part: Participants, point: str, *subject: Any, unanimous: bool = False) -> tuple[bool, Reason | None]:
-    """A rejection anywhere decides, unless a plugin of its tier that insists permits; a permit ends the question after
-    its tier; no opinion is a yes. Of a vote that has to be `unanimous` any rejection decides.
+    """A rejection anywhere decides, unless a plugin of its tier that insists permits; a permit decides after its tier;
+    without any opinion the answer is yes. If the vote must be `unanimous`, any rejection decides.
 
     Within a tier, a reason that more nodes cannot remove takes precedence over the first one.
     """

@@ -1,8 +1,9 @@
 """Plugins that fail: what each failure disables, and how it is recorded.
 
-What only prefers (orders, scores, victims) is left out: that point of that plugin, for the rest of the session. What
-lets pods pass (filters and gates) holds the pods, the job or the queue that it was asked about, and no others. While
-actions run, an exception says what has to be restarted; after them questions are answered without the plugin.
+Extension points that express preferences (orders, scores, victims) are disabled for that plugin for the rest of the
+session. Those that admit (filters and gates) reject the pods, the job or the queue about which they were asked, and no
+others. While actions run, an exception says what has to be restarted; afterwards questions are answered without the
+plugin.
 """
 
 from __future__ import annotations

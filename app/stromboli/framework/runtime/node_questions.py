@@ -107,10 +107,10 @@ class NodeQuestions:
         return any(True for _ in self._neighbourhoods(pod))
 
     def together(self, pod: PodRecord, nodes: list[int]) -> list[int]:
-        """The nodes up to the first that is in another neighbourhood than the one before it.
+        """The nodes up to the first one in another neighbourhood than its predecessor.
 
-        While placements stay in one neighbourhood its scores only gain on the others: what was best with the scores of
-        the beginning is best. Beyond, the scores have to be asked anew.
+        While placements stay in one neighbourhood, its scores only rise relative to the others, so the best node by the
+        initial scores stays the best. Beyond it scores have to be asked for anew.
         """
         if len(nodes) < 2:
             return nodes

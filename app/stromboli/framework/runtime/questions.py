@@ -220,10 +220,10 @@ class Questions:
         return self._points.victims(point, beneficiary, self._not_refused(candidates), veto=self._rules.veto)
 
     def gang_victims(self, point: str, job: Job, first: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """The victims for a job that is to get all its places at once, of whose pods `first` is placed first.
+        """The victims for a job that is to get all its places at once, and whose first pod to be placed is `first`.
 
-        Volcano asks fewer plugins about this than about victims of a single pod, so budgets and cooldowns do not
-        count. Where vetoes are final, a plugin that has a say in those has one here.
+        Volcano asks fewer plugins about this than about victims of a single pod, so budgets and cooldowns do not count
+        there. If vetoes are final, every plugin that has a say about single pods has one here.
         """
         if self._rules.veto:
             return self.victims(point, first, candidates)

@@ -45,11 +45,11 @@ class VictimQuestions:
     def allowed(
         self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord], *, veto: bool
     ) -> list[PodRecord]:
-        """The candidates that may be evicted, in their order; none when no plugin has an opinion.
+        """The candidates that may be evicted, in their order; none if no plugin has an opinion.
 
-        With `veto` plugins that protect pods are heard in every tier, and of the others the first tier with an opinion
-        decides. Without, the first tier that leaves any candidate decides, and within a tier an empty intersection is
-        forgotten. Where a plugin that protects pods failed, there are none.
+        With `veto`, plugins that protect pods are asked in every tier, and of the others the first tier with an opinion
+        decides. Without it the first tier that leaves any candidate decides, and an empty intersection within a tier is
+        ignored. If a plugin that protects pods failed, there are none.
         """
         if point in self._participants.protected:
             return []

@@ -1,8 +1,8 @@
 """Which jobs have a claim to their minResources: those that this service admitted in their present form.
 
 Volcano's PodGroup has no status subresource, so a user who may write a PodGroup can also write its phase. A phase is
-therefore trusted only if an earlier session set it; a job that merely says it was admitted has no claim beyond what
-its pods hold, until `enqueue` admits it.
+therefore trusted only if an earlier session set it; a job that merely states that it was admitted has no claim beyond
+what its pods hold, until `enqueue` admits it.
 """
 
 from __future__ import annotations

@@ -72,12 +72,12 @@ def _kinds(amounts: Matrix) -> tuple[Matrix, Rows]:
 
 
 def fit_side_by_side(requests: Matrix, numbers: Rows, nodes: Matrix, copies: Rows) -> bool:
-    """Whether pods may fit on nodes, all of them at once: bin packing, tried within bounds.
+    """Whether pods may all fit on nodes at the same time: bin packing with bounded effort.
 
-    A no is certain. Where the search would take too long the answer is yes, for the pods may be packed.
+    A no is certain. If the search would take too long, the answer is yes.
 
-    `requests` has shape (kinds of pods, dimensions), `nodes` (dimensions, kinds of nodes); `numbers` and `copies` say
-    how many of each kind there are.
+    `requests` has shape (kinds of pods, dimensions), `nodes` (dimensions, kinds of nodes); `numbers` and `copies` are
+    the number of pods and nodes of each kind.
     """
     if int(numbers.sum()) > _MOST_PODS:
         return True

@@ -1,12 +1,12 @@
-"""What is reserved in a session: places that evictions and moves left for jobs, and nodes that were nominated.
+"""What is reserved in a session: places for which pods were evicted or moved, and nominated nodes.
 
-Between an eviction and the moment when its victims have gone, others would take what they free, and more pods would be
-evicted for it. A pod that was moved comes back as another one, some time later and perhaps first in order. So a
-reserved place counts as taken from the start of a session, whatever the order of actions, until its pod has it: see
-`placement/reservations.py`. A reservation ends when its pods are bound or gone, its places are lost, or it expires.
+Between an eviction and the end of its victims other pods would take what they free, and more pods would be evicted for
+it. The replacement of a moved pod arrives some time later and perhaps first in order. So a reserved place counts as
+taken from the start of a session, whatever the order of actions, until its pod has it: see `placement/reservations.py`.
+A reservation ends when its pods are bound or gone, its places are lost, or it expires.
 
-Nodes that kube-scheduler nominated for pods that it binds are kept in the same way: it evicted others there for them,
-and lets only pods of a higher priority have that capacity.
+Nodes that kube-scheduler nominated for pods that it binds are reserved in the same way: it evicted others there for
+them, and lets only pods of a higher priority have that capacity.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ledger of a session: the columns that operations change, and the plugins that are told of it.
+"""The ledger of a session: the columns that operations change, and the plugins that are notified.
 
 Everything that happens to pods and nodes in a session goes through `apply` and `undo`, so what plugins and actions read
 in the `View` always reflects the operations.

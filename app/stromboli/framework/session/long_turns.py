@@ -1,9 +1,9 @@
 """Long turns: a bound on the work of one turn, so that no gang blocks the sessions for all others.
 
-A turn takes a few times the budget of a session at most, and beyond that what its queue has saved. A queue saves so
-little in a second that its long turns take about a hundredth of the time, whatever it submits. A turn that would take
-more is cut: what it tried is undone, and the job has its next turn when its queue has saved enough for all its
-pods, by what those took that had places, or for one of twice the length where that is not known.
+A turn takes at most a few times the budget of a session, plus what its queue has saved. A queue saves so little per
+second that its long turns take about a hundredth of the time, whatever is submitted to it. A turn that would take more
+is aborted: its operations are undone, and the job has its next turn when its queue has saved enough for all its pods,
+extrapolated from those that found places, or for a turn twice as long if that is unknown.
 """
 
 from __future__ import annotations

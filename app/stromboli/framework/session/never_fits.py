@@ -1,9 +1,8 @@
-"""What could not run even on the empty cluster: a pod larger than any node, a gang larger than all of them, or one that
-its queue may never hold.
+"""Jobs that could not run even on the empty cluster: a pod larger than any node, a gang larger than all nodes, or one
+that its queue may never hold.
 
-Such jobs are not admitted and lay claim to nothing. Every session judges anew, so larger nodes or another capability
-are all it takes. What is found is certain: only amounts are compared, and a gang whose pods might be packed is let
-through.
+Such jobs are not admitted and claim nothing. Every session judges anew, so larger nodes or another capability suffice
+to admit them. A rejection is certain: only amounts are compared, and a gang whose pods might be packed passes.
 """
 
 from __future__ import annotations

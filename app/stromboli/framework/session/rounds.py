@@ -26,8 +26,8 @@ def take_turns(
 ) -> None:
     """Give jobs turns, by queue, round by round within the budget.
 
-    If a `turn` returns True, the job gets another one. If not, and the job `blocks`, the other jobs of a queue that
-    serves strictly in order wait; jobs of a queue that is `refused` turns get none.
+    If a `turn` returns True, the job gets another one. If it does not, and the job `blocks`, the other jobs of a queue
+    that serves strictly in order wait. Jobs of a queue that is `refused` get no turns.
     """
     job_key = turns.by(session.ask.job_key)
     left: _Waiting = {name: [(job_key(job), job) for job in jobs] for name, jobs in waiting.items()}

@@ -285,11 +285,11 @@ class Session:
         return statement
 
     def promise(self, job: Job, parts: Sequence[Statement]) -> None:
-        """Decide for evictions and the places that a job's pods are promised; each part is of pods placed together.
+        """Decide evictions and the places that a job's pods are promised; each part consists of pods placed together.
 
-        Where pods fit without any eviction, and without what terminating pods still hold, nothing is decided: they keep
-        their places until the action is over, so that no pod is evicted for these, and are left Pending for an action
-        that binds. The parts of a gang that is not ready stand or fall together.
+        If pods fit without any eviction and without what terminating pods still hold, nothing is decided: they keep
+        their places until the action is over, so that no pod is evicted for these, and stay Pending for an action that
+        binds. The parts of a gang that is not ready are decided together or not at all.
         """
         if self.rules.evict_only_what_helps:
             if job.divided or self.ask.job_missing(job) > 0:

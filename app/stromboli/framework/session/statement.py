@@ -1,8 +1,7 @@
 """A statement: operations that are tried together, and then committed or undone together.
 
-Operations take effect on the session at once, so that what is tried next sees them; `discard` undoes them in reverse,
-`commit` turns them into decisions. `save` and `recover` carry a plan that was tried and discarded to the moment when
-it is chosen.
+Operations take effect on the session at once, so that the next trial sees them; `discard` undoes them in reverse,
+`commit` turns them into decisions. `save` and `recover` keep a plan that was tried and discarded until it is chosen.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Turns: how an action shares its work among tenants, so that the mass of one does not delay the others.
+"""Turns: how an action shares its work among tenants, so that a flood from one does not delay the others.
 
-An action of a session has a budget in steps, a measure of work that is the same on every machine: about a node looked
-at. In a round each queue gets an equal part of it, and in the queue each namespace; a tenant whose part is used up is
-put off until the others had theirs, and then shares what they left. A turn that has begun is taken to its end, or to
-where it is too long (`long_turns`): what it takes beyond its tenant's part is a debt of its queue, which waits in the
-next sessions until others had as much.
+An action of a session has a budget in steps, a measure of work that is the same on every machine: roughly, nodes looked
+at. In each round every queue gets an equal part of it, and every namespace an equal part of its queue's; a tenant whose
+part is used up is deferred until the others have had theirs, and then shares what they left. A turn that has begun is
+completed unless it is too long (`long_turns`): the excess over its tenant's part is a debt of its queue, which waits in
+the next sessions until the others have had as much.
 
-What the budget does not reach is remembered. In the next session those jobs of a queue come first that had no turn
-yet: all jobs of a queue have one before any has its second. The order among them stays that of the policy, and while a
-job of some priority is put off no job of a lower one goes before it in its queue. In queues that serve strictly in
-order nothing of this changes the order.
+What the budget does not reach is remembered. In the next session those jobs of a queue come first that have had no turn
+yet, so that all jobs of a queue have one before any has its second. Among them the policy's order holds, and while a
+job of some priority is deferred, no job of a lower priority goes before it in its queue. Queues that serve strictly in
+order keep that order.
 
-Of more jobs than the budget can reach at most, only the first in this order are looked at, and nothing else is worked
-out for the others (`line_up`): what a session costs follows from its budget, whatever waits. Where the budget is enough
-for all that wait, it changes nothing.
+If there are more jobs than the budget can reach, only the first in this order are looked at, and nothing is computed
+for the others (`line_up`): what a session costs follows from its budget, whatever waits. If the budget suffices for all
+that wait, it changes nothing.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ def line_up(
 ) -> tuple[Rows, Beyond]:
     """The jobs, by index, that may have their turns in this session, `most` at most, and the others.
 
-    `order` has all that wait in the policy's order, and `queues` which of them serve strictly in order. They share the
-    places, and in a queue the namespaces do, as far as debts, priorities and earlier turns leave it open.
+    `order` has all waiting jobs in the policy's order, and `queues` says which of them serve strictly in order. Queues
+    share the places equally, and within a queue its namespaces do, as far as debts, priorities and earlier turns
+    permit.
     """
     names, strict = list(queues), np.array(list(queues.values()), np.bool_)
     queue, had = jobs.queue[order], _had(jobs, order, left.get("had", {}), names)

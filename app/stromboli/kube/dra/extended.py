@@ -1,6 +1,6 @@
 """Extended resources backed by a DeviceClass: a pod requests amounts, and gets devices through a claim of its own.
 
-A node with a device plugin for such a resource provides it as before. On other nodes the pod needs devices of the
+On a node with a device plugin for such a resource, that plugin provides it. On other nodes the pod needs devices of the
 class, through a special claim that is created when the pod is placed: one request per container and resource, owned by
 the pod, as kube-scheduler creates it.
 """

@@ -1,8 +1,8 @@
-"""The devices that claims give back in a session: those of claims whose last pods leave.
+"""The devices that become free in a session: those of claims whose last pods terminate.
 
-A claim is deallocated when the last pod has gone that it is reserved for, or deleted with the pod that it was created
-for. A device that several nodes reach becomes free on the node of that pod alone: elsewhere others, for which no pod
-leaves, would seem to have it at once. What such devices share in counters or capacities is left out.
+A claim is deallocated when the last pod is gone for which it is reserved, or deleted with the pod for which it was
+created. A device that several nodes reach becomes free on the node of that pod alone: other nodes, where no pod
+terminates, would seem to have it at once. What such devices share in counters or capacities is left out.
 """
 
 from __future__ import annotations

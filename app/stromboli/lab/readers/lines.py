@@ -1,7 +1,7 @@
-"""Lines of text from files as they are, or packed as archives publish them: by gzip, bzip2 or xz.
+"""Lines of text from plain files, or from files compressed by gzip, bzip2 or xz, as archives publish them.
 
-What is packed is known by its first bytes. However little a file is, it may unpack to anything: so what becomes of it
-is bounded, in bytes and in the length of a line.
+The compression is recognised by the first bytes. A small file may decompress to any size, so the total and the length
+of a line are bounded.
 """
 
 from __future__ import annotations

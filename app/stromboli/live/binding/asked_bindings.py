@@ -1,8 +1,8 @@
 """Binds pods for kube-scheduler, whose extender the service is (`bindVerb`).
 
-A binding takes the binder's way: over its connections, which need the lease until the bytes are sent, and only while
-the decision for the pod stands. kube-scheduler gives up after its own time-out and asks again, so a pod that has its
-node already is a success.
+Such a binding goes through the binder: over its connections, which need the lease until the bytes are sent, and only
+while the decision for the pod stands. kube-scheduler gives up after its own time-out and asks again, so for a pod that
+has the requested node already the answer is success.
 """
 
 from __future__ import annotations

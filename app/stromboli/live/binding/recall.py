@@ -1,8 +1,8 @@
 """Makes kube-scheduler ask again about pods that it was refused and that have been decided since.
 
 kube-scheduler learns of a decision only by asking the extender, and after a refusal it asks again only after some
-event; in a quiet cluster that takes minutes. Annotating the pod is such an event. A pod with the gate of its gang was
-never asked about: its gate is lifted instead, once its node is nominated.
+event; in a quiet cluster that takes minutes. Annotating the pod is such an event. kube-scheduler never asks about a pod
+with the gate of its gang: that gate is removed instead, once the pod's node is nominated.
 """
 
 from __future__ import annotations

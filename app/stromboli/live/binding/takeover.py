@@ -107,11 +107,11 @@ class Takeover:
 
 
 def overcommitting(state: ClusterState, since: float) -> Iterator[PodRecord]:
-    """The pods that overcommit their nodes, the last bound of each node.
+    """The pods that overcommit their nodes, the most recently bound ones of each node.
 
-    Only pods that the service bound after `since`, in seconds since the epoch, and none if those are not enough to
-    make the node fit. kube-scheduler has its own view of what is free: where it went elsewhere than was decided, a
-    node only seems to hold too much until that is decided anew.
+    Only pods that the service bound after `since`, in seconds since the epoch, and none if those do not suffice to make
+    the node fit. kube-scheduler has its own view of what is free: if it chose another node than was decided, a node
+    only seems overcommitted until that decision is revised.
     """
     nodes, pods = state.nodes, state.pods
     # A resource that the node does not have at all was not given twice.

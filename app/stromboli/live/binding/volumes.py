@@ -1,16 +1,15 @@
 """Binds the PersistentVolumeClaims of pods before the pods, and releases the claims of pods that are not bound.
 
-This follows kube-scheduler's volume binding. A volume that exists gets the claim's reference; a claim whose volume is
-to be provisioned gets its pod's node. Then the persistent volume controller and the provisioners are waited for. A node
+This follows kube-scheduler's volume binding. An existing volume gets the claim's reference; a claim whose volume is to
+be provisioned gets its pod's node. Then the persistent volume controller and the provisioners are waited for. A node
 for which no volume is provisioned, or not in time, is avoided for the claim for a while.
 
-A bound claim stays bound; Kubernetes cannot undo that. Volumes that exist are bound last, since those to be provisioned
-may be refused: a pod would be held on a node where it cannot have all its volumes.
+A bound claim stays bound; Kubernetes cannot undo that. Existing volumes are bound last, since provisioning may fail: a
+pod would be held on a node where it cannot have all its volumes.
 
-A claim that is not bound is released when none of its pods is getting a node, and no other scheduler may have written
-what is released: at once when we gave up the binding, and after a delay when a former leader left it, or when a
-provisioner has been asked that has not refused: its volume may be on its way. Until then sessions may use the claim as
-it is.
+A claim that is not bound is released when none of its pods is getting a node and no other scheduler may have written
+what is released: at once if we gave up the binding, and after a delay if a former leader left it, or if a provisioner
+was asked that has not refused, since its volume may be on its way. Until then sessions may use the claim as it is.
 """
 
 from __future__ import annotations
@@ -297,10 +296,10 @@ class Volumes(Reserver[VolumeUse, _Release]):
             log.info("claim released", claim=item.object, node=item.node, pod=item.pod)
 
     def _is_wanted(self, item: _Release, written: Object) -> bool:
-        """Whether a pod that uses a claim has a node or is getting one, or the reservation is that of others.
+        """Whether a pod that uses a claim has a node or is getting one, or another scheduler made the reservation.
 
-        It is if another field manager wrote it on the claim or volume; also if no pod uses the claim, or its class
-        binds immediately, unless we made it.
+        The latter is the case if another field manager wrote it on the claim or volume; also if no pod uses the claim,
+        or its class binds immediately, unless we made it.
         """
         if item.object in self._promised or reservation.is_written_by_another(written, AGENT):
             return True

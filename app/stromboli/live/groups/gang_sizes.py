@@ -18,9 +18,9 @@ THERE = (PodState.Pending, PodState.Binding, PodState.Bound, PodState.Running)
 def may_have_changed(state: ClusterState, family: Family, owner: Object | None, key: str, pod: objects.Pod) -> bool:
     """Whether a new pod may belong to a gang of another size than its PodGroup declares.
 
-    The pod says of another size, there are as many pods already as there were to be, or there are to be fewer since
-    some that succeeded are gone, as with a node on which nothing ran any longer, or again as many since all of it
-    starts anew. `owner` is the workload as it was seen last, which is long ago where its kind is not watched.
+    That is so if the pod declares another size; if there are as many pods already as there should be; if fewer are
+    needed, since some that succeeded are gone, as after the loss of a node; or if all are needed again, since the
+    workload starts over. `owner` is the workload as last seen, which may be outdated if its kind is not watched.
     """
     gang = family.workload.gang(family.part(pod), pod.metadata.annotations)
     group = state.pod_group(key)

@@ -1,8 +1,8 @@
 """Follows Kubernetes' own PodGroups, which sessions see as PodGroups, and writes their conditions.
 
-Such a group has no phase. Decisions of sessions about it are kept here, by its uid, and are lost with this process:
-a session then decides again. The condition is written once the pods that start together are bound, and while they
-wait.
+Such a group has no phase. Decisions of sessions about it are kept here, by its uid, and are lost with this process,
+after which a session decides again. The condition is written once the pods that start together are bound, and while
+they wait.
 """
 
 from __future__ import annotations

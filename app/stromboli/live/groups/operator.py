@@ -3,13 +3,13 @@
 It watches what changes at a low rate, one object at a time: Queues, Commands, and workloads of many kinds. Its handlers
 hand objects over; the rules are functions elsewhere. Pods and nodes, at thousands of changes a second, come through
 reflectors, which cost a fraction and tolerate any server: kopf terminates on an error event or a truncated line,
-retries without delay when a watch ends immediately, and tells nothing of what was deleted while it was away. So those
-who follow a kind are told when all of it is listed, and forget what they know.
+retries without delay when a watch ends immediately, and does not report what was deleted while it was disconnected. So
+consumers of a kind are told when its list is complete, and forget what they know.
 
 It has a thread, an event loop and a rate limit of its own. When it terminates it is restarted with growing delays;
-meanwhile new queues are opened after a session, a default queue that was deleted is made a minute later, and PodGroups
-stay as they are. Which kinds are served and may be read is found out before it begins, and now and then: kopf would end
-at the first that may not.
+meanwhile new queues are opened after a session, a deleted default queue is recreated a minute later, and PodGroups stay
+as they are. Which kinds are served and readable is found out before it starts, and periodically: kopf would terminate
+at the first that is not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reads the owners of pods, following controller references as far as the kinds are known and may be read.
+"""Reads the owners of pods, following controller references as far as the kinds are known and readable.
 
-Answers are cached for seconds, since the pods of a workload come together. A kind that may not be read is reported
-once, with the rule to add, and does not count as an owner until it may.
+Answers are cached for seconds, since the pods of a workload arrive together. A kind that may not be read is reported
+once, with the RBAC rule to add, and does not count as an owner until it is readable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Puts each of our pods without a PodGroup into that of its workload, so that every pod belongs to a queue and a gang.
 
-The group is made before a session sees any of its pods. Which pods are in it follows from what owns them, so it is
-written to no pod while it waits: sessions see the pods as if they were annotated, and the binding carries the
-annotations. A pod that kube-scheduler binds is annotated itself. When the numbers of an owner change its groups follow;
+The group is created before a session sees any of its pods. Its members follow from the owners of pods, so nothing is
+written to a pod while it waits: sessions see the pods as if they were annotated, and the binding carries the
+annotations. A pod that kube-scheduler binds is annotated itself. When the size of an owner changes, its groups follow;
 Kubernetes deletes them with it.
 """
 

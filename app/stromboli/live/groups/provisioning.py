@@ -1,7 +1,7 @@
-"""Asks cluster autoscalers for the nodes of whole gangs, by ProvisioningRequests, and takes their answers.
+"""Asks cluster autoscalers for the nodes of whole gangs by ProvisioningRequests, and processes their answers.
 
-A gang has one request at a time, which its PodGroup owns and which is deleted when the gang runs. One that was refused
-or has expired is made again after a pause; one for other pods than the gang has now is replaced at once.
+A gang has one request at a time, which its PodGroup owns and which is deleted when the gang runs. A request that was
+refused or has expired is made again after a pause; one that does not match the gang's current pods is replaced at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Shared passes of the event loop: numerous tasks do their work one in each pass.
+"""Shared passes of the event loop: of numerous tasks, each does one step per pass.
 
-The answers to many requests come together, and what is done with each takes a part of a millisecond. Done in one pass
-they would hold up everything else, such as the bindings of another gang, once for each step that this takes. Behind a
-turnstile a step of others waits for one of them.
+The responses to many requests arrive together, and processing each takes a part of a millisecond. In one pass they
+would hold up everything else, such as the bindings of another gang, once for each of its steps. With a turnstile a step
+of another task waits for one of them only.
 """
 
 from __future__ import annotations

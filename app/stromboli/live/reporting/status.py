@@ -95,10 +95,10 @@ class StatusWriter:
         then: Callable[[], None] | None = None,
         version: str = "",
     ) -> None:
-        """Have fields of a status written; other fields are left alone.
+        """Schedule a write of some fields of a status; other fields are left alone.
 
-        With a `version` they are written only to that version of the object. The write may come `patience` seconds
-        later; a later call replaces it, and a shorter patience brings it forward. `then` is called afterwards.
+        With a `version` they are written only to that version of the object. The write may be delayed by `patience`
+        seconds; a later call replaces it, and a shorter patience brings it forward. `then` is called afterwards.
         """
         at = (kind, key)
         wanted = _Wanted(status, then, version)

@@ -1,8 +1,8 @@
-"""The results of earlier searches for gangs, by the problem that they follow from.
+"""The results of earlier searches for gangs, by their problem.
 
-No search is repeated for a gang that found no places while its problem is the same. That is remembered
-as a digest in the environment of sessions, with the reason shown, so that a replay knows it. Reading a gang's problem
-takes longer than seeing that nothing has changed, so a cache that affects no decision records the latter.
+No search is repeated for a gang that found no places while its problem is the same. That is remembered as a digest in
+the environment of sessions, with the reason shown, so that a replay knows it. Reading a gang's problem takes longer
+than detecting that nothing has changed, so a cache that affects no decision records the latter.
 """
 
 from __future__ import annotations

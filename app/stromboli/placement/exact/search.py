@@ -1,10 +1,10 @@
 """The search: depth first, the scarcest kind first, and never the same situation twice.
 
-Its first descent is a better order for most gangs: what the gang needs before what it can spare, of that the pods with
-the fewest nodes and the largest share of one first, of what it can spare the smallest, each on the node that it fills
-best, domain by domain where rules ask for it. Where that fails the search goes back one decision at a time. Nodes that
-nothing tells apart are tried once, copies of a pod take nodes in one order only, and a situation from which no way led
-on is not entered again. Work is counted in steps, which are the same on every machine.
+Its first descent is a better order for most gangs: the pods that the gang needs before those that it can spare, of
+these the pods with the fewest nodes and the largest dominant share first, of the spare ones the smallest, each on the
+node that it fills best, domain by domain if rules ask for it. If that fails, the search backtracks one decision at a
+time. Of indistinguishable nodes one is tried, copies of a pod take nodes in one order only, and a situation that led
+nowhere is not entered again. Work is counted in steps, which are the same on every machine.
 """
 
 from __future__ import annotations

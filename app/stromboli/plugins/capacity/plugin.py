@@ -1,6 +1,6 @@
 """capacity: queues with amounts of their own, flat or as a tree.
 
-A queue may use up to its real capability: what it is limited to, and what the guarantees of its siblings leave of its
+A queue may use up to its real capability: its limit, reduced by what the guarantees of its siblings take from its
 parent. What it deserves decides which queue is served first and which can be reclaimed from. With `enableHierarchy` a
 pod must fit its queue and every ancestor; flat queues are a tree of depth one whose root is the cluster.
 """

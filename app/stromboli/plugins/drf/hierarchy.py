@@ -222,7 +222,7 @@ class Shares:
     def _compute(self, branch: Branch, changed: list[int]) -> None:
         """Set the share of a branch, some of whose rows changed, and its row in its parent.
 
-        Siblings that want more are scaled down to the smallest share among them, so that a branch is not blamed for
+        Siblings with more demand are scaled down to the smallest share among them, so that a branch is not charged for
         what one of its children holds beyond the others.
         """
         rows, hungry, parts = slice(branch.first, branch.last), self._hungry, self._parts

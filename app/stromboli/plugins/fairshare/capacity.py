@@ -1,7 +1,7 @@
-"""Hard bounds: no queue goes above a limit, and jobs that are never evicted stay within the quota.
+"""Hard bounds: no queue exceeds a limit, and jobs that are never evicted stay within the quota.
 
-Both hold for a queue and all its ancestors. Only resources that are asked for count: a queue that is above its limit of
-one may still take another.
+Both hold for a queue and all its ancestors. Only requested resources count: a queue above its limit of one resource may
+still take another.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def over_capacity(
 ) -> Violation | None:
     """The first limit, then the first quota, that a job's request would exceed, from the leaf upwards.
 
-    `more` is what counts beyond what queues hold, in all and of jobs that are never evicted: with what terminating pods
-    hold it is about what may start now.
+    `more` is added to what queues hold, in all and by jobs that are never evicted: with what terminating pods hold, the
+    answer is about what may start now.
     """
     held, fixed = _now(tree, path, more)
     violation = _first(path, held, tree.limit[path], requested, is_quota=False)

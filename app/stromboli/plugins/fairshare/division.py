@@ -1,12 +1,12 @@
-"""Dividing a cluster between queues: quotas first, what they leave by priority and weight, then single units.
+"""Dividing a cluster between queues: quotas first, the remainder by priority and weight, then single units.
 
 Each resource is divided by itself, and each queue's fair share among its children: a resource at one parent is a
 *pool*, and all pools of a level are divided at once. A *claim* is what one queue wants of one pool.
 
     1  each claim gets its quota, cut to limit and request, even where the quotas exceed the pool
-    2  by priority, the highest first, rounds: each claim is offered its part of what is left and takes what it needs,
+    2  by priority, the highest first, rounds: each claim is offered its part of the remainder and takes what it needs,
        or the whole units of it; while a queue needed less than its part, the rest is offered again
-    3  what remains of units goes to the claims that were cut short by most, a unit each
+    3  remaining units go to the claims that fell short by most, a unit each
 
 A part follows the weight, corrected by usage: `n + k (n - usage)`, where n is the weight relative to the claims of the
 same priority that are not satisfied yet.

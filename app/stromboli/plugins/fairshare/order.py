@@ -1,8 +1,8 @@
 """The order of sibling queues: which is served next.
 
-What decides, in this order: not above the fair share in every resource; within the quota with the job that would be
-placed next; priority; no want of a resource of which the queue may hold nothing; the smaller dominant share with that
-job, then without it; the smaller allocatable amounts. Age decides between queues that are equal in all of this.
+The criteria, in order: not above the fair share in every resource; within the quota with the job that would be placed
+next; priority; no demand for a resource of which the queue may hold nothing; the smaller dominant share with that job,
+then without it; the smaller allocatable amounts. Age breaks ties.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def key(
     victims: Vector | float = 0.0,
     held: Vector | None = None,
 ) -> Key:
-    """A queue's place among its siblings, the steps one after the other.
+    """A queue's place among its siblings, criterion by criterion.
 
-    `job` is what its next job asks for now, `victims` what others are about to get of what it holds, `held` what it
-    holds when that is not what the tree says; all of shape (resources,) as `total`, what the cluster has.
+    `job` is the current request of its next job, `victims` what others are about to take of its holdings, `held` its
+    holdings if they are not those of the tree; all of shape (resources,), like `total`, the cluster's resources.
     """
     held, allocatable = tree.allocated[row] if held is None else held, tree.allocatable(row)
     with_job = held + job

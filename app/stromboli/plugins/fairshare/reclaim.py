@@ -1,8 +1,8 @@
-"""What a queue may take back from others, victim by victim.
+"""What a queue may reclaim from others, victim by victim.
 
-A queue that stays within its fair share may ask. Each victim must come from a queue that has more than its due, at the
-level where the paths of the two queues part. With all victims gone, no queue on the reclaimer's path may be above its
-fair share and as saturated as a sibling that gave something: else they would take from each other in turns.
+A queue that stays within its fair share may reclaim. Each victim must come from a queue that has more than its due, at
+the level where the paths of the two queues part. With all victims gone, no queue on the reclaimer's path may be above
+its fair share and as saturated as a sibling that lost something: otherwise they would reclaim from each other in turns.
 """
 
 from __future__ import annotations

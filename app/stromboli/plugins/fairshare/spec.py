@@ -1,7 +1,7 @@
-"""What a Queue says of its fair share.
+"""The fields of a Queue about its fair share.
 
 `spec.deserved` is the quota, `spec.capability` the limit and `spec.weight` the weight above the quota, for all
-resources. The annotation `stromboli.io/fair-share` says it for single resources, and outweighs the spec:
+resources. The annotation `stromboli.io/fair-share` sets them for single resources and overrides the spec:
 
     {"cpu": {"quota": "unlimited"}, "nvidia.com/gpu": {"quota": 2, "weight": 3, "limit": 8}}
 """

@@ -14,10 +14,10 @@ _MATRICES = ("quota", "limit", "weight", "usage", "request", "allocated", "non_p
 
 @dataclass(slots=True, eq=False)
 class DivisionTree(QueueTree):
-    """Vectors have shape (queues,), matrices shape (queues, resources). What has no bound is infinite.
+    """Vectors have shape (queues,), matrices shape (queues, resources). Unbounded values are infinite.
 
-    Rows are sorted by name, so that sums do not depend on the order in which queues came. A queue without children is a
-    leaf; what a leaf requests and holds counts for its ancestors as well.
+    Rows are sorted by name, so that sums do not depend on the order in which queues arrived. A queue without children
+    is a leaf; what a leaf requests and holds counts for its ancestors as well.
     """
 
     #: a larger one goes first

@@ -1,6 +1,6 @@
-"""What queues held over time, as a part of what there was.
+"""The past usage of queues, as a fraction of what the cluster had.
 
-Amounts are integrated over time, in buckets: a bucket counts half when it is a half-life old, and not at all when it
+Amounts are integrated over time, in buckets: a bucket has half its weight when it is a half-life old, and none when it
 lies before the window or before the last reset. Usage is the quotient of two such integrals: of what a queue held and
 of what the cluster had.
 """

@@ -1,7 +1,7 @@
 """How good nodes are for a pod, from 0 to 100, and which card a sharing pod gets there.
 
 Scores are whole numbers: nodes that are nearly as good are equal, and the first of them is taken. That is part of each
-rule, and worth a point of allocation to some.
+rule, and improves the allocation of some by a point.
 
 c and g are what is left of a node's CPU and of all its cards, C and G the most that any node has of each.
 """
@@ -105,8 +105,8 @@ class GpuClustering(_BestCard):
 class Fgd:
     """Fragmentation gradient descent: the less a placement adds to the fragments, the better.
 
-    With `balance` cards count besides that are idle beyond the part of its CPU that the node has left: on the whole,
-    pods take their node's processors and cards together, and those that are left when processors are gone are lost.
+    With `balance`, cards count in addition that are idle beyond the fraction of CPU that the node has left: on average,
+    pods take a node's CPUs and cards together, and cards that are left when its CPUs are used up are lost.
     """
 
     scores_all = True

@@ -1,8 +1,8 @@
 """Fragmentation: what is left of cards that typical pods cannot use.
 
-A typical pod of class m can use a node where its cards' type, the CPU that is left and enough cards suffice for it, and
-there it can use the cards of which enough is left for its part. All else of a node's cards is a fragment for it, and
-all of them for a pod that asks for no card. A node's fragment is the mean over typical pods, weighted by how many of
+A typical pod of class m can use a node if the type of its cards, the remaining CPU and enough cards suffice for it, and
+there it can use the cards of which enough is left for its part. The rest of a node's cards is a fragment for it, and so
+are all cards for a pod that requests none. A node's fragment is the mean over typical pods, weighted by how many of
 each there are. So with weights w of sum W, and t left of all cards, W * fragment = W * t - worth, where
 
     worth = sum over cards with x left of  x * (the weight of the pods with one card that can use x of a card there)

@@ -1,7 +1,7 @@
 """minruntime: a gang runs for a minimum time before it may be preempted or reclaimed.
 
-Queues say how long (`preemptMinRuntime`, `reclaimMinRuntime`), or those above them, the policy by priority class, or
-else for all jobs. Pods that a gang has beyond its minimum are not protected.
+The time is set by the queue (`preemptMinRuntime`, `reclaimMinRuntime`) or its nearest ancestor, else by the policy for
+the priority class, else for all jobs. Pods that a gang has beyond its minimum are not protected.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ class Words:
     def reached(
         self, queue: Queue, request: Vector, short: Sequence[Shortage], stage: Stage, placing: Job | None = None
     ) -> Reason:
-        """The reason why a queue may not hold a request more in pools, all that may be used.
+        """The reason why a queue may hold no more of a request in any of the usable pools.
 
-        What the attempt has given to other pods of the job that is being placed is told apart, and counts for a job
-        that cannot start with that alone.
+        What the attempt has given to other pods of the job being placed is told apart, and counts for a job that cannot
+        start with that alone.
         """
         given = None if placing is None else self._given(placing)
         got = None if placing is None else tried(self._view, placing)
