@@ -54,7 +54,8 @@ def test_it_asks_for_every_kind_that_sessions_read(repository: Path) -> None:
 def test_it_asks_for_the_workloads_whose_groups_pods_do_not_name(repository: Path) -> None:
     """Pods of the others are in a group of the name that follows from what manages them, or are annotated."""
     patterns = re.findall(r"-e '([^']*)'", command(repository, PAGES[0]))
-    rows = [kind.row for kind in known_kinds() if kind.row.group not in ("", "apps", "argoproj.io", "batch.volcano.sh")]
+    annotating = ("", "apps", "argoproj.io", "batch.volcano.sh", "flow.volcano.sh")
+    rows = [kind.row for kind in known_kinds() if kind.row.group not in annotating]
     for name in ("statefulsets.apps", *(f"{row.plural}.{row.group}" for row in rows)):
         assert any(re.fullmatch(pattern, name) for pattern in patterns), name
 

@@ -58,7 +58,7 @@ def test_the_last_pod_that_a_gang_lacks_does_not_leave_its_rack() -> None:
     wait = [pod(name, "x", cpu=cpu, memory="", ports=port) for name, cpu in cpus.items()]
     result = run(*racks(1, 1, per_spine=1), group, pod("x-0", "x", memory="", node="r0-0", ports=port), *wait)
     assert bound(result) == {}
-    assert refused(result, "x").reason == "NoHyperNodeFits"
+    assert refused(result, "x").reason == "CannotBePlacedTogether"
 
 
 def test_without_a_tier_a_spine_will_do_where_no_rack_does() -> None:

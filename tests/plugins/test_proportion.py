@@ -131,7 +131,8 @@ def test_a_queue_that_holds_all_that_it_deserves_is_overused(compatibility: Any)
 def test_a_queue_that_is_not_open_takes_nothing(compatibility: Any, state: str) -> None:
     result = divide(queue("a", state=state), *wants("a"), compatibility=compatibility)
     assert bound(result) == {}
-    assert why(result, "a-0").message == f"queue a takes no new work: its state is {state or 'not set'}"
+    told = f"takes no new work: its state is {state}" if state else "is not open yet"
+    assert why(result, "a-0").message == f"queue a {told}"
 
 
 # -- admission -------------------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ class _Book:
         for claim, selector in zip(claims, map(self._nodes, claims), strict=True):
             if selector is not None:
                 yield on_its_nodes(claim, selected_nodes(selector, self._facts), self._facts)
-        if any(given.new and given.taken is None for claim in claims if (given := self._given.get(claim.key))):
+        if any(each.new and each.taken is None for claim in claims if (each := self._given.get(claim.key))):
             yield Passing(TOO_FEW[1]), np.zeros(len(self._facts), np.bool_)
         if feasible is not None:
             yield from feasible.filters(waiting, partial(self._numbers, waiting))
@@ -202,7 +202,7 @@ class _Book:
         told = frozenset(str(cause) for cause in causes if not isinstance(cause, Anywhere))
         if not waiting or any(isinstance(cause, Anywhere) for cause in causes):
             return [], set(), told
-        wanted = wanted_of(self._demand(waiting, wanted_by(waiting)), naming)
+        wanted = wanted_of(self._demand(waiting), naming)
         return wanted, {claim.key for claim in waiting if naming[claim.key] > 1}, told
 
     def assume(self, pod: PodRecord, node: int) -> None:
@@ -220,7 +220,7 @@ class _Book:
         waiting, taken = self._waiting(claims), None
         # Otherwise another scheduler placed the pod there.
         with suppress(ClaimError, SelectorError, SearchError):
-            demand = self._demand(waiting, wanted_by(waiting))
+            demand = self._demand(waiting)
             # The first pods of a gang leave devices to the others; a lone pod gets the first, as from kube-scheduler.
             taken = self._search(demand, node, StepBudget(_TRIES), sparing=self._gangs.of(pod) is not None)
             if taken and new:
@@ -297,10 +297,9 @@ class _Book:
         users = self._users[claim.key].union(consumer.uid for consumer in reserved)
         if len(users) >= MOST_PODS and pod.uid not in users:
             raise ClaimError(f'resourceclaim "{name}" has the maximum number of consumers')
-        if waits(claim):
-            problem = failure(claim) if is_ready(claim) else unusable(claim, self._view.time())
-            if problem is not None:
-                raise ClaimError(f'resourceclaim "{name}": {problem}')
+        problem = (failure(claim) if is_ready(claim) else unusable(claim, self._view.time())) if waits(claim) else None
+        if problem is not None:
+            raise ClaimError(f'resourceclaim "{name}": {problem}')
 
     def _with_those_who_share(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> Filters:
         """Nodes that fit as many pods of a gang as have to follow one of them to its devices."""
@@ -333,9 +332,7 @@ class _Book:
         return feasible
 
     def _look_further(self, feasible: Feasible, key: bytes, pod: PodRecord, allowed: Callable[[], Mask]) -> None:
-        """Find out where others hold what is lacking, for a pod that finds devices on no node that it fits, or that has
-        to be near others and may not go where they are free.
-        """
+        """Find where others hold what is lacking, if no node that a pod fits has it, or its job needs it near."""
         if feasible.ever is None and (lacking := feasible.of_node == feasible.causes.index(TOO_FEW)).any():
             nodes = self._view.nodes
             passing = ~lacking & allowed() & fits(self._view.request(pod), nodes.future_idle(), nodes.always)
@@ -347,8 +344,8 @@ class _Book:
     def _ask(self, feasible: Feasible, key: bytes, nodes: Rows, budget: StepBudget) -> None:
         demand, tries = self._demand_for(lambda: feasible.claim_requests, key), StepBudget(_TRIES)
         apart = np.isin(nodes, [*self._returns.free_on])
-        alike_nodes = demand.alike(nodes[~apart], self._inventory, self._in_use, self._balance)
-        for alike in chain(alike_nodes, nodes[apart][:, None]):
+        together = demand.alike(nodes[~apart], self._inventory, self._in_use, self._balance)
+        for alike in chain(together, nodes[apart][:, None]):
             if feasible.hopeless or budget.left < 0:
                 feasible.set(alike, _TOO_LONG)
                 continue
@@ -368,11 +365,10 @@ class _Book:
 
     def _numbers(self, claims: Sequence[ResourceClaim], lacking: Mask) -> Passage:
         """How many devices there are for claims that some nodes have too few for."""
-        demand = self._demand(claims, wanted_by(claims))
-        return told_of(demand, claims, self._inventory, self._in_use, self._balance, lacking)
+        return told_of(self._demand(claims), claims, self._inventory, self._in_use, self._balance, lacking)
 
-    def _demand(self, claims: Sequence[ResourceClaim], key: bytes) -> Demand:
-        return self._demand_for(lambda: claim_requests(claims, self._claims.objects), key)
+    def _demand(self, claims: Sequence[ResourceClaim]) -> Demand:
+        return self._demand_for(lambda: claim_requests(claims, self._claims.objects), wanted_by(claims))
 
     def _demand_for(self, wanted: Callable[[], list[ClaimRequest]], key: bytes) -> Demand:
         return self._demands.get(key, lambda: Demand(wanted(), self._devices))
@@ -382,8 +378,7 @@ class _Book:
         return allocate(demand, self._inventory.on(node), in_use, self._balance, tries, sparing=sparing)
 
     def _joint(self, node: int, claims: Sequence[ResourceClaim], tries: StepBudget) -> list[Taken] | None:
-        waiting = self._waiting(claims)
-        return self._search(self._demand(waiting, wanted_by(waiting)), node, tries, sparing=True)
+        return self._search(self._demand(self._waiting(claims)), node, tries, sparing=True)
 
     def _change(self, taken: Sequence[Taken], node: int, *, in_use: bool) -> None:
         self._mark([(each.device, each.consumed) for each in taken if not each.choice.admin], node, in_use=in_use)
@@ -395,12 +390,11 @@ class _Book:
             if consumed is None and not self._returns.is_near(device, in_use=in_use):
                 self._in_use[device] = in_use or self._returns.holds(device)
         drawing = [(device, consumed) for device, consumed in given if stock.pool[device] >= 0] if stock else []
+        change = self._balance.take if in_use else self._balance.give_back
         for device, consumed in drawing:
-            change = self._balance.take if in_use else self._balance.give_back
             change(device, consumed)
-        if any(not stock.is_local(device) for device, _ in drawing) or any(
-            self._inventory.is_shared(device) for device, _ in given
-        ):
+        far = any(not stock.is_local(device) for device, _ in drawing)
+        if far or any(self._inventory.is_shared(device) for device, _ in given):
             self._log.append(None)
         elif given:
             self._log.append(node)
