@@ -237,6 +237,7 @@ class _Book:
 
     def forget(self, pod: PodRecord, node: int) -> None:
         self._special.pop(pod.row, None)
+        self._gangs.taken_back(pod)
         for claim in self._claims_of.pop(pod.row, ()):
             self._users[claim.key].discard(pod.uid)
             given = self._given.get(claim.key)

@@ -33,6 +33,8 @@ class ClaimingGangs:
     def __init__(self, view: View, claims: ClaimsOfPods) -> None:
         self._view = view
         self._claims = claims
+        #: jobs of which pods that had devices lost their places again
+        self._tried: set[str] = set()
         #: by job: which of its pods that wait name each claim, by its key
         self._naming: dict[str, defaultdict[str, list[PodRecord]]] = {}
         #: by job: the claims without devices of its pods, by row, the first of each kind first, and the number of kinds
@@ -72,13 +74,17 @@ class ClaimingGangs:
                     naming[key].append(each)
         return self._naming[job.key]
 
+    def taken_back(self, pod: PodRecord) -> None:
+        """Note that an attempt for the job of a pod failed: in the next ones its pods leave devices to the others."""
+        self._tried.add(pod.job)
+
     def others(self, pod: PodRecord, seated: Container[int], *, alike: bool) -> list[list[ResourceClaim]]:
         """The claims of some pods of a gang that wait beside one, unless they are in `seated`.
 
         Without `alike` there are none where all ask for the same.
         """
         job = self.of(pod)
-        if job is None:
+        if job is None or job.key not in self._tried:
             return []
         if job.key not in self._waiting:
             self._waiting[job.key] = self._by_kind(self._view.members(job))
