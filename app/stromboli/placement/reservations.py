@@ -52,7 +52,7 @@ def _place_job(session: Session, job: Job) -> Sequence[Place]:
     if session.ask.job_valid(job) is None:
         pods = session.ask.in_task_order([pod for pod in session.view.pending(job) if pod.row in places])
         taken = _take(session, job, pods, places)
-        if not taken and pods and session.ask.may_lend and session.ask.lendable(job.queue, pods) is None:
+        if not taken and _lacks_share(session, job, pods) and session.ask.lendable(job.queue, pods) is None:
             # Shares change while victims are away, which request less than before and than when they are back.
             with session.ask.beyond_shares():
                 taken = _take(session, job, pods, places)
@@ -158,6 +158,12 @@ def _take(session: Session, job: Job, pods: Sequence[PodRecord], places: Mapping
         return taken
     statement.discard()
     return []
+
+
+def _lacks_share(session: Session, job: Job, pods: Sequence[PodRecord]) -> bool:
+    """Whether all of some pods may not fit into the share of their queue, where capacity beyond shares is lent."""
+    ask, count = session.ask, len(pods)
+    return ask.may_lend and any(ask.allocatable(job.queue, pod, count)[0] < count for pod in pods)
 
 
 def _at(place: Place, pod: PodRecord) -> Place:
