@@ -122,17 +122,14 @@ class Scene:
         return any(self._fits(nodes, empty=empty) for nodes in ways)
 
     def _fits(self, nodes: Sequence[int], *, empty: bool) -> bool:
-        """Whether the pods fit on their nodes, those that share a claim on one."""
+        """Whether the pods fit on their nodes; those on several share a claim only for devices that all nodes reach."""
         for at, offer in enumerate(self.nodes):
             if sum(wish.cpu for wish, on in zip(self.gang, nodes, strict=True) if on == at) > offer.cpu:
                 return False
         places = dict[int, int]()
-        if any(
-            places.setdefault(claim, on) != on
-            for claim, on in zip(self.claims, nodes, strict=True)
-            if claim is not None
-        ):
-            return False
+        for claim, on in zip(self.claims, nodes, strict=True):
+            if claim is not None and places.setdefault(claim, on) != on:
+                places[claim] = _ANYWHERE
         held = [] if empty else self.held
         free = [
             (at, each)
@@ -190,7 +187,8 @@ def check(nodes: Sequence[Offer], gang: Sequence[Wish], held: Sequence[str], rea
     assert why is not None
     if why.reason in ("CannotBePlacedTogether", "NeverFits", "NoPlacesFound"):
         assert not scene.possible(empty=True), why
-    else:
+    elif not reached or scene.possible(empty=True):
+        # Devices that all nodes reach are beyond what is proven of shared claims and counters.
         assert (why.actionable == "wait") == scene.possible(empty=True), why
 
 

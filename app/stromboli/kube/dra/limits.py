@@ -119,19 +119,26 @@ class Supply:
     def _drawn(
         self, words: str, within: Sequence[Sequence[Wanted]], devices: Mask, multiple: Mask
     ) -> Iterator[Limited]:
-        """What requests draw of the counters of some devices, all of which belong to their nodes, in whole counters."""
+        """What requests draw of the counters of some devices, all of which belong to their nodes, in whole counters.
+
+        A device that draws on none counts for as much as the one that draws least.
+        """
         stock, rows = self.balance.stock, np.flatnonzero(devices)
         if len(rows) > _MOST_DEVICES or any(map(self.inventory.is_shared, rows.tolist())):
             return
-        fraction = np.where(multiple, 0.0, stock.fraction)
+        plain, fraction = devices & ~multiple & (stock.pool < 0), np.where(multiple, 0.0, stock.fraction)
+        least = fraction[devices & (fraction > 0)].min(initial=np.inf)
+        if not np.isfinite(least):
+            return
+        fraction[plain] = least
         takes = np.array([sum(each.count * fraction[each.devices].min(initial=np.inf) for each in of) for of in within])
         if not takes.any() or not np.isfinite(takes).all():
             return
-        whole, free = np.zeros(len(self.inventory.facts)), np.zeros(len(self.inventory.facts))
+        free, whole = (least * number for number in self._counted(plain, multiple))
         for node in self.inventory.nodes.tolist():
             counters = _counters(stock, [row for row in self.inventory.on(node).tolist() if devices[row]])
-            whole[node] = len(counters)
-            free[node] = sum(1 - self.balance.drawn[row] / stock.limits[row] for row in counters)
+            whole[node] += len(counters)
+            free[node] += sum(1 - self.balance.drawn[row] / stock.limits[row] for row in counters)
         yield Limited(words, takes, free, whole)
 
 
