@@ -15,7 +15,7 @@ from stromboli.plugin_kit import try_plugin
 from stromboli.plugin_kit.clusters import made_up
 
 
-def problems(plugin: type[Plugin], *, clusters: int = 2, nodes: int = 0) -> dict[str, str]:
+def problems(plugin: type[Plugin], *, clusters: int = 4, nodes: int = 0) -> dict[str, str]:
     """The first problem of each check that failed."""
     found = try_plugin(plugin, clusters=clusters, nodes=nodes)
     return {finding.check: finding.problems[0] for finding in found if finding.problems}
@@ -207,8 +207,7 @@ def of(kind: type[Plugin], common: str, **more: Any) -> type[Plugin]:
 @pytest.mark.one_in(3)
 def test_a_plugin_that_depends_on_other_pods_has_to_say_so(kind: type[Plugin], common: str) -> None:
     """Clusters have what its code names, be it of nodes or of pods."""
-    rarely = {"a taint": 12, "an amount of its own": 7 if kind is OfHostNetwork else 2}
-    found = problems(of(kind, common), clusters=rarely.get(common, 2))
+    found = problems(of(kind, common), clusters=12 if common in ("a taint", "an amount of its own") else 4)
     assert set(found) == {"pods are placed in batches as one by one"}
 
 

@@ -42,12 +42,11 @@ class _Draw:
         values = (*_VALUES, *(word for word in named if "/" not in word))
         #: few values per key, so that nodes have some in common
         self._values = {key: chance.sample(values, 2) for key in self._keys}
-        self._namespaces = (
-            "default",
-            chance.choice([each for each in named if _NAMESPACE.fullmatch(each)] or ["team"]),
-        )
+        self._namespaces = ("default", chance.choice([*filter(_NAMESPACE.fullmatch, named)] or ["team"]))
+        # In every other cluster most gangs need the places of others.
+        sizes = chance.choice(((4, 8, 16), (2, 4)))
         #: idle CPUs by node
-        self._idle = {f"node-{number}": chance.choice((4, 8, 16)) for number in range(chance.randint(3, 9))}
+        self._idle = {f"node-{number}": chance.choice(sizes) for number in range(chance.randint(3, 9))}
 
     def manifests(self) -> Iterator[dict[str, Any]]:
         yield from (self._node(name, cpus) for name, cpus in self._idle.items())

@@ -221,9 +221,10 @@ class _Problems:
 
 
 def _placing(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """A policy document without evicting actions, whose victims may depend on the search strategy."""
+    """A policy document that places pods in their order: without evicting actions and the search for whole gangs."""
     actions = [name for name in str(policy["actions"]).replace(",", " ").split() if name in _PLACING]
-    return {**policy, "actions": ", ".join(actions)} if actions else dict(policy)
+    session = {**(policy.get("session") or {}), "search": 0}
+    return {**policy, "session": session, **({"actions": ", ".join(actions)} if actions else {})}
 
 
 def _with(policy: Mapping[str, Any], name: str) -> dict[str, Any]:
