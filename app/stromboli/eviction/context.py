@@ -43,6 +43,8 @@ class PreemptionContext:
         self.may_break_gangs = GangEvictionArguments.of(session, action).allow_whole_bundle
         #: whether a queue's share says how much it takes back, so that a job that runs goes on, one pod after the other
         self.grows_by_share = self.reclaiming and session.ask.takes_back_by_share
+        #: whether pods that request nothing preempt any others
+        self._helps_any = session.rules.evict_only_what_helps
         #: the steps that are left for exact searches, see `best_plan`
         self.search_left = session.policy.session.search // _SEARCHES if session.rules.what_fits else 0
         #: by kind of pod, the most places that failed searches found since a search succeeded
@@ -60,6 +62,11 @@ class PreemptionContext:
     def shares(self, pod: PodRecord) -> bool:
         """Whether a pod takes a part of what queues share."""
         return self.session.view.counts_pods or not pod.pod_class.best_effort
+
+    def takes_only_like(self, pod: PodRecord) -> bool:
+        """Whether a pod requests nothing and is due no more than the place of another such pod."""
+        takes_any = self.shares(pod) if self.reclaiming else self._helps_any
+        return pod.pod_class.best_effort and not takes_any
 
     def candidates(self, job: Job, pod: PodRecord, *, within_job: bool = False) -> Mask:
         """Which indexed pods may be evicted at most for a pod of a job, as things stand, shape (indexed pods,).

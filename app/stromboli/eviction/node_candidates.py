@@ -64,8 +64,7 @@ class NodeCandidates:
         self._places: dict[str, tuple[tuple[Any, ...], int]] = {}
         self._tasks: dict[int, tuple[Any, ...]] = {}
         self._pod = pod
-        #: whether only pods that request nothing are evicted: queues share amounts, none of which such a pod is due
-        self._only_like = context.reclaiming and not context.shares(pod)
+        self._only_like = context.takes_only_like(pod)
         self._may_break_gangs = context.may_break_gangs
         #: by job the pods of a gang that may be evicted whole
         self._allowed: dict[str, list[PodRecord]] = {}
