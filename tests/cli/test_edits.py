@@ -231,6 +231,12 @@ def test_a_job_that_cannot_be_suspended_or_is_not_there_is_told_as_such(world: W
         assert (told[0], told[1].splitlines()[-1][: len(says)]) == (code, says), told
 
 
+def test_a_job_whose_group_was_made_by_hand_is_suspended_by_the_controller_of_its_pods(world: World) -> None:
+    job(world, "train", owned=True, count=1)
+    assert world.run("job", "suspend", "train", "--dry-run")[0] == 0
+    assert world.run("job", "suspend", "train") == (0, "Job default/train is suspended\n")
+
+
 def test_a_job_is_found_by_the_name_of_what_made_it(world: World) -> None:
     """The PodGroup of a workload is called by a uid; people know the workload."""
     owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "tune", "uid": "u"}

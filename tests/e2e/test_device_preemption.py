@@ -104,7 +104,7 @@ def test_no_pod_goes_where_a_device_is_lacking_all_the_same(served: Devices) -> 
     gang(world, "holds", 1)
     eventually(lambda: world.bound() == {"holds": 1})
     gang(world, "urgent", 3, priorityClassName="urgent")
-    eventually(lambda: "cannot allocate all claims" in why(world, "urgent-2"), 60)
+    eventually(lambda: "CannotBePlacedTogether" in why(world, "urgent-2"), 60, lambda: why(world, "urgent-2"))
     assert (world.bound(), evictions(world)) == ({"holds": 1}, set())
 
 

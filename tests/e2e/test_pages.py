@@ -187,10 +187,16 @@ def _fill(world: World) -> None:
     world.queue("research")
     world.queue("retired")
     world.group("train", 1, "research")
-    world.pods([pod("train-0", "train")])
     template = pod("train", "train")
-    spec = {"template": {"metadata": template["metadata"], "spec": {**template["spec"], "restartPolicy": "Never"}}}
-    world.create(f"/apis/batch/v1/namespaces/{world.namespace}/jobs", {"metadata": {"name": "train"}, "spec": spec})
+    made = {"metadata": template["metadata"], "spec": {**template["spec"], "restartPolicy": "Never"}}
+    # Kubernetes' controller would not keep the pod.
+    spec = {"template": made, "managedBy": "example.com/by-hand"}
+    jobs = f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
+    uid = world.create(jobs, {"metadata": {"name": "train"}, "spec": spec})["metadata"]["uid"]
+    by = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
+    first = pod("train-0", "train")
+    first["metadata"]["ownerReferences"] = [by]
+    world.pods([first])
     world.create(f"{CORE}/namespaces", {"metadata": {"name": "volcano-system"}})
     for name in ("stromboli", "stromboli-usage", "stromboli-kube-scheduler"):
         world.create(f"{CORE}/namespaces/stromboli-system/configmaps", {"metadata": {"name": name}})

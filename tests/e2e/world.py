@@ -15,8 +15,6 @@ from tests.e2e.watch import GROUP
 
 CORE = "/api/v1"
 SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
-#: where nodes are, as suites look for it before they run commands on one
-ADDRESSES = [{"type": "InternalIP", "address": "127.0.0.1"}]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 Object = dict[str, Any]
 #: by API group
@@ -76,7 +74,7 @@ class World:
             [
                 {
                     "metadata": {"name": name, "labels": {labels: name}},
-                    "status": {"capacity": amounts, "allocatable": amounts, "addresses": ADDRESSES},
+                    "status": {"capacity": amounts, "allocatable": amounts},
                 }
                 for name in names
             ],

@@ -22,7 +22,7 @@ from tests.controlplane.build import BUILD_FLAGS, cached, control_plane, go, hel
 from tests.controlplane.cluster import Cluster, Program, free_port
 from tests.controlplane.projects import Project
 from tests.e2e.service import Service
-from tests.e2e.world import ADDRESSES, CORE, Object, World, define
+from tests.e2e.world import CORE, Object, World, define
 from tests.suites import ginkgo
 from tests.suites.kubelet import Kubelet, stages
 
@@ -200,7 +200,8 @@ def _tainted(world: World, name: str, taint: str, **amounts: str) -> None:
     spec = {"taints": [{"key": key, "value": value, "effect": "NoSchedule"}]}
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
     status: Object = {kind: {**amounts, "pods": "110"} for kind in ("capacity", "allocatable")}
-    status["addresses"] = ADDRESSES
+    # The suite looks for it before it runs commands on a node.
+    status["addresses"] = [{"type": "InternalIP", "address": "127.0.0.1"}]
     world.create(f"{CORE}/nodes", {"metadata": metadata, "spec": spec, "status": status})
 
 

@@ -129,7 +129,7 @@ def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
     found = source.explain(Question("job", namespace, name, tries=False))
     name = found.name
     if done == "suspended" and isinstance(found, Answer):
-        _demand_suspendable(namespace, name, found.workload)
+        _demand_suspendable(namespace, name, found.workload or _controlling(which, namespace, name))
     pods = source.pods(f"{namespace}/{name}")
     gone = [("v1", "Pod", pod.name) for pod in pods] + ([(SCHEDULING, "PodGroup", name)] if done == "deleted" else [])
     if not gone:
@@ -139,6 +139,21 @@ def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
         for version, kind, each in gone
     )
     return list(lines(source.whatif({"the change": "\n---\n".join(map(json.dumps, documents))})))
+
+
+def _controlling(which: Which, namespace: str, name: str) -> str:
+    """The controller (`KIND/NAME`) of the pods of a PodGroup that was made by hand; empty without one.
+
+    Sessions know owners of PodGroups alone, so the cluster is asked.
+    """
+    found = list[_Owner | None]()
+
+    async def look(kube: Kube) -> None:
+        group = await _group(kube, namespace, name)
+        found.append(await _owner(kube, await _pods(kube, namespace, name)) if group else None)
+
+    asyncio.run(written(which, look, f"job {namespace}/{name}"))
+    return f"{found[0].kind}/{found[0].name}" if found[0] else ""
 
 
 def _demand_suspendable(namespace: str, name: str, workload: str) -> None:

@@ -1,9 +1,8 @@
 """Resource claims in one session: which nodes can satisfy those of a pod, and what they hold once it has a node.
 
-A claim gets its devices when the first pod that uses it gets a node. On which nodes that is possible is the same for
-all claims with equal requests, so it is computed once for all nodes, and later only for nodes where devices were
-allocated or released. Pods that share a claim follow the first one to its devices; under Volcano's rules a claim whose
-devices were picked but are not yet in its status belongs to that one pod.
+A claim gets its devices when the first pod that uses it gets a node. Nodes are searched once for all claims with equal
+requests, and again only where devices were allocated or released. Pods that share a claim follow the first one to its
+devices; under Volcano's rules a claim whose devices were picked but are not yet in its status belongs to that one pod.
 """
 
 from __future__ import annotations
