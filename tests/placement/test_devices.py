@@ -81,6 +81,11 @@ class Scene:
         #: by pod the pod that its claim is named after, None without a claim
         self.claims = [self._claim(number) for number in range(len(gang))]
 
+    @property
+    def shared(self) -> bool:
+        """Whether pods share a claim."""
+        return any(claim not in (None, number) for number, claim in enumerate(self.claims))
+
     def _claim(self, number: int) -> int | None:
         of = self.gang[number].of
         shares = of is not None and of < number and self.gang[of].of is None and self.gang[of].what
@@ -187,8 +192,8 @@ def check(nodes: Sequence[Offer], gang: Sequence[Wish], held: Sequence[str], rea
     assert why is not None
     if why.reason in ("CannotBePlacedTogether", "NeverFits", "NoPlacesFound"):
         assert not scene.possible(empty=True), why
-    elif not reached or scene.possible(empty=True):
-        # Devices that all nodes reach are beyond what is proven of shared claims and counters.
+    elif not (reached or scene.shared) or scene.possible(empty=True):
+        # Beside devices that all nodes reach, and of pods some of which share claims, not all is proven.
         assert (why.actionable == "wait") == scene.possible(empty=True), why
 
 
