@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -231,9 +232,18 @@ def test_a_job_that_cannot_be_suspended_or_is_not_there_is_told_as_such(world: W
         assert (told[0], told[1].splitlines()[-1][: len(says)]) == (code, says), told
 
 
-def test_a_job_whose_group_was_made_by_hand_is_suspended_by_the_controller_of_its_pods(world: World) -> None:
+def test_a_job_whose_group_was_made_by_hand_is_suspended_by_the_controller_of_its_pods(
+    world: World, tmp_path: Path
+) -> None:
     job(world, "train", owned=True, count=1)
     assert world.run("job", "suspend", "train", "--dry-run")[0] == 0
+    # Files say nothing of what made the pods of a group.
+    group = {"metadata": {"name": "train"}, "spec": {"minMember": 1, "queue": "default"}}
+    manifest = tmp_path / "group.json"
+    manifest.write_text(json.dumps({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **group}))
+    told = world.run("job", "suspend", "train", "--dry-run", "-f", str(manifest))
+    assert told[0] == 2
+    assert "no controller that could make them again" in told[1]
     assert world.run("job", "suspend", "train") == (0, "Job default/train is suspended\n")
 
 

@@ -16,7 +16,7 @@ from stromboli.cli import clusters
 from stromboli.cli.completion import job_names
 from stromboli.cli.options import DryRun, Namespace
 from stromboli.cli.problems import NotFoundError
-from stromboli.cli.queue_edit import written
+from stromboli.cli.queue_edit import names_cluster, written
 from stromboli.cli.sources import Question, opened
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.explain.answers import Answer
@@ -144,8 +144,10 @@ def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
 def _controlling(which: Which, namespace: str, name: str) -> str:
     """The controller (`KIND/NAME`) of the pods of a PodGroup that was made by hand; empty without one.
 
-    Sessions know owners of PodGroups alone, so the cluster is asked.
+    Sessions know owners of PodGroups alone, so the cluster is asked, if one is named.
     """
+    if not names_cluster(which):
+        return ""
     found = list[_Owner | None]()
 
     async def look(kube: Kube) -> None:

@@ -273,12 +273,19 @@ def _do(
         print(line)
 
 
+def names_cluster(which: Which) -> bool:
+    """Whether a command is about the cluster of the kubeconfig, and not about files or the service at --url.
+
+    A shell that has the variable set for commands which ask the service may change something, too.
+    """
+    return not which.filename and which.url in ("", os.environ.get(URL))
+
+
 async def written(which: Which, change: Callable[[Kube], Awaitable[object]], what: str) -> None:
     """Write to the cluster. Raises StromboliError, and NotFoundError for what is not there."""
     from stromboli.live.api_server.client import ApiError
 
-    # A shell that has the variable set for commands which ask the service may change something, too.
-    if which.filename or which.url not in ("", os.environ.get(URL)):
+    if not names_cluster(which):
         raise StromboliError("files and --url are for --dry-run: changes are written to the cluster of the kubeconfig")
     try:
         async with connected(which.kubeconfig, which.context) as kube:
