@@ -323,12 +323,8 @@ def test_another_replica_goes_on_with_kube_scheduler(scheduled: World, start: St
 @pytest.fixture
 def ranked(scheduled: World) -> Iterator[World]:
     """An empty cluster with two priority classes."""
-    path, classes = "/apis/scheduling.k8s.io/v1/priorityclasses", {"yields": 1, "insists": 1_000}
-    for name, value in classes.items():
-        scheduled.create(path, {"metadata": {"name": name}, "value": value})
-    yield scheduled
-    for name in classes:
-        scheduled.api.delete(f"{path}/{name}").raise_for_status()
+    with scheduled.priority_classes(yields=1, insists=1_000):
+        yield scheduled
 
 
 def test_evictions_that_no_replica_answered_are_asked_for_again(ranked: World, start: Start) -> None:

@@ -58,13 +58,9 @@ class Struck(LeaderService):
 @pytest.fixture
 def ranked(world: World) -> Iterator[World]:
     """An empty cluster with two priority classes, in which the test starts kube-scheduler."""
-    path, classes = "/apis/scheduling.k8s.io/v1/priorityclasses", {"gives": 1, "takes": 1_000}
-    for name, value in classes.items():
-        world.create(path, {"metadata": {"name": name}, "value": value})
-    yield world
-    world.cluster.stop_scheduler()
-    for name in classes:
-        world.api.delete(f"{path}/{name}").raise_for_status()
+    with world.priority_classes(gives=1, takes=1_000):
+        yield world
+        world.cluster.stop_scheduler()
 
 
 def struck(world: World, start: Start, how: signal.Signals, *, after: bool, path: str, number: int) -> Struck:

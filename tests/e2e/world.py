@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -113,6 +114,16 @@ class World:
     def pods(self, manifests: Sequence[Object]) -> None:
         """Create pods, several at once."""
         self.create_all(self._pods, manifests)
+
+    @contextmanager
+    def priority_classes(self, **values: int) -> Iterator[None]:
+        """Priority classes by name, until the block ends."""
+        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        for name, value in values.items():
+            self.create(path, {"metadata": {"name": name}, "value": value})
+        yield
+        for name in values:
+            self.api.delete(f"{path}/{name}").raise_for_status()
 
     def create_all(self, path: str, manifests: Sequence[Object]) -> None:
         """Create objects of a collection, several at once."""
