@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from stromboli import discovery, engine
 
-pytest_plugins = ["tests.controlplane.fixtures"]
+pytest_plugins = ["tests.controlplane.fixtures", "tests.marks"]
 
 # What is made while tests are collected stays until the end: hardly any of it is garbage.
 gc.set_threshold(200_000, 20, 20)
@@ -38,21 +38,24 @@ yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 ROOT = Path(__file__).parents[1]
 
 
-#: says that the assertions of all tests have been rewritten, and are kept beside the bytecode
-_REWRITTEN = ROOT / ".pytest_cache" / "rewritten"
 #: for how many seconds processes wait for the one that does it
 _PATIENCE = 120
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """In a fresh clone, wait until the first of several processes has rewritten the assertions of all tests.
+    """In a fresh clone, wait until the first of several processes has rewritten the assertions of tests.
 
     To do so takes longer than all else before the first test, and each process would do it.
     """
     first, started = _worker(session.config) in ("", "gw0"), time.monotonic()
-    while not (first or _REWRITTEN.exists()) and time.monotonic() - started < _PATIENCE:
+    while not (first or _rewritten(session.config).exists()) and time.monotonic() - started < _PATIENCE:
         time.sleep(0.1)
+
+
+def _rewritten(config: pytest.Config) -> Path:
+    """A file that says that the assertions of the tests that are asked for are kept beside the bytecode."""
+    return ROOT / ".pytest_cache" / "-".join(("rewritten", *config.option.markexpr.split()))
 
 
 def _worker(config: pytest.Config) -> str:
@@ -77,8 +80,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the garbage collector from walking all modules and tests again and again."""
     if _worker(session.config) == "gw0":
-        _REWRITTEN.parent.mkdir(exist_ok=True)
-        _REWRITTEN.touch()
+        _rewritten(session.config).parent.mkdir(exist_ok=True)
+        _rewritten(session.config).touch()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
