@@ -13,7 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.cli.sources import Question, Source, opened
+from stromboli.cli.question import Question
+from stromboli.cli.sources import Source, opened
 from stromboli.cli.which import Which
 from stromboli.dashboard.filters import JobFilter
 from stromboli.explain.answers import Answer, QueueAnswer

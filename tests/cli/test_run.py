@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from stromboli.cli import make_app
 from stromboli.devserver import write_kubeconfig
-from stromboli.live import Settings
+from stromboli.live.settings import Settings
 
 
 @pytest.fixture

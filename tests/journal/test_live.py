@@ -18,7 +18,8 @@ from stromboli.http.api import api_routes
 from stromboli.http.cluster import LiveCluster
 from stromboli.http.server import Probes, make_app
 from stromboli.journal import Folder, Journal, RecordedSessions, Tape, read, replay, segments
-from stromboli.live import Service, Settings
+from stromboli.live.service import Service
+from stromboli.live.settings import Settings
 from stromboli.metrics import Metrics
 from stromboli.state.cluster import ClusterState
 from tests.live.cluster import SCHEDULING, Cluster

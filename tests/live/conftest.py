@@ -8,8 +8,10 @@ from typing import Any, Protocol
 import pytest
 
 from stromboli.devserver import Options
-from stromboli.live import Observer, Service, Settings
 from stromboli.live.loop import Decider
+from stromboli.live.observer import Observer
+from stromboli.live.service import Service
+from stromboli.live.settings import Settings
 from tests import builders
 from tests.live.cluster import Cluster
 from tests.live.first_fit import FirstFit

@@ -11,7 +11,8 @@ import httpx
 import pytest
 import yaml
 
-from stromboli.live import Service, Settings
+from stromboli.live.service import Service
+from stromboli.live.settings import Settings
 from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster
 from tests.live.conftest import Recorder

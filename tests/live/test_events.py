@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from stromboli.live import Observer
 from stromboli.live.api_server.client import Credentials, Kube
+from stromboli.live.observer import Observer
 from stromboli.live.reporting.events import Events, Reference, shortened
 from tests.live.cluster import Cluster
 from tests.live.conftest import until

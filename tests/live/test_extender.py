@@ -24,7 +24,7 @@ from stromboli.framework.registry import Registry
 from stromboli.http import extender
 from stromboli.http.extender import LiveSessions
 from stromboli.http.server import Probes, make_app
-from stromboli.live import Service
+from stromboli.live.service import Service
 from stromboli.live.settings import Settings
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot

@@ -11,12 +11,12 @@ import aiohttp
 import pytest
 from pydantic import ValidationError
 
-from stromboli.live import Settings
 from stromboli.live.api_server.client import Credentials, Kube, NotSentError
 from stromboli.live.leadership.fence import FencedKube
 from stromboli.live.leadership.leader import LeaderLease, LeadershipLostError, LeaseTimes
 from stromboli.live.leadership.leader_mark import LABEL
 from stromboli.live.leadership.node_shard import SHARD, ShardTerms
+from stromboli.live.settings import Settings
 from stromboli.live.stand_in import StandInLease
 from tests.live.cluster import Cluster, Fault
 from tests.live.conftest import StartService, until

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stromboli.live import Service
+from stromboli.live.service import Service
 from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import StartService, until
 from tests.live.test_queue_states import COMMANDS, command, queue, states

@@ -110,7 +110,8 @@ from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.framework.plugin.base import Plugin
 from stromboli.framework.registry import Registry
-from stromboli.live import Service, Settings
+from stromboli.live.service import Service
+from stromboli.live.settings import Settings
 from stromboli.live.process.watchdog import end_within
 from tests import builders
 

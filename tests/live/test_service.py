@@ -13,7 +13,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.devserver import Options
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
-from stromboli.live import Service
+from stromboli.live.service import Service
 from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import Recorder, StartService, until
 from tests.live.first_fit import FirstFit

@@ -14,7 +14,7 @@ from typing import Any
 import kopf
 import pytest
 
-from stromboli.live import Service
+from stromboli.live.service import Service
 from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import StartService, until
 from tests.live.test_service import recorder

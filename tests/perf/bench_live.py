@@ -37,13 +37,13 @@ from stromboli.api.decisions import Bind
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
 from stromboli.framework.cluster.environment import Environment
-from stromboli.live import Service as LiveService
-from stromboli.live import Settings
 from stromboli.live.api_server.client import Credentials, Kube
 from stromboli.live.binding.binder import Binder
 from stromboli.live.binding.claims import Claims
 from stromboli.live.binding.recall import Recall
 from stromboli.live.reporting.events import Events
+from stromboli.live.service import Service as LiveService
+from stromboli.live.settings import Settings
 from stromboli.live.watch.mirror import Mirror
 from stromboli.live.watch.reflector import Reflector
 from stromboli.live.watch.sources import SOURCES

@@ -16,8 +16,9 @@ from stromboli.cli import clusters
 from stromboli.cli.completion import job_names
 from stromboli.cli.options import DryRun, Namespace
 from stromboli.cli.problems import NotFoundError
+from stromboli.cli.question import Question
 from stromboli.cli.queue_edit import names_cluster, written
-from stromboli.cli.sources import Question, opened
+from stromboli.cli.sources import opened
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.explain.answers import Answer
 from stromboli.explain.whatif import lines

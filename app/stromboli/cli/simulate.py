@@ -15,7 +15,8 @@ from rich.console import Console
 from stromboli.api import readers
 from stromboli.api.errors import PolicyError, StromboliError
 from stromboli.api.validation import shown
-from stromboli.cli.clusters import note, scheduler_names, taken_for_ours
+from stromboli.cli.clusters import note
+from stromboli.cli.known import scheduler_names, taken_for_ours
 from stromboli.cli.options import Compatible, Now, PluginsDir, SchedulerNames, policy_option
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with

@@ -13,10 +13,10 @@ from stromboli.cli.completion import of_kind
 from stromboli.cli.options import Format, Namespace, Output
 from stromboli.cli.output import show
 from stromboli.cli.problems import NotFoundError, quit_with
-from stromboli.cli.sources import Question, opened
+from stromboli.cli.question import Question
+from stromboli.cli.sources import opened
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.explain.words import lines
-from stromboli.lab.sizes import Gangs, requested, sized
 
 #: the exit code for a command line that is not understood
 _MISTYPED = 2
@@ -65,6 +65,8 @@ def why(
     Example: stromboli why job train -n research
     """
     if size:
+        from stromboli.lab.sizes import Gangs, requested, sized
+
         if kind is not None:
             raise StromboliError(f"--size: asks about gangs that are not there yet, not about a {kind}")
         namespace = clusters.namespace_of(namespace, which.filename, which.kubeconfig, which.context)

@@ -8,7 +8,6 @@ from stromboli.api import duration, quantity
 from stromboli.api.resources import in_bytes, listed, told_quantity
 from stromboli.api.words import counted
 from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start, Starts
-from stromboli.framework.diagnosis.ignored import place_of
 
 #: who can resolve these reasons
 _WHO_BY_REASON = {
@@ -197,6 +196,9 @@ def _history(answer: Answer) -> Iterator[str]:
 
 def _ignored(fields: Mapping[str, str]) -> Iterator[str]:
     if fields:
+        # The framework takes a command longer to import than most answers to print.
+        from stromboli.framework.diagnosis.ignored import place_of
+
         yield "Ignored"
         yield from (f"  {place_of(name)} {why}" for name, why in fields.items())
 

@@ -1,0 +1,18 @@
+"""What can be asked of a service, and of a session that is run here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about a pod, a job or a queue."""
+
+    kind: str
+    namespace: str
+    name: str
+    #: whether changes are tried
+    tries: bool = True
+    #: of a pod, the nodes to tell of in any case; None without what happened to it
+    nodes: list[str] | None = None
