@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from stromboli.engine import SessionResult
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
 from tests.expectations.world import CLASSES
+from tests.plugins.pools import in_pool
+from tests.plugins.pools import policy as pools
 from tests.plugins.queues import bound
 
 ACTIONS = "enqueue, allocate, preempt, reclaim, backfill"
@@ -45,7 +48,11 @@ def queues(*closed: str, **spec: Any) -> list[Any]:
 
 
 def run(*objs: Any, by: str, rules: Any = "strict") -> SessionResult:
-    return decide(state(node("n"), *objs), by, compatibility=rules)
+    return decided(node("n"), *objs, by=by, rules=rules)
+
+
+def decided(*objs: Any, by: str, rules: Any = "strict") -> SessionResult:
+    return decide(state(*objs), by, compatibility=rules)
 
 
 #: of 8 CPUs, what waits in the queue `team`
@@ -146,6 +153,23 @@ def test_a_parent_keeps_for_its_children_what_one_of_them_can_use() -> None:
     assert bound(run(tree, others, by=TREE)) == {"z": 2}
     tree[2] = queue("b", parent="dept", state="Closed")
     assert bound(run(tree, others, by=TREE)) == {"z": 8}
+
+
+@pytest.mark.parametrize("closed", [(), ("a",), ("b",), ("a", "b"), ("dept",)])
+@pytest.mark.parametrize("holds", [0, 2])
+def test_a_guarantee_in_a_pool_is_kept_while_a_queue_below_can_use_it(closed: Sequence[str], holds: int) -> None:
+    share = {"name": "a", "guarantee": {"resource": {"cpu": "6"}}}
+    parents = {"root": "", "dept": "root", "a": "dept", "b": "dept", "other": "root"}
+    tree = [
+        queue(
+            name, parent=parent, state="Closed" if name in closed else "Open", pools=[share] if name == "dept" else []
+        )
+        for name, parent in parents.items()
+    ]
+    runs = [pod_group("r", 1, queue="a", phase="Running"), *gang("r", holds, node="a")] if holds else []
+    result = decided(in_pool("a", cpu="8"), tree, runs, ones("z", "other", 8), by=pools(enableHierarchy=True))
+    usable = "dept" not in closed and not {"a", "b"} <= {*closed}
+    assert bound(result) == {"z": 8 - (6 if usable else holds)}
 
 
 @pytest.mark.parametrize("by", [POLICIES["proportion"], POLICIES["fairshare"]])

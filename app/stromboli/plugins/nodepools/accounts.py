@@ -185,13 +185,16 @@ class Accounts:
         return sums.T.reshape(len(self.every), len(self.names), -1)
 
     def _keep_guarantees(self, view: View, own: NDArray[np.float64]) -> None:
-        """Reserve the guarantees of queues for them; a closed queue keeps no more than it holds.
+        """Reserve the guarantees of queues for them; one that gets nothing new keeps no more than it holds.
 
         `own` is what the pods of each queue hold, shape (queues, pools, dimensions).
         """
         accounts = self.every.values()
-        for account in accounts:
-            if view.closed[account.queue.index]:
+        parents = {above.queue.name for account in accounts for above in account.path[1:]}
+        leaves = [account for name, account in self.every.items() if name not in parents]
+        used = {above.queue.name for leaf in leaves if not view.closed[leaf.queue.index] for above in leaf.path}
+        for name, account in self.every.items():
+            if name not in used:
                 account.guarantee = np.minimum(account.guarantee, account.held)
         guaranteed = np.sum([account.guarantee for account in accounts], axis=0)
         if not guaranteed.any():
