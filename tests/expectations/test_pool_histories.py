@@ -153,7 +153,8 @@ class PoolWorld(World):
             found.update(amounts_of(each.get("deserved")))
         return found
 
-    def _of_pool(self, queue: str, pool: str, word: str) -> dict[str, int]:
+    def of_pool(self, queue: str, pool: str, word: str) -> dict[str, int]:
+        """What a queue says of a pool: its `capability`, `deserved` or `guarantee` there, by resource."""
         said = next((each for each in self.queues[queue].get("pools", ()) if each["name"] == pool), {})
         listed = said.get(word, {})
         return amounts_of(listed.get("resource") if word == "guarantee" else listed)
@@ -179,7 +180,7 @@ class PoolWorld(World):
 
     def _check_limits(self, before: Holdings) -> None:
         for (queue, pool), held in self._in_pools().items():
-            for resource, most in self._of_pool(queue, pool, "capability").items():
+            for resource, most in self.of_pool(queue, pool, "capability").items():
                 assert held[resource] <= max(most, before[queue, pool][resource]), f"{queue} holds too much of {pool}"
 
     def _check_starts(self, before: Holdings, result: SessionResult) -> None:
@@ -193,7 +194,7 @@ class PoolWorld(World):
                     if job.queue in self._counted(queue):
                         started[queue, pool].update(job.asked(each.name))
         for (queue, pool), more in started.items():
-            for resource, most in self._of_pool(queue, pool, "capability").items():
+            for resource, most in self.of_pool(queue, pool, "capability").items():
                 if more[resource]:
                     used = before[queue, pool][resource] + more[resource]
                     assert used <= most, f"{queue} started too much in {pool}"
@@ -209,14 +210,14 @@ class PoolWorld(World):
                 assert used <= max(total, was), f"what is guaranteed in {pool} was taken"
 
     def _can_be_kept(self, queue: str, pool: str) -> bool:
-        return self._kept(queue, pool, None) <= self._of_pool(queue, pool, "capability").get("cpu", 10**6)
+        return self._kept(queue, pool, None) <= self.of_pool(queue, pool, "capability").get("cpu", 10**6)
 
     def _kept(self, queue: str, pool: str, held: Holdings | None) -> int:
         """The CPUs that a queue holds, or is guaranteed with those below it."""
         children = self._children(queue) if self.shares.endswith("tree") else []
         below = sum(self._kept(child, pool, held) for child in children)
         own = held[queue, pool]["cpu"] if held and not children else 0
-        return max(self._of_pool(queue, pool, "guarantee").get("cpu", 0), below, own)
+        return max(self.of_pool(queue, pool, "guarantee").get("cpu", 0), below, own)
 
     def _children(self, of: str) -> list[str]:
         return [name for name, spec in self.queues.items() if name != "root" and spec.get("parent", "") == of]
@@ -226,15 +227,20 @@ class PoolWorld(World):
         return {job.name: sorted(self.since[name] for name, node in job.pods.items() if node) for job in self.jobs}
 
     def _check_run_times(self, now: float, running: Mapping[str, Sequence[float]], result: SessionResult) -> None:
-        """No gang that has not run for its minimum falls below the pods that it needs."""
+        """No gang that has not run for its minimum falls below the pods that it needs.
+
+        A pod that starts in the same session takes the place of one that is preempted.
+        """
         named = {job.name: job for job in self.jobs}
+        started_now = Counter(job_of(each.name) for each in result.decisions if isinstance(each, Bind))
         for name, lost in Counter(
             job_of(each.name) for each in evictions(result) if each.action in ("preempt", "gangpreempt")
         ).items():
             job, started = named[name], running[name]
             least = int(self._run_time(job.queue).removesuffix("s") or 0)
             if len(started) >= job.least and now - started[job.least - 1] < least:
-                assert len(started) - lost >= job.least, f"{name} was preempted too soon"
+                left = len(started) + started_now[name] - lost
+                assert left >= job.least, f"{name} was preempted too soon"
 
     def _run_time(self, queue: str) -> str:
         """How long a gang of a queue may not be preempted."""

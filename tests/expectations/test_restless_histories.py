@@ -87,9 +87,12 @@ class RestlessWorld(World):
 
     def guaranteed(self, queue: str) -> dict[str, int]:
         """Of what is guaranteed to a queue that takes nothing new, it keeps what it uses."""
+        return {} if self.takes_nothing(queue) else super().guaranteed(queue)
+
+    def takes_nothing(self, queue: str) -> bool:
+        """Whether a queue takes nothing new, as it is closed, or all those below it are."""
         below = self.below(queue) - {queue}
-        shut = self.is_closed(queue) or (below and all(self.is_closed(name) for name in below))
-        return {} if shut else super().guaranteed(queue)
+        return self.is_closed(queue) or bool(below and all(self.is_closed(name) for name in below))
 
 
 class RestlessHistories(Histories):
@@ -176,6 +179,10 @@ class RestlessLimitHistories(RestlessHistories, limits.LimitHistories):
 @dataclass
 class RestlessPoolWorld(RestlessWorld, pools.PoolWorld):
     """With node pools."""
+
+    def of_pool(self, queue: str, pool: str, word: str) -> dict[str, int]:
+        """A queue that takes nothing new keeps of its guarantees in pools what it uses, too."""
+        return {} if word == "guarantee" and self.takes_nothing(queue) else super().of_pool(queue, pool, word)
 
 
 class RestlessPoolHistories(RestlessHistories, pools.PoolHistories):

@@ -94,6 +94,23 @@ def test_a_young_gang_gives_what_it_can_spare(action: str, ages: list[float], le
         assert len(found) == wanted
 
 
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(1, 3))
+@tried(15)
+def test_pods_that_start_in_the_same_session_are_as_good_as_those_that_run(
+    least: int, running: int, starting: int, wanted: int
+) -> None:
+    """A young gang gives what it then has beyond its minimum, and no more."""
+    least = min(least, running)
+    team, full = queue("team", preemptMinRuntime="1m"), node("n", cpu=str(running))
+    old = runs("old", *[1] * running, least=least, queue="team")
+    more = [pod(f"old-more-{i}", "old", cpu="", memory="") for i in range(starting)]
+    by = policy("preempt").replace("allocate", "allocate, backfill")
+    result = session("preempt", full, team, old, more, count=wanted, by=by)
+    assert len(result.session.bound) == starting
+    fits = wanted <= running + starting - least and wanted <= running
+    assert len(result.session.evicted) == (wanted if fits else 0)
+
+
 CLASS = {"priorityClasses": {"low": {"preemptMinRuntime": "1h", "reclaimMinRuntime": "0s"}}}
 
 
