@@ -22,7 +22,7 @@ from stromboli.engine import SessionResult
 from stromboli.kube.dra.reservation import reserved
 from stromboli.kube.volume_reservation import completed, shown_bound
 from tests.expectations.test_changing_histories import ChangingHistories, ChangingWorld
-from tests.expectations.test_histories import HISTORIES, PHASES, SHARES, jobs, orders, queue_specs, sizes
+from tests.expectations.test_histories import HISTORIES, PHASES, SHARES, few_jobs, jobs, orders, queue_specs, sizes
 from tests.expectations.world import Job
 from tests.kube.test_dra import claim as device_claim
 from tests.kube.test_dra import device, device_class, request, resource_slice
@@ -224,6 +224,7 @@ class ClaimHistories(ChangingHistories):
         self.make_world = lambda *of, **options: ClaimWorld(*of, **options, extras=more)
         super().begin(**drawn)
 
+    @few_jobs
     @rule(drawn=jobs_with_claims)
     def a_job_comes(self, drawn: dict[str, Any]) -> None:
         super().a_job_comes(drawn)

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from hypothesis import Phase, assume, settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -46,6 +46,8 @@ PHASES = [Phase.generate, *([Phase.shrink] if os.environ.get("STROMBOLI_SHRINK")
 ENOUGH = 40
 #: what time alone changes within so many seconds is waited for
 SOON = 10
+#: within so many seconds all happens that time alone brings about
+LONG = 40
 SHARES = ("proportion", "capacity", "capacity tree", "fairshare", "fairshare tree")
 #: actions that run beside enqueue, which is the first, allocate and backfill
 ACTIONS = (
@@ -120,6 +122,8 @@ queue_specs = st.fixed_dictionaries(
         ),
     }
 )
+#: a small cluster stays one; a history whose next change is refused would be thrown away
+few_jobs = precondition(lambda self: len(self.world.jobs) < 10)
 sizes = st.tuples(st.integers(2, 8), st.integers(4, 16), st.sampled_from([0, 0, 2, 4]), st.sampled_from([3, 6, 110]))
 
 
@@ -172,9 +176,9 @@ class Histories(RuleBasedStateMachine):
         within = {"least": min(drawn["least"], count), "best_effort": min(drawn["best_effort"], count - 1)}
         self.world.jobs.append(Job(f"j{number}", created=number, **drawn | within))
 
+    @few_jobs
     @rule(drawn=jobs)
     def a_job_comes(self, drawn: dict[str, Any]) -> None:
-        assume(len(self.world.jobs) < 10)
         self._add(drawn)
         self._session()
 
@@ -194,9 +198,9 @@ class Histories(RuleBasedStateMachine):
         self.world.delete_pods(data.draw(st.sampled_from([job for job in self.world.jobs if job.running])), sessions)
         self._session()
 
+    @precondition(lambda self: len(self.world.nodes) < 4)
     @rule(size=sizes)
     def a_node_comes(self, size: tuple[int, ...]) -> None:
-        assume(len(self.world.nodes) < 4)
         self.world.nodes[f"n{max((int(name[1:]) for name in self.world.nodes), default=-1) + 1}"] = size
         self._session()
 
@@ -232,14 +236,24 @@ class Histories(RuleBasedStateMachine):
         world = self.world
         first = world.decide().decisions
         world.evicted_for.clear()
+        busy = world.now
         for session in range(ENOUGH):
             leaving = bool(world.leaving) or any(len(job.pods) < job.count for job in world.jobs)
             changes, result = self._session()
             # The same history gives the same decisions.
             assert session or result.decisions == first
             # Who has left during a session gave room that the next one sees, and what was written is read by it.
-            if result.conclusive and not leaving and result.again_at > world.now + SOON:
+            if leaving or result.decisions:
+                busy = world.now
+            elif result.conclusive:
+                if result.again_at > world.now + SOON:
+                    break
+                world.now = max(world.now, result.again_at)
+            # Sessions that look again at intervals are never conclusive.
+            elif world.now > busy + LONG:
                 break
+            else:
+                world.now = busy + LONG
         assert not changes, f"after {ENOUGH} sessions pods still come and go: {world.evicted_for}"
         assert not [pair for pair in world.evicted_for if pair[::-1] in world.evicted_for]
         last = world.decide()

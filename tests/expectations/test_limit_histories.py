@@ -29,6 +29,7 @@ from tests.expectations.test_histories import (
     SHAPES,
     SHARES,
     Histories,
+    few_jobs,
     jobs,
     orders,
     queue_specs,
@@ -135,6 +136,7 @@ class LimitHistories(Histories):
     def begin(self, order: Sequence[str], **drawn: Any) -> None:
         super().begin(order=order, **drawn)
 
+    @few_jobs
     @rule(drawn=limited_jobs)
     def a_job_comes(self, drawn: dict[str, Any]) -> None:
         super().a_job_comes(drawn)

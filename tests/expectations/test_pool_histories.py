@@ -29,6 +29,7 @@ from tests.expectations.test_histories import (
     SHARES,
     Histories,
     amounts,
+    few_jobs,
     jobs,
     orders,
     queue_specs,
@@ -297,6 +298,7 @@ class PoolHistories(Histories):
         told = tuple(spec | {"more": _more(each)} for spec, each in zip(specs, more, strict=True))
         super().begin(specs=told, shares=shares, **drawn)
 
+    @few_jobs
     @rule(drawn=jobs_in_pools)
     def a_job_comes(self, drawn: dict[str, Any]) -> None:
         super().a_job_comes(drawn)
