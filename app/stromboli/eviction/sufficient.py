@@ -7,8 +7,9 @@ searched, within a budget of steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations, groupby
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from itertools import groupby
 from operator import attrgetter, sub, truediv
 
 from stromboli.eviction.ordering import cheapness, unit_cost
@@ -56,57 +57,36 @@ def sufficient(units: list[Unit], short: Sequence[float], divisors: Sequence[flo
 
 def _fewest(units: Sequence[Unit], short: Sequence[float], taken: Sequence[Unit]) -> Sequence[Unit]:
     """Fewer gangs, or as many and fewer pods, that are no more important than those taken; else these."""
-    gangs, pods = sum(unit.whole for unit in taken), len({pod.row for unit in taken for pod in unit.pods})
-    if not gangs and _too_few(pods - 1, units, short):
+    best, rank, steps = _size(taken), max(unit.rank for unit in taken), iter(range(_STEPS))
+    if not best[0] and _too_few(best[1] - 1, units, short):
         return taken
-    rank, steps = max(unit.rank for unit in taken), iter(range(_STEPS))
-    for broken, lacking, groups in _choices([unit for unit in units if unit.rank <= rank], short, gangs):
-        lost = sum(len(unit.pods) for unit in broken)
-        most = pods - 1 - lost if len(broken) == gangs else len(units)
-        if len(broken) > gangs or next(steps, None) is None:
-            break
-        alone = _cover(lacking, groups, most, steps) if most >= 0 else None
-        if alone is not None:
-            taken, gangs, pods = [*broken, *alone], len(broken), lost + len(alone)
+    # Gangs first; then pods, those that release most first, and of those that release the same the cheapest.
+    units = [unit for unit in units if unit.rank <= rank]
+    units.sort(key=lambda unit: (not unit.whole, [-gain for gain in unit.gain], cheapness(unit)))
+
+    def search(left: Sequence[Unit], lacking: Sequence[float], chosen: Sequence[Unit]) -> None:
+        nonlocal best, taken
+        gangs, pods = size = _size(chosen)
+        if size < best and max(lacking) < 0:
+            best, taken = size, chosen
+        most = best[1] - 1 - pods if gangs == best[0] else len(left)
+        if size >= best or _too_few(most, left, lacking) or next(steps, None) is None:
+            return
+        first, *rest = left
+        # With a gang go the pods that it could have spared.
+        gone = [unit for unit in left if unit.job is first.job] if first.whole else [first]
+        take = [unit for unit in rest if unit not in gone], reduce(_without, gone, lacking), [*chosen, first]
+        leave = rest if first.whole else [unit for unit in rest if unit.gain != first.gain], lacking, chosen
+        for branch in (leave, take) if first.whole else (take, leave):
+            search(*branch)
+
+    search(units, short, [])
     return taken
 
 
-def _choices(
-    units: Sequence[Unit], short: Sequence[float], most: int
-) -> Iterator[tuple[Sequence[Unit], Sequence[float], list[list[Unit]]]]:
-    """Sets of at most `most` gangs, the smaller first, what is lacking without them, and the pods beside them.
-
-    The pods are grouped by what they release, those that release most first, and within a group the cheapest first.
-    """
-    whole, alone = [unit for unit in units if unit.whole], [unit for unit in units if not unit.whole]
-    alone.sort(key=lambda unit: ([-gain for gain in unit.gain], cheapness(unit)))
-    for count in range(most + 1):
-        for broken in combinations(whole, count):
-            # With a gang go the pods that it could have spared.
-            jobs = {unit.job.key for unit in broken}
-            lacking = list(short)
-            for unit in (*broken, *(unit for unit in alone if unit.job.key in jobs)):
-                lacking = _without(lacking, unit)
-            beside = (unit for unit in alone if unit.job.key not in jobs)
-            yield broken, lacking, [list(alike) for _, alike in groupby(beside, attrgetter("gain"))]
-
-
-def _cover(
-    lacking: Sequence[float], groups: Sequence[Sequence[Unit]], most: int, steps: Iterator[int]
-) -> list[Unit] | None:
-    """The fewest pods, at most `most`, without which nothing is lacking; None if too few or out of steps."""
-    if max(lacking) < 0:
-        return []
-    if _too_few(most, [group[0] for group in groups], lacking) or next(steps, None) is None:
-        return None
-    (first, *rest), best = groups, None
-    for count in range(min(len(first), most), -1, -1):
-        left = [lack - count * gain for lack, gain in zip(lacking, first[0].gain, strict=True)]
-        found = _cover(left, rest, most - count, steps)
-        if found is not None:
-            best = [*first[:count], *found]
-            most = len(best) - 1
-    return best
+def _size(units: Iterable[Unit]) -> tuple[int, int]:
+    """How many gangs and pods some units are."""
+    return sum(unit.whole for unit in units), len({pod.row for unit in units for pod in unit.pods})
 
 
 def _too_few(count: int, units: Sequence[Unit], lacking: Sequence[float]) -> bool:
@@ -115,6 +95,6 @@ def _too_few(count: int, units: Sequence[Unit], lacking: Sequence[float]) -> boo
     return not units or any(lack >= count * max(gains) for lack, gains in zip(lacking, most, strict=True))
 
 
-def _without(lacking: Iterable[float], unit: Unit) -> list[float]:
+def _without(lacking: Sequence[float], unit: Unit) -> list[float]:
     """What is lacking once an unit is evicted."""
     return [lack - gain for lack, gain in zip(lacking, unit.gain, strict=True)]
