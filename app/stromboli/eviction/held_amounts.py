@@ -5,11 +5,12 @@ Both are kept between searches, and computed again only for nodes that changed.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, compared, copies_that_fit, fits
-from stromboli.eviction.lazy_heap import LazyHeap
-from stromboli.eviction.ordering import NO_VICTIMS
+from stromboli.eviction.ordering import NO_VICTIMS, ascending
 from stromboli.eviction.pod_index import PodIndex, Ranks
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.framework.session.session import Session
@@ -144,7 +145,7 @@ class CostBounds:
         free = free + held_amounts.amounts.take(nodes, axis=1)
         self._most[nodes] = copies_that_fit(self._request, free, self._nodes.always)
 
-    def heap(self, rows: Rows, place: Vector, count: int) -> tuple[LazyHeap, Vector]:
+    def heap(self, rows: Rows, place: Vector, count: int) -> tuple[list[tuple[Any, ...]], Vector]:
         """A heap of the nodes among some that may have places: by the lowest possible cost, then by the node's rank.
 
         Of equally cheap nodes those with many places for these pods come first, so that pods need few nodes. The second
@@ -158,4 +159,4 @@ class CostBounds:
         level, spared, age = self.level[rows], np.zeros(len(rows), np.bool_), np.zeros(len(rows))
         if len(rows):
             age = np.where(level == NO_VICTIMS, 0.0, -self._held_amounts.latest[rows])
-        return LazyHeap((level, spared, self._least[rows], age, among[rows], rows)), among
+        return ascending(level, spared, self._least[rows], age, among[rows], rows), among

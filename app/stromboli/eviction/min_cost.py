@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -150,20 +151,20 @@ class MinCostSearch:
         for node in nodes:
             self._candidates_by_node.pop(node, None)
             bound = _WITH_VICTIMS if node in self._refused else _NO_BOUND
-            self._heap.push((*bound, float(self._place[node]), node))
+            heappush(self._heap, (*bound, float(self._place[node]), node))
 
     def _best_candidate(self) -> Candidate | None:
         """The cheapest candidate of the nodes that look best: once its cost is no bound, no other node costs less."""
         heap, known, found = self._heap, self._candidates_by_node, dict[int, tuple[Any, ...]]()
         while heap and len(found) < _COMPARED:
-            *_, place, node = bound = heap.pop()
+            *_, place, node = bound = heappop(heap)
             if node not in known:
                 known[node] = self._candidate(node)
             candidate = known[node]
             if candidate is None or found.get(node, bound) != bound:
                 continue
             found[node] = (*candidate.cost, place, node)
-            heap.push(found[node])
+            heappush(heap, found[node])
             if found[node] == bound:
                 return candidate
         return known[min(found.values())[-1]] if found else None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_on
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.held_amounts import HeldAmounts
-from stromboli.eviction.lazy_heap import LazyHeap
-from stromboli.eviction.ordering import Cost, began, cheapness, unit_cost
+from stromboli.eviction.ordering import Cost, ascending, began, cheapness, unit_cost
 from stromboli.eviction.sufficient import sufficient
 from stromboli.eviction.units import Unit, above_minimum, spared, whole_gang
 from stromboli.framework.cluster.job import Job
@@ -282,16 +282,16 @@ class CheapestFirst:
         sizes = np.diff(starts, append=len(at))
         heap = self._bounds(at, starts, sizes)
         while heap:
-            *_, place, number, of = heap.pop()
+            *_, place, number, of = heappop(heap)
             if number == _JOB:
                 rows = self._pod_index.rows[at[starts[of] :][: sizes[of]]]
                 permitted = self._node_candidates.permitted(rows)
                 for number, unit in enumerate(self._node_candidates.units(permitted)):
-                    heap.push((*unit_cost(unit), place, number, unit))
+                    heappush(heap, (*unit_cost(unit), place, number, unit))
             else:
                 yield of
 
-    def _bounds(self, at: Rows, starts: Rows, sizes: Rows) -> LazyHeap:
+    def _bounds(self, at: Rows, starts: Rows, sizes: Rows) -> list[tuple[Any, ...]]:
         """What the cheapest unit of each job costs at least: a pod that it can spare, or else all its candidates."""
         rank, began = self._pod_index.ranks.rank[at], self._pod_index.began[self._pod_index.rows[at]]
         jobs = self._pod_index.job[at[starts]]
@@ -299,6 +299,5 @@ class CheapestFirst:
         ranks = np.where(spares, np.minimum.reduceat(rank, starts), np.maximum.reduceat(rank, starts))
         age = -np.where(spares, np.maximum.reduceat(began, starts), np.minimum.reduceat(began, starts))
         number = np.full(len(jobs), _JOB)
-        return LazyHeap(
-            (ranks, ~spares, np.where(spares, 1, sizes), age, self._place[jobs], number, np.arange(len(jobs)))
-        )
+        pods = np.where(spares, 1, sizes)
+        return ascending(ranks, ~spares, pods, age, self._place[jobs], number, np.arange(len(jobs)))

@@ -8,6 +8,7 @@ from functools import total_ordering
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stromboli.api.resources import Rows
 from stromboli.eviction.units import Unit
@@ -94,6 +95,12 @@ def distinct(numbers: Rows, below: int) -> tuple[Rows, Rows]:
         return found, places.astype(np.intp)
     there = np.bincount(numbers, minlength=below) > 0
     return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
+
+
+def ascending(*columns: NDArray[Any]) -> list[tuple[Any, ...]]:
+    """Tuples with their parts in columns, the most important first, as a sorted list, which is a heap."""
+    order = np.lexsort(columns[::-1])
+    return list(zip(*(column[order].tolist() for column in columns), strict=True))
 
 
 def victim_queue_key(session: Session, queue: Queue, beneficiary: Queue) -> tuple[object, ...]:
