@@ -24,7 +24,7 @@ from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.plan import Demand, Place, Plan
 from stromboli.eviction.reprieve import give_back, settle
-from stromboli.eviction.room import Room, alike, found_no_victims, kinds_to_place, may_start
+from stromboli.eviction.room import alike, held_for, kinds_to_place
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Operation
@@ -33,7 +33,6 @@ from stromboli.placement.exact.problem import Problem
 from stromboli.placement.exact.reading import read
 from stromboli.placement.exact.search import Places
 from stromboli.placement.exact.solving import Solver, budget_of
-from stromboli.placement.pending import largest_first
 from stromboli.state.pods import PodRecord
 
 #: how many pods are evicted at most before places are searched for, the cheapest units first
@@ -58,18 +57,16 @@ def best_plan(
     attempts: Iterable[Attempt],
 ) -> Plan | None:
     """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed."""
-    # 1. What amounts rule out, or an earlier session, is not attempted.
+    # 1. What amounts rule out is not attempted.
     session = context.session
     kinds = kinds_to_place(session, job, pods)
     starts = bool(kinds) and session.ask.job_missing(job) > 0
-    if starts and not may_start(context, job, kinds):
+    if starts and len(kinds) > 1 and held_for(context, job, kinds) is None:
         return None
     # 2. The cheapest attempt, or else places for all pods at once.
     plan = _cheapest(session, attempts)
-    if plan is None and starts and _may_take_what_lacks(context, job, pods):
+    if plan is None and starts and any(context.may_take(job, kind[:1]) for kind in kinds):
         plan = _plan_in_any_order(context, job, pods, kinds)
-        if plan is None:
-            found_no_victims(context, job, kinds)
     # 3. Without victims that the job can do without to start.
     if plan is not None and plan.evicted and context.search_left and kinds and not alike(session, job, kinds):
         before = plan.placed
@@ -148,31 +145,18 @@ class FirstPlaces:
 # -- all places at once ----------------------------------------------------------------------------------------------
 
 
-def _may_take_what_lacks(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
-    """Whether a queue may take as many places back as its job lacks to start, for the smallest pods at least.
-
-    Pods that request little of one resource may request much of another: those with the least of any are asked about.
-    """
-    session = context.session
-    lacking = max(1, session.ask.job_missing(job))
-    if context.may_take(job, largest_first(session, list(pods))[-lacking:]):
-        return True
-    requests = np.array([session.view.request(pod) for pod in pods])
-    orders = (np.argsort(requests[:, column], kind="stable") for column in np.flatnonzero(requests.any(axis=0)))
-    return any(context.may_take(job, [pods[at] for at in order[:lacking].tolist()]) for order in orders)
-
-
 def _plan_in_any_order(
     context: PreemptionContext, job: Job, pods: Sequence[PodRecord], kinds: list[list[PodRecord]]
 ) -> Plan | None:
     """Places for what a job needs to start, and the evictions that make them; None, and nothing done, without any."""
-    equivalence = context.equivalence(job, pods)
-    in_vain = equivalence is not None and context.is_hopeless(equivalence, 1)
-    if in_vain or not context.search_left or alike(context.session, job, kinds):
+    if not context.search_left or alike(context.session, job, kinds):
         return None
-    room, plan = Room.of(context, job, kinds), Plan(context, job)
-    if room.suffices:
-        plan.evicted = [each for each in map(plan.evict, _units(context, room.held, pods)) if each[1]]
+    equivalence = context.equivalence(job, pods)
+    if equivalence is not None and context.is_hopeless(equivalence, 1):
+        return None
+    held, plan = held_for(context, job, kinds), Plan(context, job)
+    if held is not None:
+        plan.evicted = [each for each in map(plan.evict, _units(context, held, pods)) if each[1]]
         if _InAnyOrder(plan, kinds).promise(plan):
             plan.of_groups = _groups_of(context.session, job, plan.placed)
             return settle(plan)
@@ -206,12 +190,9 @@ class _InAnyOrder:
         self._context, self._job, self._kinds, self._least = plan.context, plan.job, kinds, least
         self._left = _MOST_SEARCHES
 
-    def beside(self, evictions: Sequence[Operation]) -> Sequence[Operation]:
-        """All of them; none once there were too many searches."""
-        return evictions if self._left else ()
-
-    def undo(self) -> None:
-        """Nothing is known of victims that stay but where they are."""
+    def may_stay(self, plan: Plan, evictions: Sequence[Operation]) -> bool:
+        """Until there were too many searches, any of them."""
+        return self._left > 0
 
     def promise(self, plan: Plan) -> bool:
         """Promise pods places; False, and none is promised, where too few find them."""

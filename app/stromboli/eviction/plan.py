@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -110,29 +108,6 @@ class Plan:
                 join(statement, unit.job, statements)
         self.evicted = [each for each in self.evicted if each[1]]
 
-    def within_share(self) -> bool:
-        """Whether the queue may take all the pods; asked while none of them is promised its place."""
-        granted = self._session.statement()
-        runs = sorted((list(run) for _, run in groupby(self.placed, attrgetter("of"))), key=len)
-        within = all(self._grants(run, granted, last=run is runs[-1]) for run in runs)
-        granted.discard()
-        return within
-
-    def _grants(self, run: list[Place], granted: Statement, *, last: bool) -> bool:
-        """Whether the queue may take identical pods; on a statement, they have what they were granted before.
-
-        `last` says that no question about more pods follows, so that not all of it has to be there.
-        """
-        while run:
-            allowed, _ = self._session.ask.allocatable(self.job.queue, run[0].pod, len(run))
-            if allowed <= 0:
-                return False
-            # A plugin that limits what pods bring along, as devices, may grant fewer at a time than in the end.
-            for pod, node, _ in run[:allowed] if allowed < len(run) or not last else ():
-                granted.pipeline(self._session.view.sub_job_of(self.job, pod), pod, node)
-            run = run[allowed:]
-        return True
-
     def promise(self, places: Iterable[Place]) -> bool:
         """Promise pods places instead; False, and none is promised, if one does not fit."""
         placed = list[Place]()
@@ -145,6 +120,13 @@ class Plan:
         self.placed = placed
         return True
 
+    def promise_again(self, places: list[Place]) -> None:
+        """Promise pods places that they had before."""
+        self.promises.discard()
+        self.placed = places
+        for place in places:
+            self._promise_place(place)
+
     def settle(self) -> None:
         """Drop units that were given back, count pods with those that are evicted with them, and promise all places."""
         self.evicted = [
@@ -154,10 +136,8 @@ class Plan:
             if statement
         ]
         evicts = bool(self.evicted)
-        if not self.promises or any(promise.after_eviction != evicts for promise in self.promises.operations):
-            self.promises.discard()
-            for place in self.placed:
-                self._promise_place(place)
+        if any(promise.after_eviction != evicts for promise in self.promises.operations):
+            self.promise_again(self.placed)
 
     def nominate(self) -> None:
         """Keep in which HyperNode each group was placed. Without victims its pods have no nominated nodes either."""

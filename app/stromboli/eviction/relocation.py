@@ -15,12 +15,13 @@ from functools import partial
 import numpy as np
 
 from stromboli.api.pod_state import HELD
-from stromboli.api.resources import Mask, fits
+from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.eligibility import preemptable
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import victim_key
 from stromboli.eviction.plan import evict_until, give_back, has_place, join
+from stromboli.eviction.room import sums_suffice
 from stromboli.eviction.units import spared, whole_gang
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.reservation import Place
@@ -64,10 +65,8 @@ class Relocation:
             return False
         if any(context.is_hopeless(context.kind(self._job, pod), 1) for pod in pods):
             return False
-        missing = max(1, session.ask.job_missing(self._job))
-        least = np.sort([session.view.request(pod) for pod in pods], axis=0)[:missing].sum(axis=0)
-        free = np.maximum(session.view.nodes.future_idle(), 0).sum(axis=1)
-        return bool(fits(least, free, session.view.nodes.always))
+        requests = [session.view.request(pod) for pod in pods]
+        return sums_suffice(requests, max(1, session.ask.job_missing(self._job)), session.view.nodes.future_idle())
 
     def _place_all(self, pods: Sequence[PodRecord]) -> bool:
         """Promise places to the pods until the job starves no longer; whether it may then run."""
