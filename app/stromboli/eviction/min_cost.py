@@ -57,8 +57,6 @@ class MinCostSearch:
         self._varies = session.kernel.varies(pods[0])
         self._candidates = context.candidates(job, pods[0], within_job=within_job)
         self._within = within
-        #: nodes with pods of jobs that lost others since candidates were worked out
-        self._reduced: set[int] = set()
         #: nodes that refused the pods although these fit by amounts
         self._refused: set[int] = set()
         #: all units that may be evicted, once they were needed
@@ -121,7 +119,8 @@ class MinCostSearch:
         if self._clearable:
             self._look_again(self._refused)
         while not self._exhausted:
-            self._refresh()
+            changed = {node for node in self._changes.take() if self._possible[node]}
+            self._look_again(changed - self._refused)
             candidate = self._best_candidate()
             if candidate is None:
                 return False
@@ -138,13 +137,6 @@ class MinCostSearch:
     def _lacks_share_above(self, pod: PodRecord) -> bool:
         """Whether a queue above may be at its limit, so that evictions in its other queues may let a pod in."""
         return self._context.reclaiming and self._job.queue.parent not in ("", "root") and not self._plan.has_share(pod)
-
-    def _refresh(self) -> None:
-        """Forget the candidates of nodes that changed, and of those with pods of jobs that have less to give."""
-        changed = {node for node in self._changes.take() if self._possible[node]}
-        changed |= self._reduced & self._candidates_by_node.keys()
-        self._look_again(changed - self._refused)
-        self._reduced.clear()
 
     def _look_again(self, nodes: Iterable[int]) -> None:
         """Forget the candidates of some nodes."""
@@ -203,7 +195,9 @@ class MinCostSearch:
             gone += self._free_share(pod)
         if self._plan.fits(pod, candidate.node):
             self._plan.keep(gone, Place(pod, candidate.node, self._demand))
-            self._reduced |= self._node_candidates.evicted([unit for unit, _ in gone])
+            # Nodes with other pods of these jobs, which have less to give, as far as they have been looked at.
+            reduced = self._node_candidates.evicted([unit for unit, _ in gone]) & self._candidates_by_node.keys()
+            self._look_again(reduced - self._refused)
             return True
         undo(gone)
         return False

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stromboli.api.resources import Rows
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.session.session import Session
@@ -86,15 +85,6 @@ class Reversed:
 def began(pod: PodRecord) -> float:
     """When a pod began to run, infinite where that is not known: it counts as the last."""
     return pod.started or math.inf
-
-
-def distinct(numbers: Rows, below: int) -> tuple[Rows, Rows]:
-    """The different ones of some numbers that are all less than something, in order, and the place of each of them."""
-    if below > 4 * len(numbers):
-        found, places = np.unique(numbers, return_inverse=True)
-        return found, places.astype(np.intp)
-    there = np.bincount(numbers, minlength=below) > 0
-    return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
 
 
 def ascending(*columns: NDArray[Any]) -> list[tuple[Any, ...]]:

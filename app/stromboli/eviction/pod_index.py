@@ -13,7 +13,7 @@ import numpy as np
 from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.eviction.eligibility import agreeing, preemptable
-from stromboli.eviction.ordering import Reversed, distinct, victim_queue_key
+from stromboli.eviction.ordering import Reversed, victim_queue_key
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.session.session import Session
 
@@ -72,7 +72,7 @@ class PodIndex:
         of_pods = self._session.view.snapshot.pod_facts.priority_places()
         levels = of_pods.max(initial=0) + 1
         both = of_jobs[self.job] * levels + of_pods[self.rows]
-        return self._ranked(distinct(both, (of_jobs.max(initial=0) + 1) * levels)[1])
+        return self._ranked(both)
 
     def ranks_after(self, places: Rows) -> Ranks:
         """The ranks of pods by `places`, shape (indexed pods,), and of equal places by `ranks`."""
@@ -80,10 +80,11 @@ class PodIndex:
         if key not in self._ranks:
             levels = self.ranks.rank.max(initial=0) + 1
             both = places * levels + self.ranks.rank
-            self._ranks = {key: self._ranked(distinct(both, (places.max() + 1) * levels)[1])}
+            self._ranks = {key: self._ranked(both)}
         return self._ranks[key]
 
-    def _ranked(self, rank: Rows) -> Ranks:
+    def _ranked(self, keys: Rows) -> Ranks:
+        rank: Rows = np.unique(keys, return_inverse=True)[1].astype(np.intp)
         by_node: Rows = np.argsort(self.node * (rank.max(initial=0) + 1) + rank, kind="stable")
         of_row = np.full(len(self._session.view.pods.state), -1, np.intp)
         of_row[self.rows] = rank
@@ -125,7 +126,7 @@ class PodIndex:
         """
         view = self._session.view
         width = len(view.snapshot.requests)
-        cells, _ = distinct(of * width + view.pods.pod_class[self.rows], (of.max(initial=0) + 1) * width)
+        cells = np.unique(of * width + view.pods.pod_class[self.rows])
         groups, classes = np.divmod(cells, width)
         starts = np.flatnonzero(np.diff(groups, prepend=-1))
         requests = view.snapshot.requests[classes, : len(view.dimensions)]
