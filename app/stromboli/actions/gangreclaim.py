@@ -22,11 +22,12 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.ordering import victim_queue_key
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import GangEvictionArguments, evicting_pods, search_steps, starving
-from stromboli.eviction.search import evict_for_gang, evict_for_job
+from stromboli.eviction.search import evict_for_job
 from stromboli.eviction.units import Unit
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.session.session import Session
+from stromboli.placement.pending import in_turn
 
 
 class GangReclaim(Action):
@@ -58,9 +59,9 @@ def _at_min_cost(context: PreemptionContext, job: Job) -> None:
     """Gangs are evicted at the least cost, and only where all that is taken back for a job has places."""
     if context.grows_by_share:
         # What it grows by is looked for together with what it starts with: victims of the one may do for the other.
-        evict_for_job(context, job, evicting_pods(context.session, job))
+        evict_for_job(context, job, partial(evicting_pods, context.session, job))
     else:
-        evict_for_gang(context, job)
+        evict_for_job(context, job, partial(in_turn, context.session, job))
 
 
 class _ByValue:

@@ -93,7 +93,7 @@ class _AtMinCost:
 
     def between_jobs(self, job: Job) -> None:
         """Pods of a job evict less important ones of others."""
-        evict_for_job(self._context, job, evicting_pods(self._session, job))
+        evict_for_job(self._context, job, partial(evicting_pods, self._session, job))
 
     def within_job(self, job: Job) -> None:
         """Pods of a job evict less important ones of it."""

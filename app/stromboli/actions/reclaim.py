@@ -58,7 +58,7 @@ class Reclaim(Action):
 
 def _at_min_cost(context: PreemptionContext, job: Job) -> None:
     """Pods are evicted at the least cost, and only where the reclaimers then fit."""
-    evict_for_job(context, job, evicting_pods(context.session, job))
+    evict_for_job(context, job, partial(evicting_pods, context.session, job))
 
 
 def _first_fit(context: PreemptionContext, held: HeldAmounts, job: Job) -> None:

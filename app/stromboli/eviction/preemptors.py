@@ -109,8 +109,8 @@ class GangEvictionArguments(Arguments):
 
 def may_evict(session: Session, pods: Sequence[PodRecord]) -> bool:
     """Whether there are pods to place, and none whose preemption policy Never counts."""
-    never = session.ask.heeds_vetoes and any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods)
-    return bool(pods) and not never
+    policies = {pod.pod_class.spec.preemption_policy for pod in pods}
+    return bool(pods) and not (session.ask.heeds_vetoes and "Never" in policies)
 
 
 def search_domains(session: Session, job: Job, action: str) -> list[int]:

@@ -111,17 +111,19 @@ class ByAmounts:
         node, request = eviction.nodes[0], eviction.request
         if node < 0:
             return True
-        leaving = (at for at, place in enumerate(self._places) if place.node == node and self._leaves(at, place))
+        here = (at for at, place in enumerate(self._places) if place.node == node and place.of not in self._staying)
+        leaving = filter(self._leaves, here)
         while not fits(request, self._free[:, node], self._nodes.always):
             if next(leaving, None) is None:
                 return False
         self._free[:, node] -= request
         return True
 
-    def _leaves(self, at: int, place: Place) -> bool:
+    def _leaves(self, at: int) -> bool:
         """Move a pod to another node; False if none has room for it."""
+        place = self._places[at]
         of, nodes = place.of, place.of.alternatives
-        if not len(nodes) or self._looks <= 0 or of in self._staying:
+        if not len(nodes) or self._looks <= 0:
             return False
         self._looks -= 1
         room = fits(of.request, self._free[:, nodes], self._nodes.always) & (nodes != place.node)
