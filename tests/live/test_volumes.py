@@ -12,6 +12,7 @@ from stromboli.engine import Engine
 from stromboli.explain.jobs import explain_pod
 from stromboli.kube.storage import SELECTED_NODE
 from stromboli.kube.volume_reservation import BY_CONTROLLER
+from stromboli.live import Service
 from stromboli.live.binding import avoided_nodes, reserving, volumes
 from tests.kube.test_volumes import claim, storage_class, volume
 from tests.live.cluster import Cluster
@@ -487,6 +488,61 @@ async def test_what_was_left_for_no_pod_is_given_back_for_the_next_one(
     await until(lambda: selected(cluster, "data") != "gone")
     controllers.provisioning = True
     await until(lambda: cluster.all_bound(1))
+
+
+@pytest.mark.parametrize("missing", ["class", "pod"])
+async def test_what_was_left_is_given_back_although_its_class_or_pod_was_missing_when_it_was_due(
+    cluster: Cluster,
+    start: StartService,
+    controllers: Controllers,
+    monkeypatch: pytest.MonkeyPatch,
+    missing: str,
+) -> None:
+    """A volume that names a claim, and a claim that names a node on which its pod cannot be."""
+    monkeypatch.setattr(volumes, "LATE", 0.1)
+    monkeypatch.setattr(volumes, "_ON_ITS_WAY", 0.2)
+    controllers.binding = controllers.provisioning = False
+
+    def pods() -> None:
+        mounting(cluster, "p", "p-0", "p-1", cpu="100")
+
+    for number, name in enumerate(("local", "made")):
+        cluster.create(_CLAIMS, claim(f"p-{number}", name))
+    give(cluster, "disk", "p-0", "n0", {BY_CONTROLLER: "yes"})
+    cluster.patch(f"{_CLAIMS}/p-1", {"metadata": {"annotations": {SELECTED_NODE: "n0"}}})
+    if missing == "class":
+        pods()
+        for name in ("local", "made"):
+            cluster.delete(f"{_CLASSES}/{name}")
+    await start(engine)
+    await asyncio.sleep(0.5)
+    assert set(reserved(cluster)) == {"disk", "p-1"}
+    if missing == "class":
+        cluster.create(_CLASSES, storage_class("local"))
+        cluster.create(_CLASSES, storage_class("made", PROVISIONER))
+    else:
+        pods()
+    await until(lambda: reserved(cluster) == [])
+
+
+async def test_an_answer_about_a_claim_that_was_made_anew_since_is_not_believed(
+    cluster: Cluster, start: StartService, controllers: Controllers
+) -> None:
+    """The pod is bound once the new claim is; the answer says that a node was chosen for the one that is gone."""
+    service = await start(engine)
+    with cluster.held("PATCH", "/persistentvolumeclaims/p-0", late=True):
+        claimed(cluster, "p", "made")
+        await until(lambda: selected(cluster, "p-0") is not None)
+        cluster.delete(f"{_CLAIMS}/p-0")
+        uid = cluster.create(_CLAIMS, claim("p-0", "made"))["metadata"]["uid"]
+        await until(lambda: uid_seen(service, "default/p-0") == uid)
+    await until(lambda: cluster.all_bound(1))
+
+
+def uid_seen(service: Service, key: str) -> str:
+    """The uid of the claim that sessions see."""
+    found = service.state.objects["PersistentVolumeClaim"].get(key)
+    return "" if found is None else str(found["metadata"]["uid"])
 
 
 def give(cluster: Cluster, name: str, claim: str, node: str, annotations: dict[str, str]) -> None:

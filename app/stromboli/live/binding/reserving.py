@@ -330,6 +330,5 @@ class Releases(Generic[R]):
 
 
 def _is_older(obj: Object, known: Object) -> bool:
-    """Whether one version of an object precedes another."""
-    same = obj["metadata"].get("uid") == known["metadata"].get("uid")
-    return same and is_older(version_of(obj), version_of(known))
+    """Whether one version of an object precedes another, which may be one of the same name that was created since."""
+    return is_older(version_of(obj), version_of(known))

@@ -9,7 +9,8 @@ pod would be held on a node where it cannot have all its volumes.
 
 A claim that is not bound is released when none of its pods is getting a node and no other scheduler may have written
 what is released: at once if we gave up the binding, and after a delay if a former leader left it, or if a provisioner
-was asked that has not refused, since its volume may be on its way. Until then sessions may use the claim as it is.
+was asked that has not refused, since its volume may be on its way. Until then sessions may use the claim as it is. What
+we wrote and is still wanted, or seems to be while its pods or its class are missing, is looked at again later.
 """
 
 from __future__ import annotations
@@ -285,23 +286,31 @@ class Volumes(Reserver[VolumeUse, _Release]):
         ref = (volume.get("spec") or {}).get("claimRef") or {}
         ours = reservation.claim_of(volume) == item.object and ref.get("uid") == item.uid
         bound = claim is not None and reservation.volume_name(claim) == item.volume
-        if ours and not bound and reservation.is_returnable(volume) and not self._is_wanted(item, volume):
+        if ours and not bound and reservation.is_returnable(volume) and self._is_free(item, volume):
             await self._patch(self._volumes, item.volume, volume, reservation.RETURNED)
             log.info("volume released", volume=item.volume, claim=item.object, pod=item.pod)
 
     async def _deselect(self, item: _Release, claim: Object) -> None:
         ours = claim["metadata"].get("uid") == item.uid and reservation.selected_node(claim) == item.node
-        if ours and not reservation.volume_name(claim) and not self._is_wanted(item, claim):
+        if ours and not reservation.volume_name(claim) and self._is_free(item, claim):
             await self._patch(self._claims, item.object, claim, reservation.selecting(None))
             log.info("claim released", claim=item.object, node=item.node, pod=item.pod)
 
-    def _is_wanted(self, item: _Release, written: Object) -> bool:
-        """Whether a pod that uses a claim has a node or is getting one, or another scheduler made the reservation.
+    def _is_free(self, item: _Release, written: Object) -> bool:
+        """Whether a reservation may be released; one of ours that may not is looked at again later."""
+        if reservation.is_written_by_another(written, AGENT):
+            return False
+        wanted = self._is_wanted(item)
+        if wanted:
+            self._releases.schedule(item, _ON_ITS_WAY)
+        return not wanted
 
-        The latter is the case if another field manager wrote it on the claim or volume; also if no pod uses the claim,
-        or its class binds immediately, unless we made it.
+    def _is_wanted(self, item: _Release) -> bool:
+        """Whether a pod that uses a claim has a node or is getting one, or another scheduler may have reserved it.
+
+        The latter is the case if no pod uses the claim, or its class binds immediately, unless we made the reservation.
         """
-        if item.object in self._promised or reservation.is_written_by_another(written, AGENT):
+        if item.object in self._promised:
             return True
         users = self._users_of(item.object)
         if not item.pod and not (users and self._is_delayed(item.object)):
