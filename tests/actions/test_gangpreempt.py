@@ -76,6 +76,28 @@ def test_pods_that_request_nothing_are_part_of_their_gang(compatibility: Any) ->
     assert evicted(preempt(*scene, wants, compatibility=compatibility)) == ["low-0"]
 
 
+@pytest.mark.parametrize("spec", [{}, ONE_RACK])
+@pytest.mark.parametrize(("pods", "victims"), [("2", 2), ("3", 1), ("4", 0)])
+def test_a_gang_that_requests_nothing_gets_the_places_of_as_many_pods_as_it_lacks(
+    spec: dict[str, Any], pods: str, victims: int
+) -> None:
+    """And backfill binds its pods once the victims are gone; Volcano evicts none for them."""
+    rack = builders.hyper_node("rack", 1, "Node", ["n"])
+    scene = [node("n", pods=pods), rack, running("low", "n", "n", least=0)]
+    wants = [pod_group("wants", 2, priorityClassName="high", **spec), *gang("wants", 2, cpu="", memory="")]
+    assert evicted(preempt(*scene, wants, compatibility="volcano")) == []
+    state = builders.state(classes(), queue("default"), *scene, wants)
+    bound, gone = dict[str, str](), list[str]()
+    for _ in range(2):
+        result = builders.decide(state, builders.policy(*TIERS, actions="gangpreempt, backfill, allocate"))
+        bound |= result.session.bound
+        for name in evicted(result):
+            state.delete("Pod", f"default/{name}")
+            gone.append(name)
+    assert len(gone) == victims
+    assert bound == {"default/wants-0": "n", "default/wants-1": "n"}
+
+
 @BOTH
 @pytest.mark.parametrize("of", ["low", "high"])
 def test_only_less_important_jobs_give_way(compatibility: Any, of: str) -> None:

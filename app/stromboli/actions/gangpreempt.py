@@ -18,11 +18,10 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import BundleKey
 from stromboli.eviction.ordering import Reversed
 from stromboli.eviction.pod_index import PodIndex
-from stromboli.eviction.preemptors import GangEvictionArguments, preempting, search_steps
+from stromboli.eviction.preemptors import GangEvictionArguments, gang_pods, preempting, search_steps
 from stromboli.eviction.search import evict_for_job
 from stromboli.framework.action import Action
 from stromboli.framework.session.session import Session
-from stromboli.placement.pending import in_turn
 
 
 class GangPreempt(Action):
@@ -41,7 +40,7 @@ class GangPreempt(Action):
             queue = session.view.queues[name]
             in_queue = (pod_index.queue == queue.index) & pod_index.may_go_for(queue)
             for job in turns.in_order(waiting[name], session.ask.job_key):
-                turn = partial(evict_for_job, context, job, partial(in_turn, session, job))
+                turn = partial(evict_for_job, context, job, partial(gang_pods, session, job))
                 if session.rules.first_fit:
                     candidates = in_queue & (priorities < job.priority)
                     turn = partial(first_fit.evict_for_gang, context, _last_job_first(session), job, candidates)

@@ -21,13 +21,12 @@ from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.ordering import victim_queue_key
 from stromboli.eviction.pod_index import PodIndex
-from stromboli.eviction.preemptors import GangEvictionArguments, evicting_pods, search_steps, starving
+from stromboli.eviction.preemptors import GangEvictionArguments, evicting_pods, gang_pods, search_steps, starving
 from stromboli.eviction.search import evict_for_job
 from stromboli.eviction.units import Unit
 from stromboli.framework.action import Action
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.session.session import Session
-from stromboli.placement.pending import in_turn
 
 
 class GangReclaim(Action):
@@ -61,7 +60,7 @@ def _at_min_cost(context: PreemptionContext, job: Job) -> None:
         # What it grows by is looked for together with what it starts with: victims of the one may do for the other.
         evict_for_job(context, job, partial(evicting_pods, context.session, job))
     else:
-        evict_for_job(context, job, partial(in_turn, context.session, job))
+        evict_for_job(context, job, partial(gang_pods, context.session, job))
 
 
 class _ByValue:

@@ -14,7 +14,7 @@ from stromboli.framework.plugin.base import Arguments
 from stromboli.framework.session.session import Session
 from stromboli.placement import domains
 from stromboli.placement.exact.places import is_impossible
-from stromboli.placement.pending import PendingGroup, pending_job
+from stromboli.placement.pending import PendingGroup, in_turn, pending_job
 from stromboli.state.pods import PodRecord
 
 _MAX_DOMAINS = 8
@@ -26,6 +26,11 @@ def evicting_pods(session: Session, job: Job) -> list[PodRecord]:
     """The pods of a job that wait for places and may evict others for them, in order."""
     pods = session.ask.in_task_order(session.view.pending(job))
     return [pod for pod in pods if not pod.pod_class.gated and pod.pod_class.spec.preemption_policy != "Never"]
+
+
+def gang_pods(session: Session, job: Job) -> list[PodRecord]:
+    """The pods of a job that look for places together, in order; those that request nothing if it has no others."""
+    return in_turn(session, job) or evicting_pods(session, job)
 
 
 def identical(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
