@@ -69,8 +69,8 @@ class Demand:
         self.devices = devices
         self._consumed: dict[tuple[int, int], Mapping[str, Amount]] = {}
         self._codes = {id(choice): choice.codes(devices) for request in wanted for choice in request.choices}
-        names = {_attribute(each) for request in wanted for each in request.constraints}
-        self._values = {name: _values(devices, name) for name in sorted(names)}
+        names = {attribute_of(each) for request in wanted for each in request.constraints}
+        self._values = {name: attribute_values(devices, name) for name in sorted(names)}
         #: tainted devices, for choices of all matching devices
         self._blocked = {
             id(choice): choice.repelled(devices)
@@ -169,7 +169,7 @@ def _ranks(values: Rows, sought: Mask) -> Rows:
     return np.array(first, np.int64).reshape(known.shape[::-1]).T
 
 
-def _values(devices: Devices, name: str) -> Rows:
+def attribute_values(devices: Devices, name: str) -> Rows:
     """The number of each device's value of an attribute, -1 for none."""
     found = devices.column(("attribute", name), lambda offer: _typed(offer.value(offer.attributes, name)))
     # The row that stands for no device has no value, so its number is that of devices without the attribute.
@@ -318,7 +318,7 @@ class _Attempt:
         """Whether a constraint holds between another device and those picked for the same claim."""
         if not _concerns(constraint, request, taken.choice):
             return True
-        name = _attribute(constraint)
+        name = attribute_of(constraint)
         value = self._demand.value(name, taken.device)
         others = (
             self._demand.value(name, each.device)
@@ -330,7 +330,8 @@ class _Attempt:
         return all(other == value for other in others) if constraint.match_attribute else value not in others
 
 
-def _attribute(constraint: Constraint) -> str:
+def attribute_of(constraint: Constraint) -> str:
+    """The name of the attribute that a constraint compares."""
     return constraint.match_attribute or constraint.distinct_attribute or ""
 
 

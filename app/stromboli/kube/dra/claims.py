@@ -31,7 +31,7 @@ from stromboli.kube.dra.feasible import PASSED, TOO_FEW, Feasible
 from stromboli.kube.dra.gangs import ClaimingGangs, leaving
 from stromboli.kube.dra.holdings import holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
-from stromboli.kube.dra.limits import CROWDED, Supply, Wanted, sharing, wanted_of
+from stromboli.kube.dra.limits import CROWDED, Needs, Supply, sharing
 from stromboli.kube.dra.numbers import on_its_nodes, told_of
 from stromboli.kube.dra.objects import ClaimError, NoDeviceClassError, ResourceClaim
 from stromboli.kube.dra.pod_claims import ClaimsOfPods
@@ -187,22 +187,21 @@ class _Book:
             yield nodes, claims, self._feasible_for(claims, pod, allowed)
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
-        wanted, shared, causes = zip(*map(self._related, pods), strict=True)
-        yield from Supply(self._inventory, self._in_use, self._returns, self._balance).limits(wanted)
+        needs, causes = zip(*map(self._related, pods), strict=True)
+        yield from Supply(self._inventory, self._in_use, self._returns, self._balance).limits(needs)
         if not self._inventory.reaching_shared.any():
-            yield from sharing(shared, len(self._facts))
+            yield from sharing(needs, len(self._facts))
         concerned = np.array([pod.pod_class.needs_claims(self._view.snapshot.claimed) for pod in pods])
         yield Narrowing("devices that are chosen with the node", concerned, causes)
 
-    def _related(self, pod: PodRecord) -> tuple[list[Wanted], set[str], frozenset[str]]:
-        """What a pod wants, which of its claims others share, and what keeps it off nodes until others are gone."""
+    def _related(self, pod: PodRecord) -> tuple[Needs, frozenset[str]]:
+        """What the claims of a pod need, and what keeps it off nodes until others are gone."""
         causes = [cause for cause, _ in self.filters(pod, lambda: np.ones(len(self._facts), np.bool_))]
         waiting, naming = self._waiting(self._claims.existing(pod)), self._gangs.naming(pod)
         told = frozenset(str(cause) for cause in causes if not isinstance(cause, Anywhere))
         if not waiting or any(isinstance(cause, Anywhere) for cause in causes):
-            return [], set(), told
-        wanted = wanted_of(self._demand(waiting), naming)
-        return wanted, {claim.key for claim in waiting if naming[claim.key] > 1}, told
+            return Needs(), told
+        return Needs.of(self._demand(waiting), naming, [claim.key for claim in waiting]), told
 
     def assume(self, pod: PodRecord, node: int) -> None:
         if pod.row in self._claims_of:
