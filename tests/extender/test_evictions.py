@@ -75,6 +75,53 @@ async def test_a_gang_loses_all_its_pods_or_none(least: int) -> None:
     assert await allowed(scene(least=least)[0], pod, EACH) == ([] if least == 3 else list(NODES))
 
 
+async def one_node(
+    pods: Sequence[str], least: int, needs: str, elsewhere: int = 0, **gang: Any
+) -> tuple[list[str], Any]:
+    """An urgent pod that needs some CPUs of a node that a gang fills: for which nodes kube-scheduler looks for victims,
+    and what it may evict on that node, of which it offers the first pods."""
+    members = [builders.pod(f"low-{i}", "low", node="n0", **{"priority": 1, **gang}) for i in range(4)]
+    members += [builders.pod(f"far-{i}", "low", node="n1", priority=1) for i in range(elsewhere)]
+    pod = builders.pod("urgent", "urgent", priority=1_000, cpu=needs)
+    state = builders.state(
+        *(builders.node("n0", cpu="4"), builders.node("n1", cpu=str(elsewhere)), builders.queue("default")),
+        *(builders.pod_group("low", least, phase="Running"), members, builders.pod_group("urgent", 1), pod),
+    )
+    seen = published(state, POLICY)
+    filtered = await ask(seen, "filter", by_name(pod, ["n0", "n1"]))
+    assert filtered["NodeNames"] == []
+    answer = await ask(seen, "preempt", question(pod, {"n0": pods}))
+    given = answer["NodeNameToMetaVictims"].get("n0", {"Pods": []})["Pods"]
+    return list(filtered.get("FailedNodes", ())), [each["UID"].removeprefix("uid-") for each in given]
+
+
+@pytest.mark.parametrize("needs", ["1", "2", "4"])
+@pytest.mark.parametrize("least", [4, 3, 2, 1])
+async def test_a_gang_on_one_node_goes_as_a_whole_where_it_cannot_spare_enough(needs: str, least: int) -> None:
+    offered = [f"low-{i}" for i in range(int(needs))]
+    nodes, victims = await one_node(offered, least, needs)
+    assert nodes == ["n0"]
+    enough = 4 - int(needs) >= least or least == 1
+    assert sorted(victims) == (offered if enough else [f"low-{i}" for i in range(4)])
+
+
+async def test_a_gang_that_is_on_other_nodes_too_or_as_important_stays() -> None:
+    assert await one_node(["low-0"], 5, "1", elsewhere=1) == ([], [])
+    assert await one_node(["low-0", "low-1"], 3, "2", priority=1_000) == ([], [])
+
+
+async def test_a_pod_that_gangs_of_several_nodes_keep_out_is_told_so() -> None:
+    seen, pod = scene(least=3)
+    answer = await ask(seen, "filter", by_name(pod, list(NODES)))
+    assert not answer.get("FailedNodes")
+    assert {told.partition(":")[0] for told in answer["FailedAndUnresolvableNodes"].values()} == {"HeldByGangs"}
+    more, important = scene(
+        builders.pod("one", node="n3", priority=1, scheduler="other"), builders.node("n3", cpu="1"), least=3
+    )
+    answer = await ask(more, "filter", by_name(important, [*NODES, "n3"]))
+    assert list(answer["FailedNodes"]) == ["n3"]
+
+
 async def test_a_pod_that_may_be_on_its_way_out_counts_as_gone() -> None:
     seen, pod = scene(least=2)
     async with client(seen) as http:

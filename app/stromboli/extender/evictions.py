@@ -1,19 +1,21 @@
 """The nodes on which kube-scheduler may evict the victims that it has chosen there.
 
-kube-scheduler considers budgets and priorities, but not gangs: it chooses pods one by one, on any node. So nodes are
-ruled out where a gang would lose some of its pods and fall below its minimum, or where the policy protects a victim.
+kube-scheduler considers budgets and priorities, but not gangs: it chooses pods one by one, on any node. Where a gang
+would lose some of its pods and fall below its minimum, all of it is evicted if it lies on that node; kube-scheduler
+evicts none elsewhere for that pod, so other such nodes are ruled out, as are those where the policy protects a victim.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from stromboli.api.objects import Pod
 from stromboli.eviction.eligibility import agrees
+from stromboli.extender.gang_fit import victims_on
 from stromboli.extender.published import Published
-from stromboli.extender.wire import MetaVictims, Victims
 from stromboli.framework.cluster.job import Job
 from stromboli.state.pods import PodRecord
 
@@ -61,22 +63,53 @@ class Grants:
 
 
 def spared(
-    published: Published, beneficiary: PodRecord | None, victims: Mapping[str, Victims | MetaVictims], grants: Grants
-) -> list[str]:
-    """The nodes on which all victims may be evicted for a pod, None for a pod that is not ours."""
+    published: Published, pod: Pod, beneficiary: PodRecord | None, victims: Mapping[str, Sequence[str]], grants: Grants
+) -> dict[str, list[str]]:
+    """By node, the uids of the pods that may be evicted there for a pod, with the rest of gangs that lie there.
+
+    `beneficiary` is the pod as a session saw it, None for one that is not ours.
+    """
     running = published.running()
     leaving = grants.outstanding(running)
-    allowed = {}
-    for node, offered in victims.items():
-        pods = [running[uid] for uid in offered.uids if uid in running]
-        if _may_go(published, pods, leaving) and (beneficiary is None or published.affords(beneficiary, pods)):
+    allowed, given = dict[str, dict[str, frozenset[str]]](), dict[str, list[str]]()
+    for node, uids in victims.items():
+        pods = [running[uid] for uid in uids if uid in running]
+        more = list(_rest_of_gangs(published, node, pods, pod.spec.priority or 0, leaving))
+        if _may_go(published, [*pods, *more], leaving) and (
+            beneficiary is None or published.affords(beneficiary, [*pods, *more])
+        ):
             of_job: defaultdict[str, set[str]] = defaultdict(set)
-            for pod in pods:
-                if pod.job:
-                    of_job[pod.job].add(pod.uid)
-            allowed[node] = {job: frozenset(uids) for job, uids in of_job.items()}
+            for each in (*pods, *more):
+                if each.job:
+                    of_job[each.job].add(each.uid)
+            allowed[node] = {job: frozenset(of) for job, of in of_job.items()}
+            given[node] = _in_order(published, uids, more)
     grants.add(allowed)
-    return list(allowed)
+    return given
+
+
+def _rest_of_gangs(
+    published: Published, node: str, victims: Sequence[PodRecord], priority: int, leaving: Mapping[str, int]
+) -> Iterator[PodRecord]:
+    """Other pods on a node of gangs that lose some there and then have too few, if they are less important."""
+    session, gone = published.session, {victim.row for victim in victims}
+    jobs = session.view.jobs
+    for key in dict.fromkeys(victim.job for victim in victims if victim.job in jobs):
+        of_job = [victim for victim in victims if victim.job == key]
+        if session.ask.may_wait_for_gangs and not _leaves_all_or_enough(
+            published, jobs[key], of_job, leaving.get(key, 0)
+        ):
+            for each in victims_on(session, priority, published.rows([node])):
+                if each.job == key and each.row not in gone:
+                    yield each
+
+
+def _in_order(published: Published, uids: Sequence[str], more: Sequence[PodRecord]) -> list[str]:
+    """Victims with others, the most important first, as kube-scheduler compares the first ones of nodes."""
+    if not more:
+        return list(uids)
+    priorities = {uid: each.spec_priority or 0 for uid, each in published.running().items()}
+    return sorted([*uids, *(each.uid for each in more)], key=lambda uid: -priorities.get(uid, 0))
 
 
 def _may_go(published: Published, pods: Sequence[PodRecord], leaving: Mapping[str, int]) -> bool:

@@ -92,7 +92,9 @@ class Extender:
             return PreemptionResult({})
         published = await self._settled(args.pod, (), self._last, lambda _: self._is_ours(args.pod))
         allowed = await self._source.work_out(lambda: self._permitted(published, args.pod, victims))
-        return PreemptionResult({node: MetaVictims.of(victims[node]) for node in allowed})
+        return PreemptionResult(
+            {node: MetaVictims.of(uids, victims[node].num_pdb_violations) for node, uids in allowed.items()}
+        )
 
     async def bind(self, args: BindingArgs) -> BindingResult:
         """Bind a pod to the node that kube-scheduler has chosen. Raises NoAnswerError."""
@@ -100,16 +102,19 @@ class Extender:
         bind = Bind(namespace=args.namespace, name=args.name, uid=args.uid, node=args.node)
         return BindingResult(await self._source.bind(bind))
 
-    def _permitted(self, published: Published, pod: Pod, victims: Mapping[str, Victims | MetaVictims]) -> Sequence[str]:
-        """The nodes where all victims may be evicted for a pod."""
+    def _permitted(
+        self, published: Published, pod: Pod, victims: Mapping[str, Victims | MetaVictims]
+    ) -> Mapping[str, Sequence[str]]:
+        """The nodes where all victims may be evicted for a pod, with the uids of the pods to evict there."""
         beneficiary: PodRecord | None = None
         if self._is_ours(pod):
             beneficiary = self._known(published, pod)
             if beneficiary is None or not published.may_evict(beneficiary):
-                return ()
+                return {}
             if published.is_served_by(beneficiary, pod.status.nominated_node_name or ""):
-                return ()
-        return spared(published, beneficiary, victims, self._grants)
+                return {}
+        uids = {node: offered.uids for node, offered in victims.items()}
+        return spared(published, pod, beneficiary, uids, self._grants)
 
     async def _settled(
         self, pod: Pod, names: Sequence[str], answer: Callable[[], Awaitable[T]], refuses: Callable[[T], bool]

@@ -6,7 +6,7 @@ that the gang still lacks finds a node in the end, so all of them are counted be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 
@@ -19,24 +19,30 @@ from stromboli.placement.fitting import fitting
 from stromboli.state.pods import PodRecord
 
 
-def victims_on(session: Session, pod: PodRecord, nodes: Rows) -> list[PodRecord]:
-    """The pods on some nodes that may be evicted for a more important one, gangs aside."""
+def victims_on(session: Session, priority: int, nodes: Rows, *, in_part: bool = False) -> list[PodRecord]:
+    """The pods on some nodes that may be evicted for one of a priority.
+
+    Of gangs that can spare none only those count of which all pods are on one of the nodes; with `in_part` all do.
+    """
     pods = session.view.pods
     on = np.zeros(len(session.view.nodes) + 1, np.bool_)
     on[nodes] = True
     on[-1] = False
-    less = session.view.snapshot.pod_facts.priorities() < (pod.spec_priority or 0)
-    return evictable(session, session.view.records(np.flatnonzero(np.isin(pods.state, HELD) & less & on[pods.node])))
-
-
-def evictable(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
-    """Those victims that may be evicted at all, gangs aside."""
-    ours = [pod for pod in pods if pod.job in session.view.jobs]
+    less = session.view.snapshot.pod_facts.priorities() < priority
+    found = session.view.records(np.flatnonzero(np.isin(pods.state, HELD) & less & on[pods.node]))
+    ours = [pod for pod in found if pod.job in session.view.jobs]
     kept = {pod.row for pod in ours}.difference(pod.row for pod in session.ask.evictable(ours) if agrees(session, pod))
-    for pod in ours:
-        if _can_spare(session, session.view.jobs[pod.job]) == 0:
-            kept.add(pod.row)
-    return [pod for pod in pods if pod.row not in kept]
+    left = {pod.row for pod in ours} - kept
+    jobs = [] if in_part else [session.view.jobs[key] for key in dict.fromkeys(pod.job for pod in ours)]
+    whole = {job.key for job in jobs if _can_spare(session, job) == 0 and not _on_one_node(session, job, left)}
+    return [pod for pod in found if pod.row not in kept and pod.job not in whole]
+
+
+def _on_one_node(session: Session, job: Job, rows: Container[int]) -> bool:
+    """Whether all pods of a gang that hold places are on one node, and among those in some rows."""
+    holding = session.view.rows_holding(job)
+    nodes = session.view.pods.node[holding]
+    return bool((nodes == nodes[0]).all()) and all(row in rows for row in holding.tolist())
 
 
 def fits_whole(session: Session, job: Job, pod: PodRecord) -> bool:
@@ -48,7 +54,7 @@ def fits_whole(session: Session, job: Job, pod: PodRecord) -> bool:
     if lacking <= 1 or not session.ask.may_wait_for_gangs:
         return True
     view = session.view
-    victims = list(_spared_together(session, victims_on(session, pod, view.nodes.rows)))
+    victims = list(_spared_together(session, victims_on(session, pod.spec_priority or 0, view.nodes.rows)))
     free, of_queue = view.nodes.future_idle().copy(), np.zeros(len(view.dimensions))
     for nomination in session.keeper.nominated(job):
         free[:, nomination.node] += nomination.request
@@ -71,7 +77,8 @@ def _spared_together(session: Session, victims: Sequence[PodRecord]) -> Iterator
     left: dict[str, int] = {}
     for victim in sorted(victims, key=lambda each: each.spec_priority or 0):
         job = session.view.jobs.get(victim.job)
-        spare = _can_spare(session, job) if job is not None else None
+        # Of one that can spare none all pods are on one node, and go together.
+        spare = _can_spare(session, job) or None if job is not None else None
         if job is not None and spare is not None:
             left.setdefault(job.key, spare)
             left[job.key] -= 1

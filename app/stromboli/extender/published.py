@@ -136,15 +136,19 @@ class Published:
         """The rows of nodes, -1 for those that the session did not know."""
         return np.fromiter(map(self.session.view.nodes.facts.index.get, names, repeat(-1)), np.intp, len(names))
 
-    def clearable(self, pod: PodRecord, nodes: Rows) -> Mask:
+    def clearable(self, pod: PodRecord, nodes: Rows, *, in_part: bool = False) -> Mask:
         """On which nodes, given by row, evictions of less important pods would let a pod in, shape (nodes,): then it
-        would fit there and be allowed to, and now it is not."""
+        would fit there and be allowed to, and now it is not.
+
+        With `in_part` gangs might lose only those of their pods that are on the node.
+        """
         view, out = self.session.view, np.zeros(len(nodes), np.bool_)
         known = np.flatnonzero(nodes >= 0)
         if not len(known) or pod.pod_class.spec.preemption_policy == "Never" or not self.may_evict(pod):
             return out
         request, idle = view.request(pod), view.nodes.idle[:, nodes[known]]
-        freed = _Freed(self.session, victims_on(self.session, pod, nodes[known]), nodes[known])
+        victims = victims_on(self.session, pod.spec_priority or 0, nodes[known], in_part=in_part)
+        freed = _Freed(self.session, victims, nodes[known])
         now = fits(request, idle, view.nodes.always) & self.affords(pod, ())
         then = fits(request, idle + freed.of_all(), view.nodes.always) & self._affords(pod, freed)
         out[known] = then & ~now & self.session.kernel.feasible(pod)[nodes[known]]

@@ -21,6 +21,12 @@ from stromboli.state.pods import PodRecord
 #: upper bound of kube-scheduler's extender scores
 MAX_SCORE = 10
 
+#: why nodes are refused that could be cleared if kube-scheduler evicted pods of several nodes at once
+_BY_GANGS = "HeldByGangs"
+_IN_PART = (
+    "; this is held by gangs that are on other nodes, too, of which kube-scheduler would evict only the pods here"
+)
+
 Codes = npt.NDArray[np.int16]
 _PASSES = -1
 
@@ -72,15 +78,19 @@ class Refused:
     """No node is available to the pod, for one reason."""
 
     reason: Reason
-    #: which nodes, by name, evictions may make available nevertheless; None for none
-    clearable: Callable[[Sequence[str]], Mask] | None = None
+    #: which nodes, by name, evictions may make available nevertheless, or might if gangs could lose pods of one node;
+    #: None for none
+    clearable: Callable[[Sequence[str], bool], Mask] | None = None
 
     def judge(self, names: Sequence[str]) -> Judgement:
         message = f"{self.reason.reason}: {self.reason.message}"
         codes = np.zeros(len(names), np.int16)
         if self.clearable is not None:
-            codes[self.clearable(names)] = 1
-        return Judgement(codes, [Cause(message), Cause(message, resolvable=True)])
+            codes[self.clearable(names, False)] = 1
+            if not codes.any():
+                codes[self.clearable(names, True)] = 2
+        by_gangs = Cause(f"{_BY_GANGS}: {self.reason.message}{_IN_PART}")
+        return Judgement(codes, [Cause(message), Cause(message, resolvable=True), by_gangs])
 
     def scores(self, names: Sequence[str]) -> list[int]:
         return [0] * len(names)
@@ -128,13 +138,22 @@ class Choice:
         asked = rows[full[rows]]
         lacking = _first_lacking(board, session.view.nodes, asked)
         clearable = self._published.clearable(self._pod, asked)
+        # Told where no node can be cleared, as it costs as much as finding one.
+        by_gangs = np.zeros_like(clearable)
+        if not clearable.any():
+            by_gangs = self._published.clearable(self._pod, asked, in_part=True)
         for column in np.flatnonzero(np.bincount(lacking)).tolist():
             name = resource_name(session.view.dimensions, self._pod, column)
-            for resolvable in (True, False):
-                found = asked[(lacking == column) & (clearable == resolvable)]
+            of_column = lacking == column
+            for some, cause in (
+                (clearable, Cause(f"Unschedulable: Insufficient {name}", resolvable=True)),
+                (by_gangs, Cause(f"{_BY_GANGS}: Insufficient {name}{_IN_PART}")),
+                (~clearable & ~by_gangs, Cause(f"Unschedulable: Insufficient {name}")),
+            ):
+                found = asked[of_column & some]
                 if len(found):
                     codes[found] = len(causes)
-                    causes.append(Cause(f"Unschedulable: Insufficient {name}", resolvable))
+                    causes.append(cause)
         return Judgement(codes[rows], causes)
 
     def scores(self, names: Sequence[str]) -> list[int]:
@@ -159,7 +178,7 @@ def verdict(published: Published, pod: PodRecord) -> Verdict:
     objection = published.objection(pod)
     if objection is None:
         return Choice(published, pod)
-    return Refused(objection, lambda names: published.clearable(pod, published.rows(names)))
+    return Refused(objection, lambda names, in_part: published.clearable(pod, published.rows(names), in_part=in_part))
 
 
 def _fits_now(board: Board) -> npt.NDArray[np.bool_]:

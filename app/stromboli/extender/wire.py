@@ -84,9 +84,9 @@ class MetaVictims(Struct, rename="pascal", gc=False):
         return [pod.uid for pod in self.pods or ()]
 
     @classmethod
-    def of(cls, victims: Victims | MetaVictims) -> MetaVictims:
-        """The victims in the form of the response."""
-        return cls([_MetaPod(uid) for uid in victims.uids], victims.num_pdb_violations)
+    def of(cls, uids: Iterable[str], pdb_violations: int) -> MetaVictims:
+        """The victims with these uids."""
+        return cls([_MetaPod(uid) for uid in uids], pdb_violations)
 
 
 class PreemptionArgs(Struct, rename="pascal", gc=False):
