@@ -83,14 +83,17 @@ def _cheapest(session: Session, attempts: Iterable[Attempt]) -> Plan | None:
     """The first of the cheapest plans that attempts, each with different first places, come to; it is in effect."""
     best = plan = None
     for attempt in attempts:
-        places, more = FirstPlaces(session), best is None or bool(best.evicted)
-        while more:
+        places = FirstPlaces(session)
+        for _ in range(_MOST_FIRST):
+            if best is not None and not best.evicted:
+                break
             if plan is not None:
                 plan.set_aside()
             plan = attempt(places)
             if plan is not None and (best is None or plan.cost < best.cost):
                 best = plan
-            more = places.another() and (plan is None or bool(plan.evicted))
+            if not places.another():
+                break
     if best is not None and best is not plan:
         if plan is not None:
             plan.set_aside()
@@ -103,21 +106,9 @@ class FirstPlaces:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._attempt = 1
-        #: nodes that were tried, shape (nodes,), and those that the present attempt adds
-        self._tried: Mask | None = None
+        #: nodes that were tried, and those that the present attempt adds, shape (nodes,)
+        self.tried: Mask = np.zeros(len(session.view.nodes), np.bool_)
         self._now: Mask | None = None
-
-    @property
-    def all(self) -> bool:
-        """Whether the first pod may go anywhere."""
-        return self._tried is None
-
-    def within(self, within: Mask | None) -> Mask | None:
-        """The nodes for the first pod, among those of a mask or all; None for all nodes."""
-        if self._tried is None:
-            return within
-        return ~self._tried if within is None else within & ~self._tried
 
     def end(self, placed: Sequence[Place], failed: PodRecord | None) -> None:
         """An attempt ends: these places were found, and none for the pod that failed, None if all have theirs."""
@@ -133,12 +124,11 @@ class FirstPlaces:
             self._now = self._session.view.nodes.rows == first
 
     def another(self) -> bool:
-        """Begin the next attempt; False when no other place makes a difference, or enough were tried."""
+        """Begin the next attempt; False when no other place makes a difference."""
         now, self._now = self._now, None
-        if now is None or self._attempt == _MOST_FIRST:
+        if now is None:
             return False
-        self._attempt += 1
-        self._tried = now if self._tried is None else self._tried | now
+        self.tried = self.tried | now
         return True
 
 
@@ -151,8 +141,8 @@ def _plan_in_any_order(
     """Places for what a job needs to start, and the evictions that make them; None, and nothing done, without any."""
     if not context.search_left or alike(context.session, job, kinds):
         return None
-    equivalence = context.equivalence(job, pods)
-    if equivalence is not None and context.is_hopeless(equivalence, 1):
+    equivalence = context.equivalence(job, kinds)
+    if context.is_hopeless(equivalence, 1):
         return None
     held, plan = held_for(context, job, kinds), Plan(context, job)
     if held is not None:
@@ -161,8 +151,7 @@ def _plan_in_any_order(
             plan.of_groups = _groups_of(context.session, job, plan.placed)
             return settle(plan)
         plan.take_back()
-    if equivalence is not None:
-        context.in_vain(equivalence, 0)
+    context.in_vain(equivalence, 0)
     return None
 
 

@@ -131,13 +131,12 @@ class PreemptionContext:
         own = job.key if self.session.ask.by_share(self.point) else ""
         return own, job.queue.index, job.priority, pod.priority, pod.role, self.session.kernel.identity(pod)
 
-    def equivalence(self, job: Job, pods: Sequence[PodRecord]) -> Hashable | None:
-        """A key that is equal for jobs whose pods find places at once or do not; None if no other job is equivalent."""
+    def equivalence(self, job: Job, kinds: Sequence[Sequence[PodRecord]]) -> Hashable:
+        """A key that is equal for jobs whose pods, by kind, find places at once or do not; often for no other job."""
         alone = domains.is_bound(job) or job.divided or job.min_by_role
-        if alone or any(map(self.session.kernel.varies, pods)):
-            return None
-        kinds = tuple(self.kind(job, pod) for pod in pods)
-        return kinds, job.min_available, job.ready_count, job.waiting_count
+        own = job.key if alone or any(self.session.kernel.varies(pods[0]) for pods in kinds) else ""
+        counts = tuple((self.kind(job, pods[0]), len(pods)) for pods in kinds)
+        return own, counts, self.session.ask.job_missing(job)
 
     def is_hopeless(self, kind: Hashable, count: int) -> bool:
         """Whether a search found fewer than `count` places for pods of a kind, and nothing changed since."""

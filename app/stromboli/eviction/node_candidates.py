@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_on
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.held_amounts import HeldAmounts
@@ -60,9 +59,8 @@ class NodeCandidates:
         self._first_matters = not (self._steady or session.ask.gives_back_in_order)
         #: what pods of a class hold of what is wanted
         self._amounts: dict[int, list[float]] = {}
-        #: the places of jobs, and of pods in their jobs by row
-        self._places: dict[str, tuple[tuple[Any, ...], int]] = {}
-        self._tasks: dict[int, tuple[Any, ...]] = {}
+        #: the places of jobs, and of pods in their jobs
+        self._job_key, self._task_key = cache(session.ask.job_key), cache(session.ask.task_key)
         self._pod = pod
         self._only_like = context.takes_only_like(pod)
         self._may_break_gangs = context.may_break_gangs
@@ -82,7 +80,9 @@ class NodeCandidates:
             return Candidate(node, (), Cost.of(()))
         willing, pods = self._asked_on(node)
         found = self._candidate(node, pods, short, left, elsewhere)
-        for others in self._permitted_by_size(willing, pods) if self._first_matters else ():
+        if len(pods) == len(willing) or not self._first_matters:
+            return found
+        for others in self._permitted_by_size(willing):
             sets = (found, self._candidate(node, others, short, left, elsewhere))
             found = min(filter(None, sets), key=lambda each: each.cost, default=None)
             if found is not None:
@@ -119,13 +119,6 @@ class NodeCandidates:
         """All units with pods on a node that may be evicted, the cheapest first."""
         return sorted(self.units(self._asked_on(node)[1]), key=cheapness)
 
-    def _place(self, job: Job) -> tuple[tuple[Any, ...], int]:
-        """The sort key of a job among the jobs of victims, cached when it is first needed."""
-        found = self._places.get(job.key)
-        if found is None:
-            found = self._places[job.key] = self._session.ask.job_key(job), job.counts[PodState.Pending]
-        return found
-
     def _gained(self, node: int, units: Sequence[Unit], elsewhere: Mask) -> float:
         """How many more pods fit when units are evicted."""
         gains: dict[int, list[float]] = {}
@@ -155,7 +148,7 @@ class NodeCandidates:
                 found.append(Unit(jobs[pod.job], (pod,), False, self._rank(pod), began(pod), self._held(pod), order))
             else:
                 rest.setdefault(pod.job, []).append(pod)
-        for order, job in enumerate(sorted(map(jobs.__getitem__, rest), key=self._place, reverse=True)):
+        for order, job in enumerate(sorted(map(jobs.__getitem__, rest), key=self._job_key, reverse=True)):
             whole = self._whole(job)
             if whole:
                 gain = [sum(held) for held in zip(*map(self._held, rest[job.key]), strict=True)]
@@ -179,29 +172,16 @@ class NodeCandidates:
             self._permitted[node] = found
         return willing, found
 
-    def _permitted_by_size(
-        self, willing: Sequence[PodRecord], permitted: Sequence[PodRecord]
-    ) -> Iterator[list[PodRecord]]:
-        """The potential victims of a node if plugins are asked about the largest first, or about those of a next size;
-        none where that makes no difference.
+    def _permitted_by_size(self, willing: list[PodRecord]) -> Iterator[list[PodRecord]]:
+        """The potential victims of a node if plugins are asked about the largest first, or about those of a next size.
 
         Victims that come first use up what their queue may give: one large pod may be cheaper than several small ones,
-        several small ones may be needed where one large leaves too little, and of equal pods one may be cheaper that
-        its gang can spare.
+        several small ones may be needed where one large leaves too little.
         """
-        alike = {(pod.pod_class.id, pod.job) for pod in willing}
-        if len(willing) == len(permitted) or len(alike) == 1:
-            return
-        known = [{pod.row for pod in permitted}]
         by_size = sorted(willing, key=self._held, reverse=True)
-        sizes = [self._held(pod) for pod in by_size]
-        begins = [at for at, size in enumerate(sizes) if not at or size != sizes[at - 1]]
+        begins = [at for at, pod in enumerate(by_size) if not at or self._held(pod) != self._held(by_size[at - 1])]
         for at in begins[:_MOST_SIZES]:
-            found = self._let_go(by_size[at:] + by_size[:at])
-            rows = {pod.row for pod in found}
-            if rows not in known:
-                known.append(rows)
-                yield self._in_order(found)
+            yield self._in_order(self._let_go(by_size[at:] + by_size[:at]))
 
     def permitted(self, rows: Rows) -> list[PodRecord]:
         """The potential victims among some pods, in victim order, as far as plugins allow them."""
@@ -223,15 +203,12 @@ class NodeCandidates:
 
     def _in_order(self, pods: list[PodRecord]) -> list[PodRecord]:
         """Pods in victim order: the least important first, of equals the last pod of the last job."""
-        return sorted(pods, key=self._place_of, reverse=True)
+        jobs = self._session.view.jobs
 
-    def _place_of(self, pod: PodRecord) -> tuple[Any, ...]:
-        """The sort key of a pod in victim order, the larger one first."""
-        task = self._tasks.get(pod.row)
-        if task is None:
-            task = self._tasks[pod.row] = self._session.ask.task_key(pod)
-        place = self._places.get(pod.job) or self._place(self._session.view.jobs[pod.job])
-        return -max(self._rank(pod), 0), place[0], task
+        def key(pod: PodRecord) -> tuple[Any, ...]:
+            return -max(self._rank(pod), 0), self._job_key(jobs[pod.job]), self._task_key(pod)
+
+        return sorted(pods, key=key, reverse=True)
 
     def _rank(self, pod: PodRecord) -> int:
         return int(self._ranks.of_row.item(pod.row))

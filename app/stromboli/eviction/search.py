@@ -134,8 +134,9 @@ class JobSearch:
             kind, found = context.kind(job, run[0]), 0
             in_vain = context.is_hopeless(kind, len(run)) and not (context.reclaiming and placed)
             if not in_vain and context.may_take(job, run):
-                found = MinCostSearch(of_group, run, within if placed else places.within(within)).run()
-                if found < len(run) and not placed and places.all and hyper_node == session.view.topology.top:
+                found = MinCostSearch(of_group, run, within if placed else within & ~places.tried).run()
+                anywhere = hyper_node == session.view.topology.top and not places.tried.any()
+                if found < len(run) and not placed and anywhere:
                     context.in_vain(kind, found)
             # 3. If there are none, there are none for identical pods either.
             if found < len(run) and failed is None:
