@@ -21,12 +21,8 @@ from stromboli.eviction.reprieve import settle
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.placement import domains
-from stromboli.placement.exact.reading import kinds_of
 from stromboli.placement.pending import PendingGroup, by_group, largest_first, least_together, needed_first
 from stromboli.state.pods import PodRecord
-
-#: how many kinds of pods of a group are left out, each in turn, where not all of its pods are needed
-_MOST_KINDS = 8
 
 
 def evict_for_job(context: PreemptionContext, job: Job, pods: Callable[[], list[PodRecord]]) -> None:
@@ -67,21 +63,11 @@ class JobSearch:
         return next(filter(None, map(self._place, turns)), None)
 
     def _choices(self, group: list[PodRecord]) -> Iterator[list[PodRecord]]:
-        """The pods of a group in order, and the smallest that make it whole, with and without those of one kind."""
+        """The pods of a group in order, and the smallest that make it whole where not all of them are needed."""
         yield group
-        session, job = self._session, self._job
-        least = least_together(session, job, group)
-        if not self._context.grows_by_share or len(group) <= least:
-            return
-        kinds = kinds_of(session, job, group)
-        tried = [{pod.row for pod in needed_first(session, job, group)[:least]}]
-        for without in [[], *kinds[:_MOST_KINDS]] if len(kinds) > 1 else []:
-            out = {pod.row for pod in without}
-            chosen = largest_first(session, [pod for pod in group if pod.row not in out])[-least:]
-            rows = {pod.row for pod in chosen}
-            if len(chosen) == least and rows not in tried:
-                tried.append(rows)
-                yield chosen
+        least = least_together(self._session, self._job, group)
+        if self._context.grows_by_share and least < len(group):
+            yield largest_first(self._session, group)[-least:]
 
     def _place(self, pods: list[PodRecord]) -> Plan | None:
         """The evictions and places for some of the job's pods, in effect; None, and nothing done, without enough."""
