@@ -41,7 +41,7 @@ class PodIndex:
         #: by state, whether a pod in it holds a node
         self.held: Mask = np.isin(np.arange(STATES), states)
         rows = np.flatnonzero(self.held[pods.state] & (pods.node >= 0) & (job_of[pods.job] >= 0))
-        rows = rows[_sorted(pods.node[rows].astype(np.intp))]
+        rows = rows[np.argsort(pods.node[rows], kind="stable")]
         self.rows: Rows = rows
         self.node: Rows = pods.node[rows].astype(np.intp)
         self.job: Rows = job_of[pods.job[rows]]
@@ -52,7 +52,8 @@ class PodIndex:
     @cached_property
     def by_job(self) -> Rows:
         """The order that groups pods by job."""
-        return _sorted(self.job)
+        order: Rows = np.argsort(self.job, kind="stable")
+        return order
 
     @cached_property
     def willing(self) -> Mask:
@@ -153,13 +154,6 @@ class PodIndex:
         """Which pods may be evicted for a queue and are in other queues that can be reclaimed from."""
         others: Mask = self._takeable & (self.queue != queue.index) & self.may_go_for(queue)
         return others
-
-
-def _sorted(numbers: Rows) -> Rows:
-    """The stable order of numbers that are not negative. Those of 16 bits are sorted in a pass."""
-    small = numbers.astype(np.uint16) if numbers.max(initial=0) < 2**16 else numbers
-    order: Rows = np.argsort(small, kind="stable")
-    return order
 
 
 def queue_ranks(session: Session, pod_index: PodIndex, queue: Queue) -> Ranks:

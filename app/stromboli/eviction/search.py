@@ -83,9 +83,9 @@ class JobSearch:
         within = search_domains(session, job, context.action)
         plan = best_plan(context, job, pods, [partial(self._plan, pods, domain) for domain in within])
         # 3. Where it lies.
-        if plan is not None and has_topology(job):
-            domains.locate(session, plan.promises, job)
         if plan is not None:
+            if has_topology(job):
+                domains.locate(session, plan.promises, job)
             plan.nominate()
         return plan
 
