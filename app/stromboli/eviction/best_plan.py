@@ -24,7 +24,7 @@ from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.plan import Demand, Place, Plan
 from stromboli.eviction.reprieve import give_back, settle
-from stromboli.eviction.room import alike, held_for, kinds_to_place
+from stromboli.eviction.room import Room, alike, found_no_victims, kinds_to_place, may_start
 from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Operation
@@ -57,16 +57,18 @@ def best_plan(
     attempts: Iterable[Attempt],
 ) -> Plan | None:
     """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed."""
-    # 1. What amounts rule out is not attempted.
+    # 1. What amounts rule out, or an earlier session, is not attempted.
     session = context.session
     kinds = kinds_to_place(session, job, pods)
     starts = bool(kinds) and session.ask.job_missing(job) > 0
-    if starts and len(kinds) > 1 and held_for(context, job, kinds) is None:
+    if starts and not may_start(context, job, kinds):
         return None
     # 2. The cheapest attempt, or else places for all pods at once.
     plan = _cheapest(session, attempts)
     if plan is None and starts and any(context.may_take(job, kind[:1]) for kind in kinds):
         plan = _plan_in_any_order(context, job, pods, kinds)
+        if plan is None:
+            found_no_victims(context, job, kinds)
     # 3. Without victims that the job can do without to start.
     if plan is not None and plan.evicted and context.search_left and kinds and not alike(session, job, kinds):
         before = plan.placed
@@ -144,9 +146,9 @@ def _plan_in_any_order(
     equivalence = context.equivalence(job, kinds)
     if context.is_hopeless(equivalence, 1):
         return None
-    held, plan = held_for(context, job, kinds), Plan(context, job)
-    if held is not None:
-        plan.evicted = [each for each in map(plan.evict, _units(context, held, pods)) if each[1]]
+    room, plan = Room.of(context, job, kinds), Plan(context, job)
+    if room.suffices:
+        plan.evicted = [each for each in map(plan.evict, _units(context, room.held, pods)) if each[1]]
         if _InAnyOrder(plan, kinds).promise(plan):
             plan.of_groups = _groups_of(context.session, job, plan.placed)
             return settle(plan)
