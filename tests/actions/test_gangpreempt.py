@@ -58,6 +58,16 @@ def test_all_pods_of_a_gang_get_their_places_together(compatibility: Any) -> Non
     assert {(d.action, d.beneficiary) for d in decisions} == {("gangpreempt", "default/wants")}
 
 
+@pytest.mark.parametrize("low", [1, 2, 3])
+def test_a_job_that_runs_gets_all_its_places_or_none(low: int) -> None:
+    """Without the plugin gang it starves while any of its pods waits."""
+    policy = builders.policy("priority", "predicates", actions="gangpreempt")
+    scene = [node("a", cpu=str(1 + low)), running("low", *"a" * low, least=0)]
+    wants = [pod_group("wants", 1, phase="Running", priorityClassName="high"), *gang("wants", 1, node="a")]
+    waits = [pod(f"wants-{number}", "wants", priority=100) for number in (1, 2)]
+    assert len(evicted(preempt(*scene, wants, waits, policy=policy))) == (2 if low >= 2 else 0)
+
+
 @BOTH
 def test_nobody_is_evicted_in_vain(compatibility: Any) -> None:
     scene = [node("a", cpu="1"), node("b", cpu="1"), running("low", "a", "b", least=0)]

@@ -40,7 +40,7 @@ class GangPreempt(Action):
             queue = session.view.queues[name]
             in_queue = (pod_index.queue == queue.index) & pod_index.may_go_for(queue)
             for job in turns.in_order(waiting[name], session.ask.job_key):
-                turn = partial(evict_for_job, context, job, partial(gang_pods, session, job))
+                turn = partial(evict_for_job, context, job, partial(gang_pods, session, job), at_once=True)
                 if session.rules.first_fit:
                     candidates = in_queue & (priorities < job.priority)
                     turn = partial(first_fit.evict_for_gang, context, _last_job_first(session), job, candidates)

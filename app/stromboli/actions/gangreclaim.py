@@ -60,7 +60,7 @@ def _at_min_cost(context: PreemptionContext, job: Job) -> None:
         # What it grows by is looked for together with what it starts with: victims of the one may do for the other.
         evict_for_job(context, job, partial(evicting_pods, context.session, job))
     else:
-        evict_for_job(context, job, partial(gang_pods, context.session, job))
+        evict_for_job(context, job, partial(gang_pods, context.session, job), at_once=True)
 
 
 class _ByValue:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from stromboli.api.resources import fits
 from stromboli.eviction.ordering import unit_cost
-from stromboli.eviction.plan import Demand, Plan
+from stromboli.eviction.plan import Demand, Place, Plan
 from stromboli.eviction.units import Unit, runs_in_part
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.statement import Statement
@@ -133,5 +133,5 @@ class ByAmounts:
         to = int(nodes[room.argmax()])
         self._free[:, place.node] += of.request
         self._free[:, to] -= of.request
-        self._places[at] = place._replace(node=to)
+        self._places[at] = Place(place.pod, to, of)
         return True

@@ -25,9 +25,14 @@ from stromboli.placement.pending import PendingGroup, by_group, largest_first, l
 from stromboli.state.pods import PodRecord
 
 
-def evict_for_job(context: PreemptionContext, job: Job, pods: Callable[[], list[PodRecord]]) -> None:
-    """Evict for a job and promise its pods their places, if possible; `pods` are those that wait and may evict."""
-    while (plan := JobSearch(context, job).run(pods())) is not None:
+def evict_for_job(
+    context: PreemptionContext, job: Job, pods: Callable[[], list[PodRecord]], *, at_once: bool = False
+) -> None:
+    """Evict for a job and promise its pods their places, if possible; `pods` are those that wait and may evict.
+
+    With `at_once` a job that runs gets all places or none, unless its queue's share says how much it may take back.
+    """
+    while (plan := JobSearch(context, job, at_once=at_once).run(pods())) is not None:
         plan.decide()
         if not context.grows_by_share:
             break
@@ -45,12 +50,14 @@ def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]
 class JobSearch:
     """The search for places for pods of a job."""
 
-    def __init__(self, context: PreemptionContext, job: Job) -> None:
+    def __init__(self, context: PreemptionContext, job: Job, *, at_once: bool) -> None:
         self._context = context
         self._session = session = context.session
         self._job = job
         #: whether the job runs or is to, and looks for places for more pods
         self._ready = session.ask.job_missing(job) <= job.waiting_count
+        #: whether all pods of a group that are looked at need places
+        self._all = job.divided or (at_once and self._ready and not context.grows_by_share)
 
     def run(self, pods: list[PodRecord]) -> Plan | None:
         """The evictions and the places of the job's pods, in effect; None, and nothing done, without enough of them.
@@ -112,7 +119,7 @@ class JobSearch:
         """Find places for pods of a group in a HyperNode, beside those of a plan; False, undone, without enough."""
         session, context, job, of_group = self._session, self._context, self._job, Plan(self._context, self._job)
         within, left, failed = session.view.topology.mask(hyper_node), pods, None
-        while left and (job.divided or context.grows_by_share or session.ask.job_starving(job)):
+        while left and (self._all or context.grows_by_share or session.ask.job_starving(job)):
             # 1. The next pods that are alike.
             alike = identical(session, left)
             run, placed = self._together(alike), plan.placed or of_group.placed
@@ -128,10 +135,10 @@ class JobSearch:
             if found < len(run) and failed is None:
                 failed = run[found]
             left = left[len(run if found == len(run) else alike) :]
-            if failed is not None and job.divided:
+            if failed is not None and self._all:
                 break
         places.end(plan.placed + of_group.placed, failed)
-        if not of_group.placed or (failed is not None and job.divided) or self._is_incomplete(pods[0]):
+        if not of_group.placed or (failed is not None and self._all) or self._is_incomplete(pods[0]):
             of_group.take_back()
             return False
         plan.absorb(of_group)
@@ -145,7 +152,7 @@ class JobSearch:
         session, context, job = self._session, self._context, self._job
         if context.reclaiming and session.ask.gives_back_in_order:
             return alike[:1]
-        if job.divided:
+        if self._all:
             return alike
         needed = max(1, session.ask.job_missing(job) - job.waiting_count)
         if context.grows_by_share:
