@@ -95,6 +95,7 @@ scenes = given(
 @pytest.mark.parametrize("action", _BY)
 @tried(20)
 @scenes
+@example(jobs=[(0, [(1, 2)]), (0, [(1, 2)])], first=1, more=[3, 1, 4], rule="even in zones")
 @example(
     jobs=[(3, [(1, 2), (1, 2), (0, 1), (1, 1)]), (0, [(1, 1)])],
     first=2,

@@ -34,7 +34,8 @@ def evict_for_job(
     """
     while (plan := JobSearch(context, job, at_once=at_once).run(pods())) is not None:
         plan.decide()
-        if not context.grows_by_share:
+        # Other jobs are served in one pass: victims of a second one might do for what the first was evicted for.
+        if not (context.grows_by_share and (job.divided or has_topology(job))):
             break
 
 
