@@ -81,6 +81,7 @@ SCENARIOS = {
         2, 0, nodes=2, urgent={f"urgent-{i}": {} for i in range(3)}, together=True, placed=0
     ),
     "gangs of three in the way": Scenario(1, 0, nodes=9, gang=3, placed=0),
+    "a gang of three on each node": Scenario(1, 3, nodes=2, cpu=3, gang=3),
     "a gang of three on the node": Scenario(3, 3, nodes=2, cpu=3, gang=3, urgent={"urgent": {"cpu": "3"}}),
 }
 
