@@ -96,6 +96,7 @@ def simulated(*arguments: object) -> str:
     return result.stdout
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scenario", [False, True])
 def test_commands_on_files_tell_of_one_session(tmp_path_factory: pytest.TempPathFactory, scenario: bool) -> None:
     compare_made_up(tmp_path_factory, scenario, seed=3)

@@ -415,13 +415,17 @@ def free_port() -> int:
 
 
 def eventually(
-    holds: Callable[[], bool], timeout: float = 60, seen: Callable[[], object] = str, every: float = 0.05
+    holds: Callable[[], bool], timeout: float = 60, seen: Callable[[], object] = str, every: float = 0.25
 ) -> None:
-    """Poll until `holds`; AssertionError after `timeout` seconds, with what was seen then."""
-    deadline = time.monotonic() + timeout
+    """Ask until `holds`, soon at first and then `every` so many seconds, for each question takes the cluster's time.
+
+    Raises AssertionError after `timeout` seconds, with what was seen then.
+    """
+    deadline, pause = time.monotonic() + timeout, min(0.02, every)
     while not holds():
         assert time.monotonic() < deadline, f"not so after {timeout} s: {seen()}"
-        time.sleep(every)
+        time.sleep(pause)
+        pause = min(1.5 * pause, every)
 
 
 def _memory() -> str | None:

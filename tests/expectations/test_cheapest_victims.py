@@ -97,7 +97,7 @@ def sets_that_suffice(jobs: Sequence[Running], cpu: int, memory: int) -> Iterato
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-@tried(40)
+@tried(20)
 @given(drawn=st.lists(running, min_size=2, max_size=5), cpu=st.integers(1, 8), memory=st.integers(1, 8))
 @example(drawn=[Running(2, 2, 3, 1, "middle"), Running(2, 1, 1, 1)], cpu=4, memory=2)
 @example(drawn=[Running(1, 1, 3, 2), Running(2, 3, 2, 2), Running(1, 2, 1, 1)], cpu=3, memory=4)

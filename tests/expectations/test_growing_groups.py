@@ -48,7 +48,7 @@ def _fits(cpus: list[int], wants: list[int], *, tight: bool) -> bool:
 
 
 @pytest.mark.parametrize("action", BOTH)
-@tried(25)
+@tried(15)
 @given(
     cpus=st.lists(st.integers(1, 4), min_size=2, max_size=6),
     wants=st.lists(st.integers(1, 3), min_size=1, max_size=3),

@@ -93,7 +93,7 @@ scenes = given(
 
 
 @pytest.mark.parametrize("action", _BY)
-@tried(20)
+@tried(10)
 @scenes
 @example(jobs=[(0, [(1, 2)]), (0, [(1, 2)])], first=1, more=[3, 1, 4], rule="even in zones")
 @example(
@@ -114,7 +114,7 @@ def test_no_pod_too_many_goes(action: str, jobs: Others, first: int, more: list[
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("action", _BY)
-@tried(200)
+@tried(100)
 @scenes
 def test_no_pod_too_many_goes_in_many_clusters(
     action: str, jobs: Others, first: int, more: list[int], rule: str

@@ -39,7 +39,7 @@ from tests.expectations.invariants import (
 )
 from tests.expectations.world import GPU, Job, World, evictions, job_of, quantities
 
-HISTORIES = int(os.environ.get("STROMBOLI_HISTORIES", "6"))
+HISTORIES = int(os.environ.get("STROMBOLI_HISTORIES", "4"))
 #: `STROMBOLI_SHRINK=1` makes what fails smaller
 PHASES = [Phase.generate, *([Phase.shrink] if os.environ.get("STROMBOLI_SHRINK") else [])]
 #: sessions after which a small cluster has come to rest

@@ -63,7 +63,7 @@ def lived(live: World, sessions: int = 8) -> Counter[str]:
 @pytest.mark.parametrize("action", ["reclaim", "gangreclaim", "preempt", "gangpreempt"])
 @pytest.mark.parametrize("patience", [0, 3])
 @pytest.mark.parametrize("first", [True, False], ids=["before allocate", "after allocate"])
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 def test_a_hard_gang_of_4_of_24_starts_in_one_rack(action: str, shares: str, patience: int, first: bool) -> None:
     """In neither rack all 24 have room, and in the first one half is taken by pods that must stay."""
     other = "poor" if "preempt" in action else "rich"
@@ -137,7 +137,7 @@ def test_no_pod_of_another_queue_takes_the_room(order: Sequence[str], shares: st
 @pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
 @pytest.mark.parametrize("pods", [1, 2])
 @pytest.mark.parametrize("patience", [1, 3])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 def test_a_share_that_grows_while_a_victim_is_away_costs_no_place(
     action: str, shares: str, pods: int, patience: int
 ) -> None:
@@ -154,7 +154,7 @@ def test_a_share_that_grows_while_a_victim_is_away_costs_no_place(
 @EVERY
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt", "reclaim", "gangreclaim"])
 @pytest.mark.parametrize("best_effort", [1, 2])
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 def test_a_gang_with_best_effort_pods_evicts_once(action: str, shares: str, best_effort: int) -> None:
     other = "poor" if "preempt" in action else "rich"
     wants = Job("wants", "poor", 1 + best_effort, 1 + best_effort, cpu=2, best_effort=best_effort, priority="middle")
@@ -170,7 +170,7 @@ def test_a_gang_with_best_effort_pods_evicts_once(action: str, shares: str, best
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 def test_a_more_important_job_takes_the_room_that_is_made(action: str, shares: str, count: int, first: bool) -> None:
     order = (action, "allocate") if first else ("allocate", action)
     live = world(order, shares, {"n0": (count, 64)}, running("low", "poor", *["n0"] * count), patience=3)
@@ -183,7 +183,7 @@ def test_a_more_important_job_takes_the_room_that_is_made(action: str, shares: s
     assert (middle.running, high.running) == (0, count)
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 @FLAT
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
 @pytest.mark.parametrize("first", [True, False])
@@ -252,7 +252,7 @@ def test_no_pod_goes_for_a_host_port_that_becomes_free(action: str) -> None:
 @EVERY
 @orders("consolidation", "backfill")
 @pytest.mark.parametrize("patience", [0, 2])
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 def test_moved_pods_are_back_and_the_job_that_they_moved_for_runs(
     order: Sequence[str], shares: str, patience: int
 ) -> None:
@@ -296,7 +296,7 @@ def test_a_gang_that_is_evicted_as_one_of_its_pods_moves_keeps_no_place() -> Non
 @pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
 @pytest.mark.parametrize("said", [{GPU: "0"}, {}], ids=["no cards", "cards not named"])
 @pytest.mark.parametrize("own", [0, 6])
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 def test_a_queue_that_deserves_no_cards_gives_them_back(
     action: str, shares: str, said: dict[str, str], own: int
 ) -> None:
@@ -314,7 +314,7 @@ def test_a_queue_that_deserves_no_cards_gives_them_back(
 @pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
 @pytest.mark.parametrize("resource", ["cpu", "memory", GPU])
 @pytest.mark.parametrize("wanted", [1, 2])
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 def test_a_queue_that_deserves_none_of_a_resource_gives_all_of_it_back(
     action: str, shares: str, resource: str, wanted: int
 ) -> None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -304,7 +305,9 @@ class PoolHistories(Histories):
         super().a_job_comes(drawn)
 
 
+@pytest.mark.exhaustive
 def test_histories_of_pools() -> None:
+    """Those of `test_restless_histories.py` are these with more changes."""
     run_state_machine_as_test(
         PoolHistories,
         settings=settings(max_examples=HISTORIES, stateful_step_count=8, phases=PHASES, deadline=None),

@@ -61,7 +61,7 @@ def kept_by(causes: Collection[str]) -> Answer:
     return why(there, "job default/job")
 
 
-@pytest.mark.one_in(31)
+@pytest.mark.one_in(61)
 @pytest.mark.parametrize("causes", _TOGETHER, ids=" and ".join)
 def test_each_cause_is_named_and_changes_are_found_that_are_enough_together(causes: tuple[str, ...]) -> None:
     found = kept_by(causes)

@@ -335,7 +335,7 @@ def numbered(said: Answer | Eviction) -> str:
     return f"{said.message} ({said.detail})" if said.detail else said.message
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.one_in(19)
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_all_surfaces_tell_the_same(name: str, service: Asked, pages: httpx.Client, api: Callable[[str], Any]) -> None:
     situation = SITUATIONS[name]
@@ -465,7 +465,7 @@ def values(told: Any) -> Iterator[str]:
         yield told
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_jobs_are_called_by_their_workloads_everywhere(
     name: str, service: Asked, pages: httpx.Client, monkeypatch: pytest.MonkeyPatch

@@ -112,7 +112,7 @@ class World:
 
 
 # A failing history is small as it is, and making it smaller takes many minutes.
-@settings(tried(30), phases=[Phase.generate])
+@settings(tried(15), phases=[Phase.generate])
 @given(
     st.fixed_dictionaries(dict.fromkeys(("left", *LEAVES), specs)),
     jobs,

@@ -119,7 +119,7 @@ _CONTAINERS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_CONTAINERS)
 def test_containers_have_as_many_devices_as_they_ask_for(containers: list[tuple[str, int]]) -> None:
     """And a pod has no more in all than it would have of any other resource."""

@@ -75,7 +75,7 @@ def most(free: list[tuple[int, Partition]], sizes: list[int], used: frozenset[tu
     return best
 
 
-@tried(40)
+@tried(20)
 @given(
     st.integers(1, 2),
     st.lists(st.sampled_from(_PARTITIONS), min_size=1, unique=True),
@@ -109,7 +109,7 @@ def test_a_gang_starts_if_any_choice_of_partitions_lets_it(
 _ODD = [(first, size) for size in range(1, _CARD + 1) for first in range(_CARD - size + 1)]
 
 
-@tried(40)
+@tried(20)
 @given(
     st.lists(st.lists(st.sampled_from(_ODD), min_size=1, max_size=6, unique=True), min_size=1, max_size=3),
     st.lists(st.integers(1, _CARD), min_size=2, max_size=5),

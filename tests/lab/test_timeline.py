@@ -183,6 +183,7 @@ def test_every_job_ends_once_and_nothing_is_used_that_is_not_there(seed: int, po
     assert done.total["utilization"] * capacity == pytest.approx(did)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("policy", [DEFAULT_POLICY, PREEMPTING, "reservation".join(FIFO.rsplit("predicates", 1))])
 def test_sessions_are_freed_without_a_collection_of_garbage(policy: str) -> None:
     jobs = [Job(10 * number, 50, pods(1 + number % 3)) for number in range(40)]

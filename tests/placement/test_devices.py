@@ -214,7 +214,7 @@ def test_what_finds_devices_starts_and_of_what_never_does_it_is_proven(
 
 
 @pytest.mark.exhaustive
-@tried(1_000)
+@tried(400)
 @given(**scenes)
 def test_many_gangs_with_devices(nodes: list[Offer], gang: list[Wish], held: Sequence[str], reached: int) -> None:
     check(nodes, gang, held, reached)

@@ -190,7 +190,7 @@ def attaching() -> Cluster:
 @example(Cluster((SmallNode(2, 2, "u"), SmallNode(2, 2, "u", rack=1)), (SmallPod(1), SmallPod(1, 2)), 2, tier=1))
 @example(Cluster((SmallNode(4, 8, "u", attaches=1),), (SmallPod(1, volumes=2), SmallPod(1)), 2))
 @example(Cluster((SmallNode(6, 8, "u", attaches=1), SmallNode(6, 8, "u")), (SmallPod(3, 8, volumes=1), SmallPod(1)), 2))
-@tried(25)
+@tried(15)
 def test_what_fits_starts_and_of_what_does_not_it_is_proven(cluster: Cluster) -> None:
     check_alone(cluster)
 
@@ -283,10 +283,10 @@ def test_a_gang_that_has_begun_goes_on_where_it_can(cluster: Cluster) -> None:
 
 @pytest.mark.exhaustive
 def test_many_gangs_that_have_begun() -> None:
-    tried(700)(given(begun())(check_begun))()
+    tried(300)(given(begun())(check_begun))()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("busy", "check"), [(False, check_alone), (True, check_beside_others)])
 def test_many_clusters(busy: bool, check: Callable[[Cluster], None]) -> None:
-    tried(700)(given(clusters(busy=busy))(check))()
+    tried(300)(given(clusters(busy=busy))(check))()

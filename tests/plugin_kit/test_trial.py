@@ -109,7 +109,7 @@ class Partial(Plugin):
         return True
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(
     ("plugin", "check", "problem"),
     [
@@ -204,7 +204,7 @@ def of(kind: type[Plugin], common: str, **more: Any) -> type[Plugin]:
         pytest.param(OfHostNetwork, "an amount of its own", marks=pytest.mark.exhaustive),
     ],
 )
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 def test_a_plugin_that_depends_on_other_pods_has_to_say_so(kind: type[Plugin], common: str) -> None:
     """Clusters have what its code names, be it of nodes or of pods."""
     found = problems(of(kind, common), clusters=12 if common in ("a taint", "an amount of its own") else 4)

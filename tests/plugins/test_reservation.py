@@ -251,6 +251,7 @@ def test_the_gang_is_told_from_when_on_it_has_places_and_which_jobs_should_be_ov
     assert all(same for *_, same in (*before, *after))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("why", ["too large", "nowhere"])
 def test_a_gang_that_never_fits_keeps_none_of_the_others_from_a_reservation(why: str) -> None:
     """Neither one that is larger than the cluster, nor one whose pods no node may take together."""
