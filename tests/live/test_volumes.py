@@ -12,8 +12,8 @@ from stromboli.engine import Engine
 from stromboli.explain.jobs import explain_pod
 from stromboli.kube.storage import SELECTED_NODE
 from stromboli.kube.volume_reservation import BY_CONTROLLER
-from stromboli.live import Service
 from stromboli.live.binding import avoided_nodes, reserving, volumes
+from stromboli.live.service import Service
 from tests.kube.test_volumes import claim, storage_class, volume
 from tests.live.cluster import Cluster
 from tests.live.conftest import StartService, until
