@@ -23,8 +23,10 @@ from tests.expectations.test_changing_histories import ChangingHistories
 from tests.expectations.test_claim_histories import ClaimHistories
 from tests.expectations.test_histories import PHASES, Histories
 from tests.expectations.test_limit_histories import LimitHistories
+from tests.expectations.test_part_histories import PartHistories
 from tests.expectations.test_pool_histories import PoolHistories
 from tests.expectations.test_restless_histories import RestlessLimitHistories, RestlessPoolHistories
+from tests.expectations.test_role_histories import RoleHistories
 
 KINDS: dict[str, type[Histories]] = {
     "plain": Histories,
@@ -32,6 +34,8 @@ KINDS: dict[str, type[Histories]] = {
     "claim": ClaimHistories,
     "limit": LimitHistories,
     "pool": PoolHistories,
+    "part": PartHistories,
+    "role": RoleHistories,
     "restless limit": RestlessLimitHistories,
     "restless pool": RestlessPoolHistories,
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from stromboli.api.decisions import Bind, Nominate
 from stromboli.engine import SessionResult
-from tests.expectations.world import GPU, VALUES, Size, World, asked, evictions, job_of
+from tests.expectations.world import GPU, VALUES, Size, World, evictions, job_of
 
 RESOURCES = ("cpu", "memory", GPU)
 #: what queues hold, by name and resource
@@ -118,10 +118,11 @@ def check_given(world: World, before: Holdings, result: SessionResult) -> None:
             giver, taker = jobs[victim.name.rpartition("-")[0]], jobs.get(victim.beneficiary.rpartition("/")[2])
             if giver.queue not in within:
                 continue
+            had = giver.asked(victim.name)
             if taker is None or taker.queue in within or victim.action == "consolidation":
-                left.update(giver.asked(victim.name))
-            elif all(_guarantees(world, name, resource, amount) for resource, amount in asked(giver).items()):
-                lost.update(giver.asked(victim.name))
+                left.update(had)
+            elif all(_guarantees(world, name, resource, amount) for resource, amount in had.items()):
+                lost.update(had)
         left = Counter(world.held(name)) + (left | coming)
         for resource in lost:
             kept = min(_guaranteed(world, name, resource), _limit(world, name, resource), before[name][resource])

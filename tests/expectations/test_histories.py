@@ -131,6 +131,7 @@ class Histories(RuleBasedStateMachine):
     """A cluster that changes."""
 
     make_world = World
+    make_job = Job
     make_engine = staticmethod(engine)
 
     @initialize(
@@ -174,7 +175,7 @@ class Histories(RuleBasedStateMachine):
         number = max((job.created for job in self.world.jobs), default=-1) + 1
         count = drawn["count"]
         within = {"least": min(drawn["least"], count), "best_effort": min(drawn["best_effort"], count - 1)}
-        self.world.jobs.append(Job(f"j{number}", created=number, **drawn | within))
+        self.world.jobs.append(self.make_job(f"j{number}", created=number, **drawn | within))
 
     @few_jobs
     @rule(drawn=jobs)
