@@ -66,6 +66,26 @@ def test_a_gang_starts_with_the_pods_that_fit_though_its_largest_do_not(action: 
     assert len(places) >= 3
 
 
+@EVERY
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("spare", [0, 1])
+def test_a_sub_group_goes_whole(action: str, size: int, spare: int) -> None:
+    """One pod of the last group would be enough; without a group to spare the whole gang goes."""
+    theirs = "theirs" if "reclaim" in action else "mine"
+    policy = {"name": "part", "subGroupSize": size, "minSubGroups": 3 - spare, "matchLabelKeys": ["part"]}
+    objs: list[Any] = [*CLASSES, *(node(f"n{part}", cpu=f"{size}") for part in range(3))]
+    objs += [queue("mine", deserved={"cpu": "99", "memory": "99Gi"}), queue("theirs", deserved={"cpu": "0"})]
+    objs += [pod_group("j", size * (3 - spare), theirs, "Running", subGroupPolicy=[policy])]
+    for part in range(3):
+        objs += [pod(f"j-{part}-{at}", "j", node=f"n{part}", labels={"part": f"{part}"}) for at in range(size)]
+    objs += [pod_group("g", 1, "mine", created=9, priorityClassName="high"), pod("g-0", "g", priority=100)]
+    engine = Engine(SHARES.replace("allocate, backfill", f"allocate, {action}"))
+    gone = {each.name for each in engine.decide(state(objs).snapshot(), now=NOON).decisions if isinstance(each, Evict)}
+    parts = {name.split("-")[1] for name in gone}
+    assert len(gone) == len(parts) * size
+    assert len(parts) == (spare or 3)
+
+
 @RECLAIMS
 def test_victims_for_one_more_pod_may_do_for_the_first_as_well(action: str) -> None:
     """A pod to spare makes room for one; the gang that goes for the second leaves room for both."""

@@ -87,17 +87,17 @@ def _told(each: Any, by_name: dict[str, Any], by_pod: dict[str, Any]) -> Any:
     return each
 
 
-jobs_with_parts = st.tuples(jobs, st.integers(0, 3), st.integers(1, 3), st.integers(0, 2), st.booleans()).map(
-    lambda drawn: drawn[0] | (_parted(*drawn[1:]) if drawn[1] else {})
-)
+jobs_with_parts = st.tuples(
+    jobs, st.integers(0, 3), st.integers(1, 3), st.integers(0, 2), st.booleans(), st.sampled_from([0, 0, 1])
+).map(lambda drawn: drawn[0] | (_parted(*drawn[1:]) if drawn[1] else {}))
 
 
-def _parted(size: int, parts: int, more: int, close: bool) -> dict[str, Any]:
-    """Jobs of some parts, and more that they can do without."""
+def _parted(size: int, parts: int, more: int, close: bool, besides: int) -> dict[str, Any]:
+    """Jobs of some parts, and more that they can do without, unless they start with more pods than of their parts."""
     count = size * (parts + more)
     return {
         "count": count,
-        "least": size * parts,
+        "least": min(count, size * parts + besides),
         "size": size,
         "parts": parts,
         "close": close,

@@ -8,9 +8,9 @@ spread, a node is cleared of all pods that may be evicted, and those beside whic
 (`_clear`): that is the node's candidate then, and competes with the others. Once all pods of the job have places,
 victims that they can do without are given back (`reprieve`).
 
-A pod that its gang can spare is evicted alone, any other with its whole gang, wherever that is. What a gang leaves free
-on other nodes is used for the next pods. Candidates follow from amounts; evictions are tried on a statement, and every
-plugin that has a say is asked before anything is decided.
+A pod that its gang can spare is evicted alone, or with its sub group, any other with its whole gang, wherever that is.
+What a gang leaves free on other nodes is used for the next pods. Candidates follow from amounts; evictions are tried on
+a statement, and every plugin that has a say is asked before anything is decided.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import Cost, ascending, began, cheapness, unit_cost
 from stromboli.eviction.sufficient import sufficient
 from stromboli.eviction.units import Unit, above_minimum, spared, whole_gang
-from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.job import Job, SubJob
 from stromboli.state.pods import PodRecord
 
 #: the place of a job among its units: it is asked before any of them
@@ -108,6 +108,8 @@ class NodeCandidates:
         nodes = set[int]()
         for job in {unit.job for unit in units}:
             self._allowed.pop(job.key, None)
+            for uid in job.sub_jobs if job.divided else ():
+                self._allowed.pop(uid, None)
             nodes.update(self._held_amounts.node[self._held_amounts.job == job.index].tolist())
         return nodes
 
@@ -139,22 +141,37 @@ class NodeCandidates:
     # -- which units -----------------------------------------------------------------------------------------------
 
     def units(self, pods: Iterable[PodRecord]) -> list[Unit]:
-        """The units of pods in victim order: those that are evicted alone, in order, and for the others their gangs,
-        the last job first.
+        """The units of pods in victim order: those that are evicted alone, in order, or with their sub groups, and for
+        the others their gangs, the last job first.
         """
         jobs, found, rest = self._session.view.jobs, list[Unit](), dict[str, list[PodRecord]]()
-        for order, (pod, alone) in enumerate(spared(self._session, pods)):
-            if alone:
-                found.append(Unit(jobs[pod.job], (pod,), False, self._rank(pod), began(pod), self._held(pod), order))
+        groups: dict[str, tuple[SubJob, int, list[PodRecord]]] = {}
+        for order, (pod, spare) in enumerate(spared(self._session, pods)):
+            job = jobs[pod.job]
+            group = self._session.view.sub_job_of(job, pod) if spare and job.divided else None
+            if group is not None and group.policy:
+                groups.setdefault(group.uid, (group, order, []))[2].append(pod)
+            elif spare:
+                found.append(Unit(job, (pod,), False, self._rank(pod), began(pod), self._held(pod), order))
             else:
                 rest.setdefault(pod.job, []).append(pod)
+        for group, order, of_group in groups.values():
+            together, job = self._whole(group.job, group), group.job
+            gone = sum(len(unit.pods) for unit in found if unit.job is job)
+            if together and gone + len(together) <= job.ready_count - job.min_available:
+                found.append(self._together(job, together, of_group, order))
         for order, job in enumerate(sorted(map(jobs.__getitem__, rest), key=self._job_key, reverse=True)):
-            whole = self._whole(job)
-            if whole:
-                gain = [sum(held) for held in zip(*map(self._held, rest[job.key]), strict=True)]
-                rank, first = max(map(self._rank, whole)), min(map(began, whole))
-                found.append(Unit(job, whole, True, rank, first, gain, len(self._held_amounts.rows) + order))
+            if whole := self._whole(job):
+                place = len(self._held_amounts.rows) + order
+                found.append(self._together(job, whole, rest[job.key], place, whole=True))
         return found
+
+    def _together(
+        self, job: Job, pods: Sequence[PodRecord], here: Sequence[PodRecord], order: int, *, whole: bool = False
+    ) -> Unit:
+        """Pods of a job as one unit, of which a node gains what some of them hold there."""
+        gain = [sum(held) for held in zip(*map(self._held, here), strict=True)]
+        return Unit(job, pods, whole, max(map(self._rank, pods)), min(map(began, pods)), gain, order)
 
     def _asked_on(self, node: int) -> tuple[list[PodRecord], list[PodRecord]]:
         """The pods on a node that may be evicted, and those of them that every plugin allows, in victim order.
@@ -213,14 +230,15 @@ class NodeCandidates:
     def _rank(self, pod: PodRecord) -> int:
         return int(self._ranks.of_row.item(pod.row))
 
-    def _whole(self, job: Job) -> list[PodRecord]:
-        """All pods of a gang, when it may be evicted whole; else none."""
-        if not self._may_break_gangs or job.key == self._pod.job:
+    def _whole(self, job: Job, group: SubJob | None = None) -> list[PodRecord]:
+        """All pods of a gang, or of a sub group that it can spare, when they may be evicted together; else none."""
+        if group is None and (not self._may_break_gangs or job.key == self._pod.job):
             return []
-        found = self._allowed.get(job.key)
+        key = job.key if group is None else group.uid
+        found = self._allowed.get(key)
         if found is None:
-            pods = whole_gang(self._session, job)
-            found = self._allowed[job.key] = pods if pods and self._all_go(pods) else []
+            pods = whole_gang(self._session, job, group)
+            found = self._allowed[key] = pods if pods and self._all_go(pods) else []
         return found
 
     def _held(self, pod: PodRecord) -> list[float]:

@@ -1,4 +1,4 @@
-"""Units: pods that are evicted together, which is a pod that its gang can spare, or the whole gang."""
+"""Units: pods that are evicted together, which is a pod or a sub group that its gang can spare, or the whole gang."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HELD = np.isin(np.arange(STATES), HELD)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """Victims that are evicted together: a pod that its gang can spare, or a gang."""
+    """Victims that are evicted together: a pod or a sub group that its gang can spare, or a gang."""
 
     job: Job
     pods: Sequence[PodRecord]
@@ -50,6 +50,8 @@ class Surplus:
         #: uids of the groups that are ready, and how many of each policy are beyond its minimum
         self._ready: set[str] = set()
         self._groups: dict[str, int] = {}
+        #: whether a group holds places, and fewer than it needs
+        self.divides_a_group = False
         if job.min_by_role:
             held = job.held_by_role(best_effort=session.ask.counts_best_effort)
             self._roles = {role: held.get(role, 0) - least for role, least in job.min_by_role.items()}
@@ -63,6 +65,8 @@ class Surplus:
             if self._is_ready(sub_job):
                 self._ready.add(sub_job.uid)
                 self._groups[sub_job.policy] += 1
+            elif sub_job.ready_count:
+                self.divides_a_group = True
 
     def _is_ready(self, sub_job: SubJob) -> bool:
         held = sub_job.ready_count
@@ -109,18 +113,19 @@ def above_minimum(jobs: Jobs) -> Mask:
 
 
 def runs_in_part(session: Session, job: Job) -> bool:
-    """Whether a gang keeps its minimum without the pods that were evicted, and may go on running."""
-    return not (_goes_together(job) or Surplus(session, job).missing)
+    """Whether a gang, and each of its groups, keeps its minimum without the pods that were evicted, and goes on."""
+    surplus = Surplus(session, job)
+    return not (_goes_together(job) or surplus.missing or surplus.divides_a_group)
 
 
 def _goes_together(job: Job) -> bool:
     return job.pod_group.metadata.annotations.get(EVICTED_TOGETHER) == "true"
 
 
-def whole_gang(session: Session, job: Job) -> list[PodRecord]:
-    """All pods of a job that hold nodes; empty if one of them must not or cannot be evicted."""
-    rows = session.view.rows_holding(job)
-    if not _HELD[session.view.pods.state[rows]].all():
-        return []
-    holding = session.view.records(rows)
-    return holding if all(map(preemptable, holding)) else []
+def whole_gang(session: Session, job: Job, group: SubJob | None = None) -> list[PodRecord]:
+    """All pods of a job, or of one of its groups, that hold nodes; empty if one must not or cannot be evicted."""
+    holding = session.view.records(session.view.rows_holding(job))
+    if group is not None:
+        holding = [pod for pod in holding if session.view.sub_job_of(job, pod) is group]
+    states = session.view.pods.state
+    return holding if all(_HELD[states.item(pod.row)] and preemptable(pod) for pod in holding) else []
