@@ -1,7 +1,8 @@
 """What holds in any history of gangs as people write them: a leader, workers of another size, some of them spare.
 
-A gang needs its leader and some workers by `minTaskMember`, or only so many pods. Its pods are to lie near each other
-at times, on one node or in one zone. `STROMBOLI_HISTORIES` and the rest as for the other histories.
+A gang needs its leader and some workers by `minTaskMember`, or only so many pods. At times its pods are to lie near
+each other, on one node or in one zone, or are spread over nodes. `STROMBOLI_HISTORIES` and the rest as for the other
+histories.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.expectations.test_histories import HISTORIES, PHASES, SHARES, Histori
 from tests.expectations.world import Job, World
 
 LEADER, WORKER = "leader", "worker"
-HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+HOST, ZONE, SPREAD = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "spread"
 
 
 @dataclass
@@ -35,6 +36,8 @@ class RoleJob(Job):
     by_role: bool = False
     #: the label of nodes that its pods have in common; empty for none
     near: str = ""
+    #: whether its pods are spread over nodes evenly
+    spread: bool = False
 
     def asked(self, pod: str) -> dict[str, int]:
         amounts = super().asked(pod)
@@ -97,21 +100,32 @@ def _told(each: Any, jobs_by_name: dict[str, Any], of_pods: dict[str, Any]) -> A
 def _with_role(pod: objects.Pod, job: RoleJob) -> objects.Pod:
     notes = {**pod.metadata.annotations, ROLE_ANNOTATION: job.role(pod.metadata.name)}
     pod = with_fields(pod, metadata=with_fields(pod.metadata, annotations=notes))
+    selector = objects.LabelSelector(match_labels={"job": job.name})
+    if job.spread:
+        even = objects.TopologySpreadConstraint(
+            max_skew=1, topology_key=HOST, when_unsatisfiable="DoNotSchedule", label_selector=selector
+        )
+        return with_fields(pod, spec=with_fields(pod.spec, topology_spread_constraints=[even]))
     if not job.near:
         return pod
-    selector = objects.LabelSelector(match_labels={"job": job.name})
     term = objects.PodAffinityTerm(topology_key=job.near, label_selector=selector)
     near = objects.PodAffinity(required=[term])
     affinity = with_fields(pod.spec.affinity or objects.Affinity(), pod_affinity=near)
     return with_fields(pod, spec=with_fields(pod.spec, affinity=affinity))
 
 
-jobs_with_roles = st.tuples(jobs, st.integers(1, 5), st.booleans(), st.sampled_from(["", "", "", ZONE, HOST])).map(
-    lambda drawn: (
-        drawn[0]
-        | {"lead": drawn[1], "by_role": drawn[2] and not drawn[0]["best_effort"]}
-        | {"near": "" if drawn[0]["apart"] or drawn[0]["port"] else drawn[3]}
-    )
+def _with_roles(job: dict[str, Any], lead: int, by_role: bool, near: str) -> dict[str, Any]:
+    alone = job["apart"] or job["port"]
+    return job | {
+        "lead": lead,
+        "by_role": by_role and not job["best_effort"],
+        "near": "" if alone or near == SPREAD else near,
+        "spread": near == SPREAD,
+    }
+
+
+jobs_with_roles = st.builds(
+    _with_roles, jobs, st.integers(1, 5), st.booleans(), st.sampled_from(["", "", "", ZONE, HOST, SPREAD])
 )
 
 
