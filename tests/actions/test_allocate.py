@@ -128,6 +128,27 @@ def test_a_gang_may_wait_for_terminating_pods() -> None:
     assert pipelined(result) == {"j-1"}
 
 
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("free", [1, 2])
+@pytest.mark.parametrize("near", [{}, {"networkTopology": {"mode": "hard", "highestTierAllowed": 2}}])
+def test_a_sub_group_that_a_job_grows_by_waits_whole(size: int, free: int, near: dict[str, Any]) -> None:
+    """Of the nodes of the second group some are free, and others hold pods that terminate."""
+    nodes = [f"n{number}" for number in range(size)]
+    cluster = [builders.node(name, cpu="1") for name in nodes]
+    cluster += [builders.node("own", cpu=str(size)), builders.hyper_node("r", 1, "Node", [*nodes, "own"])]
+    policy = {"name": "part", "subGroupSize": size, "minSubGroups": 1, "matchLabelKeys": ["part"], **near}
+    cluster += [builders.queue("default"), builders.pod_group("j", size, phase="Running", subGroupPolicy=[policy])]
+    for at in range(size):
+        cluster.append(builders.pod(f"j-0-{at}", "j", node="own", labels={"part": "0"}))
+        cluster.append(builders.pod(f"j-1-{at}", "j", labels={"part": "1"}))
+    gone = [builders.pod(f"old-{name}", node=name, deleted=True) for name in nodes[free:]]
+    waits = decide(builders.state(*cluster, *gone))
+    assert not bound(waits) or free >= size
+    starts = decide(builders.state(*cluster))
+    assert len(bound(starts)) == size
+    assert len(pipelined(waits)) == size - len(bound(waits))
+
+
 def test_what_was_promised_is_not_given_to_others_meanwhile() -> None:
     cluster = builders.state(
         builders.queue("default"),
