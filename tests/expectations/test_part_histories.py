@@ -18,7 +18,17 @@ from msgspec.structs import replace as with_fields
 from stromboli.api import crds, objects
 from stromboli.engine import SessionResult
 from tests.builders import pod_group
-from tests.expectations.test_histories import HISTORIES, PHASES, RACKS, SHARES, Histories, jobs, orders, queue_specs
+from tests.expectations.test_histories import (
+    HISTORIES,
+    PHASES,
+    RACKS,
+    SHARES,
+    Histories,
+    few_jobs,
+    jobs,
+    orders,
+    queue_specs,
+)
 from tests.expectations.test_histories import sizes as node_sizes
 from tests.expectations.world import Job, World
 
@@ -125,6 +135,7 @@ class PartHistories(Histories):
     def begin(self, **drawn: Any) -> None:
         super().begin(**drawn)
 
+    @few_jobs
     @rule(drawn=jobs_with_parts)
     def a_job_comes(self, drawn: dict[str, Any]) -> None:
         super().a_job_comes(drawn)

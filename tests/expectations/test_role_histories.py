@@ -19,7 +19,17 @@ from msgspec.structs import replace as with_fields
 from stromboli.api import crds, objects
 from stromboli.engine import SessionResult
 from stromboli.state.pods import ROLE_ANNOTATION
-from tests.expectations.test_histories import HISTORIES, PHASES, SHARES, Histories, jobs, orders, queue_specs, sizes
+from tests.expectations.test_histories import (
+    HISTORIES,
+    PHASES,
+    SHARES,
+    Histories,
+    few_jobs,
+    jobs,
+    orders,
+    queue_specs,
+    sizes,
+)
 from tests.expectations.world import Job, World
 
 LEADER, WORKER = "leader", "worker"
@@ -148,6 +158,7 @@ class RoleHistories(Histories):
     def begin(self, **drawn: Any) -> None:
         super().begin(**drawn)
 
+    @few_jobs
     @rule(drawn=jobs_with_roles)
     def a_job_comes(self, drawn: dict[str, Any]) -> None:
         super().a_job_comes(drawn)
