@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,14 +11,17 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
 
 from stromboli.api.decisions import Evict
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.cluster.environment import OFFLINE, Environment
+from stromboli.framework.cluster.reservation import Place, Reservation
 from stromboli.framework.diagnosis.explain import why_job
 from stromboli.state.cluster import ClusterState
 from tests.actions.evictions import evicted
 from tests.builders import NOON, gang, node, pod, pod_group, queue, state
+from tests.expectations.world import CLASSES
 from tests.explain.asking import why
 from tests.fuzz import tried
 
@@ -264,6 +268,24 @@ def test_a_member_that_is_made_anew_does_not_begin_the_time_again() -> None:
     job = pod_group("job", 2, phase="Running")
     assert evicted(decide(job, runs, by=policy(maxRunTime="1h"))) == ["job-0", "job-1"]
     assert evicted(decide(job, runs, by=policy(maxRunTime="3h"))) == []
+
+
+@pytest.mark.parametrize("reserved", ["less", "job"])
+@pytest.mark.parametrize("arguments", [{"maxRunTime": "1h"}, {"backoffLimitCount": 0}])
+def test_a_job_that_timed_out_gets_no_reserved_places(reserved: str, arguments: dict[str, Any]) -> None:
+    """Neither its own nor those of a less important job, which come before all actions."""
+    by = policy(**arguments).replace("name: gang", "name: priority\n  - name: gang")
+    job, runs = pod_group("job", 1, phase="Running", priorityClassName="high"), placed("job-0", 7200, priority=100)
+    runs = with_fields(runs, status=with_fields(runs.status, start_time=at(7200)))
+    less = [pod_group("less", 1, priorityClassName="low"), pod("less-0", "less", cpu="8", priority=10)]
+    ended = decide(*CLASSES, job, runs, *less, by=by)
+    assert evicted(ended) == ["job-0"]
+    place = Place("n", {"cpu": 8000.0, "memory": 2.0**30, "pods": 1.0}, f"uid-{reserved}-0")
+    kept = {f"default/{reserved}": Reservation("", (place,), NOON, NOON + 300)}
+    next_pod = pod("job-0", "job", cpu="8", priority=100)
+    environment = replace(ended.environment, reservations=kept)
+    after = decide(*CLASSES, job, next_pod, *less, by=by, environment=environment)
+    assert list(after.session.bound) == ["default/less-0"]
 
 
 def test_a_start_that_is_not_known_ends_no_job() -> None:

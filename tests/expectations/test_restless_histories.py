@@ -164,6 +164,8 @@ class RestlessHistories(Histories):
 class RestlessLimitWorld(RestlessWorld, limits.LimitWorld):
     """With limits of users and run times."""
 
+    now: float = limits.CREATED + limits.BEGINS
+
 
 class RestlessLimitHistories(RestlessHistories, limits.LimitHistories):
     """A restless cluster with limits of users and run times, whose overdue jobs keep places."""

@@ -46,7 +46,7 @@ def place_reserved(session: Session) -> None:
 
 def _place_job(session: Session, job: Job) -> Sequence[Place]:
     """Bind pods to the places of their job, or promise them these; returns the places that stay reserved."""
-    if job.pending_phase or session.ask.shut(job) is not None:
+    if job.pending_phase or _takes_nothing(session, job):
         return ()
     places, absent = session.keeper.taken[job.key], session.keeper.absent[job.key]
     if session.ask.job_valid(job) is None:
@@ -119,7 +119,12 @@ def _promise_all(session: Session, job: Job, places: Sequence[_Promise]) -> None
 
 def _competes(session: Session, job: Job) -> bool:
     waits = job.pending_phase or job.key in session.behind
-    return not waits and session.ask.shut(job) is None and session.ask.job_valid(job) is None
+    return not waits and not _takes_nothing(session, job) and session.ask.job_valid(job) is None
+
+
+def _takes_nothing(session: Session, job: Job) -> bool:
+    """Whether a job's queue is closed, or an action held the job back: it has not run yet in this session."""
+    return bool(session.view.quiet[job.index]) or session.ask.shut(job) is not None
 
 
 def _found(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[_Promise]:
