@@ -66,6 +66,10 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
         "kind: Queue\nmetadata: {name: q}\nspec: {wieght: 3}",
         "Queue q: spec.wieght: unknown field, with the value 3, did you mean 'weight'?",
     ),
+    "queue of another project": (
+        "apiVersion: scheduling.run.ai/v2\nkind: Queue\nmetadata: {name: q}\nspec: {parentQueue: p}",
+        "Queue q: apiVersion: should be scheduling.volcano.sh/v1beta1, not 'scheduling.run.ai/v2'",
+    ),
     "misspelt field of a job": (
         "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: j}\nspec: {minAvalable: 3}",
         "Job j: spec.minAvalable: unknown field, with the value 3, did you mean 'minAvailable'?",

@@ -346,6 +346,25 @@ GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
         [3],
         3,
     ),
+    "MPIJob of the training operator": (
+        "kubeflow.org/v1",
+        "MPIJob",
+        {"cleanPodPolicy": "Running", "mpiReplicaSpecs": {"Launcher": replicas(1), "Worker": replicas(2)}},
+        [3],
+        3,
+    ),
+    "Volcano CronJob": (
+        "batch.volcano.sh/v1alpha1",
+        "CronJob",
+        {
+            "schedule": "@daily",
+            "jobTemplate": {
+                "spec": {"minAvailable": 2, "schedulerName": "stromboli", "tasks": [{"replicas": 3, "template": POD}]}
+            },
+        },
+        [2],
+        3,
+    ),
     "Volcano Job": (
         "batch.volcano.sh/v1alpha1",
         "Job",

@@ -52,7 +52,14 @@ class _MistakeError(Exception):
 
 
 def check(type_: str, value: object, where: str, *, lenient: bool = False) -> None:
-    """Raise InvalidObjectError at the first field that has the wrong type or, unless lenient, is not known."""
+    """Raise InvalidObjectError at the first field that has the wrong type or, unless lenient, is not known.
+
+    For another project's object of a kind of the same name that is its version: its fields are others.
+    """
+    if type_ in crds.KINDS and isinstance(value, dict):
+        ours, version = crds.KINDS[type_].model_fields["api_version"].default, value.get("apiVersion")
+        if version and version != ours:
+            raise InvalidObjectError(where, "apiVersion", f"should be {ours}, not {shown(version)}")
     try:
         _check(type_, lenient)(value)
     except _MistakeError as mistake:

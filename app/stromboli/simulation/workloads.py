@@ -77,9 +77,10 @@ class Expansion:
         kind = self.kinds.of(manifest)
         if kind is None or kind.row.kind == "Pod":
             return None
+        if kind.row.group == "batch.volcano.sh":
+            return "VolcanoJob" if kind.row.kind == "Job" else "Workload"
         if kind.row.kind == "Job":
-            volcano = kind.row.group.endswith("volcano.sh")
-            return "VolcanoJob" if volcano else "V1Job" if kind.row.group == "batch" else "Workload"
+            return "V1Job" if kind.row.group == "batch" else "Workload"
         if any(roles.each.endswith("ReplicaSpecs") for roles in kind.row.roles) and kind.row.group == "kubeflow.org":
             return "KubeflowJob"
         return _TYPES.get(kind.row.kind, "Workload")
