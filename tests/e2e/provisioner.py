@@ -21,10 +21,10 @@ Object = dict[str, Any]
 
 
 class Provisioner(Follower):
-    """Follows the claims of a namespace, and makes a volume for each that names a node."""
+    """Follows the claims of a namespace, or of all for an empty name, and makes a volume for each that names a node."""
 
     def __init__(self, cluster: Cluster, namespace: str, classes: frozenset[str] = frozenset(("made",))) -> None:
-        super().__init__(cluster, f"/api/v1/namespaces/{namespace}/persistentvolumeclaims")
+        super().__init__(cluster, _claims(namespace))
         self._classes = classes
         #: uids of the claims that have a volume
         self._made: set[str] = set()
@@ -48,7 +48,7 @@ class Provisioner(Follower):
         if node in self.refusing or (metadata["uid"] not in self._made and self.room.get(node, 1) <= 0):
             version = {"resourceVersion": metadata["resourceVersion"]}
             patch = {"metadata": {**version, "annotations": {SELECTED_NODE: None}}}
-            api.patch(f"{self._path}/{metadata['name']}", json=patch, headers=MERGE_PATCH)
+            api.patch(f"{_claims(metadata['namespace'])}/{metadata['name']}", json=patch, headers=MERGE_PATCH)
             return
         if metadata["uid"] in self._made:
             return
@@ -63,6 +63,10 @@ class Provisioner(Follower):
         self._made.add(metadata["uid"])
         if node in self.room:
             self.room[node] -= 1
+
+
+def _claims(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims" if namespace else "/api/v1/persistentvolumeclaims"
 
 
 def volume(name: str, node: str, storage_class: str, size: str = "10Gi", **source: Any) -> Object:

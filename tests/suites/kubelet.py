@@ -17,7 +17,7 @@ from tests.controlplane.build import Binaries
 _POLL = 0.5
 _SLEEP = re.compile(r"\bsleep +(\d+)")
 #: programs that serve until they are stopped
-_SERVERS = re.compile(r"sshd -D|\btail -f|\bnginx\b|\bray start\b")
+_SERVERS = re.compile(r"sshd -D|\bwhile true\b|\btail -f|\bnginx\b|\bray start\b")
 #: programs that work for a while, and for how many seconds: specs look for jobs that run
 _WORKERS, _WORK = re.compile(r"\bpython3? |\bmpiexec\b"), 5
 #: images that take long to be pulled: specs look for pods that wait for them

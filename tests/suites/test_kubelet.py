@@ -18,6 +18,7 @@ from tests.suites.kubelet import ends
         (["env"], (0, 0)),
         (["sh", "-c", "python train.py --steps 10"], (5, 0)),
         (["sh", "-c", "mkdir -p /var/run/sshd; /usr/sbin/sshd -D;"], None),
+        (["/bin/sh", "-c", "trap exit TERM; while true; do sleep 1; done"], None),
     ],
 )
 def test_a_container_ends_as_its_command_says(command: list[str], end: tuple[float, int] | None) -> None:

@@ -21,9 +21,10 @@ import yaml
 from tests.controlplane.build import BUILD_FLAGS, cached, control_plane, go, helm, run
 from tests.controlplane.cluster import Cluster, Program, free_port
 from tests.controlplane.projects import Project
+from tests.e2e.provisioner import PROVISIONER, Provisioner
 from tests.e2e.service import Service
 from tests.e2e.world import CORE, Object, World, define
-from tests.suites import ginkgo
+from tests.suites import commands, ginkgo
 from tests.suites.kubelet import Kubelet, stages
 
 CHART = "installer/helm/chart/volcano"
@@ -37,6 +38,13 @@ ADMISSIONS = (
     "/pods/mutate,/queues/mutate,/podgroups/mutate,/jobs/mutate,/jobs/validate,/jobflows/validate,"
     "/pods/validate,/queues/validate,/podgroups/validate,/hypernodes/validate,/cronjobs/validate"
 )
+#: that of kind's clusters, whose volumes the tests' own provisioner makes
+STORAGE_CLASS: Object = {
+    "metadata": {"name": "standard"},
+    "provisioner": PROVISIONER,
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "reclaimPolicy": "Retain",
+}
 NAMESPACE, RELEASE, CONFIG = "volcano-system", "integration", "volcano-scheduler-ci.conf"
 
 
@@ -68,12 +76,13 @@ class Site:
         self._stack = ExitStack()
 
     def __enter__(self) -> World:
-        cluster = self._stack.enter_context(Cluster(control_plane()))
+        binaries, answers = commands.that_run(control_plane(), self._logs)
+        cluster = self._stack.enter_context(Cluster(binaries))
         # One spec binds a pod to a node that is not there, another makes a ReplicationController.
         cluster.start_controller_manager(
             "--controllers=pod-garbage-collector-controller,replicationcontroller-controller"
         )
-        cluster.start_kwok(stages(cluster.binaries, self._logs))
+        cluster.start_kwok(stages(cluster.binaries, self._logs), answers)
         # Some specs fill nodes with the pods of a ReplicaSet that name no scheduler.
         cluster.start_scheduler()
         world = World(cluster, NAMESPACE)
@@ -86,6 +95,8 @@ class Site:
         name = f"{RELEASE}-scheduler-configmap"
         config = {"metadata": {"name": name}, "data": {CONFIG: source.read_text()}}
         world.create(f"{CORE}/namespaces/{NAMESPACE}/configmaps", config)
+        world.create("/apis/storage.k8s.io/v1/storageclasses", STORAGE_CLASS)
+        self._stack.enter_context(Provisioner(cluster, "", frozenset((STORAGE_CLASS["metadata"]["name"],))))
         self._webhooks(world)
         self._program("controllers", cluster, "--leader-elect=false", f"--healthz-address=127.0.0.1:{free_port()}")
         policy = self._logs / CONFIG
@@ -200,8 +211,6 @@ def _tainted(world: World, name: str, taint: str, **amounts: str) -> None:
     spec = {"taints": [{"key": key, "value": value, "effect": "NoSchedule"}]}
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
     status: Object = {kind: {**amounts, "pods": "110"} for kind in ("capacity", "allocatable")}
-    # The suite looks for it before it runs commands on a node.
-    status["addresses"] = [{"type": "InternalIP", "address": "127.0.0.1"}]
     world.create(f"{CORE}/nodes", {"metadata": metadata, "spec": spec, "status": status})
 
 
