@@ -244,6 +244,7 @@ VALUES = (
     ".matchExpressions[0].values"
 )
 RESOURCES = "spec.containers[0].resources"
+NO_CLAIM = "needs volumeClaimName, of a claim that exists, or volumeClaim, by which one is made"
 NO_RESOURCE = "is not a resource: all but cpu, memory, ... have a domain, such as nvidia.com/gpu"
 
 
@@ -313,6 +314,16 @@ def tasks(*of: dict[str, Any], **spec: Any) -> dict[str, Any]:
         ),
         (tasks({}, {"minAvailable": 2}), "spec.tasks[1].minAvailable: must not be above replicas, but 2 is above 1"),
         (tasks({"name": "w"}, {"name": "w"}), "spec.tasks: 2 tasks have the name 'w'"),
+        (
+            tasks({"name": "a", "dependsOn": {"name": ["b"]}}, {"name": "b", "dependsOn": {"name": ["a"]}}),
+            "spec.tasks: tasks wait for each other: a, b, a",
+        ),
+        (tasks({"name": "a", "dependsOn": "b"}), "spec.tasks[0].dependsOn: should be a mapping, not 'b'"),
+        (tasks({}, volumes=[{"mountPath": "/a"}]), f"spec.volumes[0]: {NO_CLAIM}"),
+        (
+            tasks({}, volumes=[{"mountPath": "/a", "volumeClaimName": claim} for claim in "cd"]),
+            "spec.volumes[1].mountPath: another volume is mounted at '/a'",
+        ),
         (
             {"apiVersion": "kubeflow.org/v1", **made("TFJob", spec={})},
             "spec: needs the replicas of its roles, such as pytorchReplicaSpecs",

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from importlib import resources
 from typing import Any, TypeAlias
 
@@ -201,6 +202,21 @@ def _of_volcano_job(manifest: dict[str, Any]) -> Problems:
         for name in (task.get("dependsOn") or {}).get("name") or ():
             if name not in names:
                 yield f"spec.tasks[{at}].dependsOn.name", f"there is no task {shown(name)}{did_you_mean(name, names)}"
+    try:
+        TopologicalSorter(
+            {task["name"]: (task.get("dependsOn") or {}).get("name") or () for task in tasks if task.get("name")}
+        ).prepare()
+    except CycleError as error:
+        yield "spec.tasks", f"tasks wait for each other: {', '.join(map(str, reversed(error.args[1])))}"
+    paths: set[object] = set()
+    for at, volume in enumerate(spec.get("volumes") or ()):
+        path, mounted = f"spec.volumes[{at}]", volume.get("mountPath")
+        if mounted in paths:
+            yield f"{path}.mountPath", f"another volume is mounted at {shown(mounted)}"
+        paths.add(mounted)
+        # Both are there in a Job that the controller has seen, which writes the name of the claim that it made.
+        if not (volume.get("volumeClaimName") or volume.get("volumeClaim")):
+            yield path, "needs volumeClaimName, of a claim that exists, or volumeClaim, by which one is made"
 
 
 def _of_kubeflow_job(manifest: dict[str, Any]) -> Problems:
