@@ -92,6 +92,13 @@ async def test_a_body_of_unknown_length_is_read_up_to_the_limit(seen: Published)
         assert await healthy(port)
 
 
+async def test_a_refused_client_that_sends_no_more_is_not_waited_for(seen: Published) -> None:
+    """All of its body has come when the service looks, and none of it ends."""
+    async with served(seen, http_max_body=100, http_timeout=300) as port, asyncio.timeout(60):
+        answer = await said(port, post(b"3e8\r\n" + b"x" * 1_000 + b"\r\n", "transfer-encoding: chunked"))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
 @pytest.mark.parametrize("end", [b"\r\n\r\n", b""], ids=["complete", "unending"])
 @pytest.mark.parametrize("head", [b"x: " + b"y" * 2_000, b"x: y\r\n" * 400], ids=["long", "many"])
 async def test_headers_that_are_too_long_are_refused(seen: Published, head: bytes, end: bytes) -> None:

@@ -34,6 +34,8 @@ _OPEN = _PROBES | {_METRICS}
 _API = "/api/"
 #: a path that writes, and so is not open to all who may ask what a session decided
 _BIND = "/bind"
+#: seconds that a refused client has for the next part of a body which is discarded
+_LINGER = 2.0
 
 
 class _GoneError(Exception):
@@ -139,7 +141,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 async def _refuse(status: HTTPStatus, problem: str, receive: Receive, send: Send, most: int) -> None:
-    """Respond at once, then discard up to `most` bytes: a client that is still sending would not read the response."""
+    """Respond at once, then discard up to `most` bytes: a client that is still sending would not read the response.
+
+    One that sends nothing for `_LINGER` seconds has read it.
+    """
     text = f"{problem}\n".encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
@@ -151,7 +156,8 @@ async def _refuse(status: HTTPStatus, problem: str, receive: Receive, send: Send
     await send({"type": "http.response.body", "body": text, "more_body": True})
     with suppress(_GoneError):
         if most:
-            await _read(receive, most)
+            with suppress(TimeoutError):
+                await _read(lambda: asyncio.wait_for(receive(), _LINGER), most)
         await send({"type": "http.response.body"})
 
 
