@@ -257,22 +257,22 @@ def _controller(owned: Object) -> _Owner | None:
 
 async def _suspend(kube: Kube, owner: _Owner, *, suspended: bool) -> None:
     """Raises StromboliError for what cannot be suspended."""
-    if owner.version.startswith(_VOLCANO):
-        command = {
-            "apiVersion": "bus.volcano.sh/v1alpha1",
-            "kind": "Command",
-            "metadata": {"generateName": f"{owner.name}-", "namespace": owner.namespace},
-            "action": "AbortJob" if suspended else "ResumeJob",
-            "target": {"apiVersion": owner.version, "kind": owner.kind, "name": owner.name, "uid": owner.uid},
-        }
-        await kube.create(f"/apis/bus.volcano.sh/v1alpha1/namespaces/{owner.namespace}/commands", command)
+    if owner.row is not None and owner.row.suspend:
+        value: Any = suspended
+        for part in reversed(owner.row.suspend.split(".")):
+            value = {part: value}
+        await kube.patch(owner.path, value)
         return
-    if owner.row is None or not owner.row.suspend:
+    if not owner.version.startswith(_VOLCANO):
         raise StromboliError(_UNSUSPENDED.format(owner.told))
-    value: Any = suspended
-    for part in reversed(owner.row.suspend.split(".")):
-        value = {part: value}
-    await kube.patch(owner.path, value)
+    command = {
+        "apiVersion": "bus.volcano.sh/v1alpha1",
+        "kind": "Command",
+        "metadata": {"generateName": f"{owner.name}-", "namespace": owner.namespace},
+        "action": "AbortJob" if suspended else "ResumeJob",
+        "target": {"apiVersion": owner.version, "kind": owner.kind, "name": owner.name, "uid": owner.uid},
+    }
+    await kube.create(f"/apis/bus.volcano.sh/v1alpha1/namespaces/{owner.namespace}/commands", command)
 
 
 async def _delete(kube: Kube, owner: _Owner | None, group: Object | None, pods: list[Object]) -> None:
