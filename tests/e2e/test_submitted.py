@@ -25,6 +25,7 @@ pytestmark = pytest.mark.e2e
 #: those that labels of pods name (`test_labelled.py`)
 ELSEWHERE = {
     *(("apps", "DaemonSet"), ("", "ReplicationController"), ("apps", "ReplicaSet"), ("batch.volcano.sh", "Job")),
+    ("batch.volcano.sh", "CronJob"),
     ("flow.volcano.sh", "JobFlow"),
     *(("scheduling.x-k8s.io", "PodGroup"), ("scheduling.sigs.k8s.io", "PodGroup")),
 }
