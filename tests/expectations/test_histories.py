@@ -127,6 +127,20 @@ few_jobs = precondition(lambda self: len(self.world.jobs) < 10)
 sizes = st.tuples(st.integers(2, 8), st.integers(4, 16), st.sampled_from([0, 0, 2, 4]), st.sampled_from([3, 6, 110]))
 
 
+def begins_with(drawn: st.SearchStrategy[dict[str, Any]], most_nodes: int = 3) -> Any:
+    """Histories that begin with such jobs."""
+    return initialize(
+        order=orders,
+        shares=st.sampled_from(SHARES),
+        nodes=st.lists(sizes, min_size=1, max_size=most_nodes),
+        specs=st.tuples(*[queue_specs] * 5),
+        first=st.lists(drawn, min_size=3, max_size=5),
+        then=st.lists(drawn, min_size=2, max_size=4),
+        patience=st.integers(0, 3),
+        absence=st.integers(0, 2),
+    )
+
+
 class Histories(RuleBasedStateMachine):
     """A cluster that changes."""
 
@@ -134,16 +148,7 @@ class Histories(RuleBasedStateMachine):
     make_job = Job
     make_engine = staticmethod(engine)
 
-    @initialize(
-        order=orders,
-        shares=st.sampled_from(SHARES),
-        nodes=st.lists(sizes, min_size=1, max_size=2),
-        specs=st.tuples(*[queue_specs] * 5),
-        first=st.lists(jobs, min_size=3, max_size=5),
-        then=st.lists(jobs, min_size=2, max_size=4),
-        patience=st.integers(0, 3),
-        absence=st.integers(0, 2),
-    )
+    @begins_with(jobs, most_nodes=2)
     def begin(
         self,
         order: Sequence[str],

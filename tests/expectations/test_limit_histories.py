@@ -16,7 +16,7 @@ import pytest
 import yaml
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import rule, run_state_machine_as_test
 from msgspec.structs import replace as with_fields
 
 from stromboli.api import duration, objects
@@ -28,13 +28,10 @@ from tests.expectations.test_histories import (
     HISTORIES,
     PHASES,
     SHAPES,
-    SHARES,
     Histories,
+    begins_with,
     few_jobs,
     jobs,
-    orders,
-    queue_specs,
-    sizes,
 )
 from tests.expectations.world import Job, World
 
@@ -124,16 +121,7 @@ class LimitHistories(Histories):
     make_world = LimitWorld
     world: LimitWorld
 
-    @initialize(
-        order=orders,
-        shares=st.sampled_from(SHARES),
-        nodes=st.lists(sizes, min_size=1, max_size=2),
-        specs=st.tuples(*[queue_specs] * 5),
-        first=st.lists(limited_jobs, min_size=3, max_size=5),
-        then=st.lists(limited_jobs, min_size=2, max_size=4),
-        patience=st.integers(0, 3),
-        absence=st.integers(0, 2),
-    )
+    @begins_with(limited_jobs, most_nodes=2)
     def begin(self, order: Sequence[str], **drawn: Any) -> None:
         super().begin(order=order, **drawn)
 

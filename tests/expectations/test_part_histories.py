@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import rule, run_state_machine_as_test
 from msgspec.structs import replace as with_fields
 
 from stromboli.api import crds, objects
@@ -22,14 +22,11 @@ from tests.expectations.test_histories import (
     HISTORIES,
     PHASES,
     RACKS,
-    SHARES,
     Histories,
+    begins_with,
     few_jobs,
     jobs,
-    orders,
-    queue_specs,
 )
-from tests.expectations.test_histories import sizes as node_sizes
 from tests.expectations.world import Job, World
 
 #: the label by which pods of a part are known
@@ -122,16 +119,7 @@ class PartHistories(Histories):
     make_world = PartedWorld
     make_job = PartedJob
 
-    @initialize(
-        order=orders,
-        shares=st.sampled_from(SHARES),
-        nodes=st.lists(node_sizes, min_size=1, max_size=3),
-        specs=st.tuples(*[queue_specs] * 5),
-        first=st.lists(jobs_with_parts, min_size=3, max_size=5),
-        then=st.lists(jobs_with_parts, min_size=2, max_size=4),
-        patience=st.integers(0, 3),
-        absence=st.integers(0, 2),
-    )
+    @begins_with(jobs_with_parts)
     def begin(self, **drawn: Any) -> None:
         super().begin(**drawn)
 

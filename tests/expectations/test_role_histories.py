@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import rule, run_state_machine_as_test
 from msgspec.structs import replace as with_fields
 
 from stromboli.api import crds, objects
@@ -22,13 +22,10 @@ from stromboli.state.pods import ROLE_ANNOTATION
 from tests.expectations.test_histories import (
     HISTORIES,
     PHASES,
-    SHARES,
     Histories,
+    begins_with,
     few_jobs,
     jobs,
-    orders,
-    queue_specs,
-    sizes,
 )
 from tests.expectations.world import Job, World
 
@@ -145,16 +142,7 @@ class RoleHistories(Histories):
     make_world = RoleWorld
     make_job = RoleJob
 
-    @initialize(
-        order=orders,
-        shares=st.sampled_from(SHARES),
-        nodes=st.lists(sizes, min_size=1, max_size=3),
-        specs=st.tuples(*[queue_specs] * 5),
-        first=st.lists(jobs_with_roles, min_size=3, max_size=5),
-        then=st.lists(jobs_with_roles, min_size=2, max_size=4),
-        patience=st.integers(0, 3),
-        absence=st.integers(0, 2),
-    )
+    @begins_with(jobs_with_roles)
     def begin(self, **drawn: Any) -> None:
         super().begin(**drawn)
 
