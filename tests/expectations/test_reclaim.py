@@ -13,7 +13,8 @@ from stromboli.engine import Engine
 from stromboli.framework.cluster.churn import Churn
 from stromboli.framework.cluster.environment import Environment
 from stromboli.policy.document import DEFAULT_POLICY
-from tests.expectations.world import Job, World
+from tests.expectations.test_histories import engine as ordered
+from tests.expectations.world import Job, World, evictions
 
 ACTIONS = pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
 SHARES = pytest.mark.parametrize("shares", ["proportion", "capacity"])
@@ -220,3 +221,26 @@ def test_relatives_give_what_a_queue_deserves_of_the_limit_above_them(action: st
     world.jobs[0].pods = dict.fromkeys(world.jobs[0].pods, "n")
     assert run(world, 6)["evicted"] == 1
     assert [job.running for job in world.jobs] == [2, 1]
+
+
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+@pytest.mark.parametrize("shares", ["capacity", "capacity tree"])
+@pytest.mark.parametrize("first", ["cpu", "memory"])
+def test_queues_that_each_deserve_another_resource_do_not_take_from_each_other(
+    action: str, shares: str, first: str
+) -> None:
+    """Both deserve nothing of what the other deserves, and a pod of each asks for both."""
+    queues: dict[str, Any] = {
+        "cpu": {"deserved": {"cpu": "4", "memory": "0"}},
+        "memory": {"deserved": {"cpu": "0", "memory": "4Gi"}},
+    }
+    if shares.endswith("tree"):
+        queues = {"root": {}} | {name: spec | {"parent": "root"} for name, spec in queues.items()}
+    live = World(ordered(("allocate", action, "backfill"), shares), {"n": (3, 16)}, queues)
+    runs = Job("runs", first, 1, 1, cpu=3, memory=4)
+    live.jobs.append(runs)
+    live.session()
+    live.jobs.append(Job("waits", "memory" if first == "cpu" else "cpu", 1, 1, cpu=1, memory=3, created=1))
+    for _ in range(4):
+        assert not list(evictions(live.session()[1]))
+    assert runs.running == 1

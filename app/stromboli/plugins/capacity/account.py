@@ -104,8 +104,8 @@ def named(account: Account) -> Mask:
 
 
 def deserves_all(account: Account, request: Vector) -> bool:
-    """Whether the queue stays within its deserved amount of every requested resource that has one."""
-    counted = shares.asked(request, account.pods) & named(account)
+    """Whether the queue stays within its deserved amount of every requested resource that has one, be it 0."""
+    counted = shares.asked(request, account.pods) & (named(account) | account.forgoes)
     future = account.allocated[counted] + request[counted]
     return bool(counted.any() and (future < account.deserved[counted] + TOLERANCE).all())
 
