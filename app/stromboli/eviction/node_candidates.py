@@ -59,7 +59,7 @@ class NodeCandidates:
         self._first_matters = not (self._steady or session.ask.gives_back_in_order)
         #: what pods of a class hold of what is wanted
         self._amounts: dict[int, list[float]] = {}
-        #: the places of jobs, and of pods in their jobs
+        #: the sort keys of jobs, and of pods in their jobs, cached
         self._job_key, self._task_key = cache(session.ask.job_key), cache(session.ask.task_key)
         self._pod = pod
         self._only_like = context.takes_only_like(pod)

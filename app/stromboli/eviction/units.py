@@ -51,7 +51,7 @@ class Surplus:
         self._ready: set[str] = set()
         self._groups: dict[str, int] = {}
         #: whether a group holds places, and fewer than it needs
-        self.divides_a_group = False
+        self.has_partial_group = False
         if job.min_by_role:
             held = job.held_by_role(best_effort=session.ask.counts_best_effort)
             self._roles = {role: held.get(role, 0) - least for role, least in job.min_by_role.items()}
@@ -66,7 +66,7 @@ class Surplus:
                 self._ready.add(sub_job.uid)
                 self._groups[sub_job.policy] += 1
             elif sub_job.ready_count:
-                self.divides_a_group = True
+                self.has_partial_group = True
 
     def _is_ready(self, sub_job: SubJob) -> bool:
         held = sub_job.ready_count
@@ -115,7 +115,7 @@ def above_minimum(jobs: Jobs) -> Mask:
 def runs_in_part(session: Session, job: Job) -> bool:
     """Whether a gang, and each of its groups, keeps its minimum without the pods that were evicted, and goes on."""
     surplus = Surplus(session, job)
-    return not (_goes_together(job) or surplus.missing or surplus.divides_a_group)
+    return not (_goes_together(job) or surplus.missing or surplus.has_partial_group)
 
 
 def _goes_together(job: Job) -> bool:
