@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
@@ -24,6 +25,7 @@ from tests.expectations.test_histories import (
     RACKS,
     Histories,
     begins_with,
+    engine,
     few_jobs,
     jobs,
 )
@@ -134,3 +136,19 @@ def test_histories_of_parts() -> None:
         PartHistories,
         settings=settings(max_examples=HISTORIES, stateful_step_count=8, phases=PHASES, deadline=None),
     )
+
+
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+@pytest.mark.parametrize("free", [1, 2])
+def test_a_part_waits_for_the_last_of_its_victims(action: str, free: int) -> None:
+    """Some of its places are free before."""
+    queues = {name: {"deserved": {"cpu": cpu, "memory": "99Gi"}} for name, cpu in (("mine", "6"), ("theirs", "0"))}
+    nodes = {"n0": (3, 9), "n1": (free, 9), "n2": (3 - free, 9)}
+    world = PartedWorld(engine(("allocate", action, "backfill"), "capacity"), nodes, queues, patience=2)
+    begins = {"queue": "mine", "cpu": 1, "size": 3, "parts": 1}
+    world.jobs = [PartedJob("j", count=6, least=3, **begins), PartedJob("v", "theirs", 3 - free, 1, 1)]
+    for node, job, pods in (("n0", world.jobs[0], 3), ("n2", world.jobs[1], 3 - free)):
+        job.pods |= dict.fromkeys(list(job.pods)[:pods], node)
+    for _ in range(5):
+        world.session()
+    assert world.jobs[0].running == 6

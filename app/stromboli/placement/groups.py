@@ -13,13 +13,12 @@ from stromboli.api.reasons import Stage
 from stromboli.api.resources import Mask
 from stromboli.framework import reasons
 from stromboli.framework.cluster import shard
-from stromboli.framework.cluster.job import SubJob
 from stromboli.framework.diagnosis.explain import matches_nowhere, unplaceable
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains, in_vain
 from stromboli.placement.pending import PendingGroup
-from stromboli.placement.starting import may_start, startable, starts_later
+from stromboli.placement.starting import may_start, startable, starts_later, wait_together
 from stromboli.state.pods import PodRecord
 
 
@@ -63,19 +62,8 @@ def place_as_nominated(session: Session, pending: PendingGroup) -> Statement | N
     pending.take(len(pending.left()))
     pending.missing = max(0, session.ask.sub_job_missing(sub_job))
     if pending.missing:
-        _wait_together(session, sub_job, statement)
+        wait_together(session, statement)
     return statement
-
-
-def _wait_together(session: Session, sub_job: SubJob, statement: Statement) -> None:
-    """Only promise the pods of a sub group their nodes: a job that runs would bind some before others have theirs."""
-    if not (sub_job.job.divided and session.rules.what_fits):
-        return
-    operations = statement.save()
-    statement.discard()
-    for operation in operations:
-        for pod, node in zip(operation.pods, operation.nodes, strict=True):
-            statement.pipeline(sub_job, pod, node)
 
 
 class _GroupPlacement:
@@ -110,7 +98,7 @@ class _GroupPlacement:
         if missing <= 0:
             return self._statement
         if session.ask.sub_job_pipelined(sub_job):
-            _wait_together(session, sub_job, self._statement)
+            wait_together(session, self._statement)
             return self._statement
         self._statement.discard()
         return None

@@ -20,7 +20,7 @@ from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
 from stromboli.placement import domains
 from stromboli.placement.pending import in_turn, needed_first
-from stromboli.placement.starting import may_start
+from stromboli.placement.starting import may_start, wait_together
 from stromboli.state.pods import PodRecord
 
 #: a pod, the node that it is promised, and whether it may start there now
@@ -206,6 +206,7 @@ def _later(session: Session, pod: PodRecord, node: int) -> bool:
 
 def _keep(session: Session, statement: Statement, job: Job) -> bool:
     """Commit the placements if the job may start or can keep waiting; False if it would never start with them."""
+    wait_together(session, statement)
     starts = session.ask.job_missing(job) <= 0
     if not starts and not session.ask.job_pipelined(job):
         return False

@@ -1,9 +1,14 @@
-"""Whether a pod with a place may start now: terminating pods count in their queues until they are gone."""
+"""Whether pods with places may start now.
+
+Terminating pods count in their queues until they are gone, and the pods of a sub group start together.
+"""
 
 from __future__ import annotations
 
 from stromboli.framework.cluster.job import Job
+from stromboli.framework.plugin.operation import Kind
 from stromboli.framework.session.session import Session
+from stromboli.framework.session.statement import Statement
 from stromboli.state.pods import PodRecord
 
 
@@ -28,6 +33,22 @@ def starts_later(session: Session, pod: PodRecord, node: int) -> bool:
     if why is not None:
         session.view.trace.promised[pod.row] = why
     return why is not None
+
+
+def wait_together(session: Session, statement: Statement) -> None:
+    """Only promise nodes to pods of sub groups that lack others: a job that runs would bind some before the rest."""
+    operations, missing = statement.save(), session.ask.sub_job_missing
+    allocated = {each.sub_job for each in operations if each.kind is Kind.Allocate}
+    late = {group for group in allocated if group is not None and group.job.divided and missing(group) > 0}
+    if not late or not session.rules.what_fits:
+        return
+    statement.discard()
+    for operation in operations:
+        if operation.sub_job not in late or operation.kind is not Kind.Allocate:
+            statement.recover([operation])
+            continue
+        for pod, node in zip(operation.pods, operation.nodes, strict=True):
+            statement.pipeline(operation.sub_job, pod, node)
 
 
 def _some_end(session: Session) -> bool:
