@@ -40,7 +40,9 @@ class PreemptionContext:
         self.reclaiming = point == "reclaimable"
         self.less_important = less_important
         #: whether gangs may be evicted that then cannot run
-        self.may_break_gangs = GangEvictionArguments.of(session, action).allow_whole_bundle
+        self.may_break_gangs = (arguments := GangEvictionArguments.of(session, action)).allow_whole_bundle
+        #: how many HyperNodes are tried for a job
+        self.most_domains = arguments.domains
         #: whether a queue's share says how much it takes back, so that a job that runs goes on, one pod after the other
         self.grows_by_share = self.reclaiming and session.ask.takes_back_by_share
         #: whether pods that request nothing preempt any others

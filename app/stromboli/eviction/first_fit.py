@@ -30,13 +30,14 @@ from stromboli.eviction.eligibility import agrees
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.ordering import began, victim_key
 from stromboli.eviction.plan import Plan, evict_until, give_back, take_back
-from stromboli.eviction.preemptors import may_evict, place_gang, search_domains
+from stromboli.eviction.preemptors import may_evict
 from stromboli.eviction.units import Unit, spared
 from stromboli.framework.cluster import shard
 from stromboli.framework.cluster.job import NOWHERE, Job
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
+from stromboli.placement.gangs import domains_to_evict_in, place_gang
 from stromboli.placement.pending import PendingGroup, by_group, in_turn
 from stromboli.state.pods import PodRecord
 
@@ -256,7 +257,8 @@ class GangFirstFit:
         context, session, job = self._context, self._session, self._job
         if not (may_evict(session, self._pods) and context.may_take(job, self._pods)):
             return False
-        plan = next(filter(None, map(self._plan, search_domains(session, job, context.action))), None)
+        within = domains_to_evict_in(session, job, context.most_domains)
+        plan = next(filter(None, map(self._plan, within)), None)
         if plan is None:
             return False
         plan.nominate()

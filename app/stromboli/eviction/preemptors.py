@@ -1,20 +1,18 @@
-"""What actions allow: which jobs may evict others, for which of their pods, and where gangs are placed."""
+"""What actions allow: which jobs may evict others, and for which of their pods."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import takewhile
 
 from pydantic import Field
 
 from stromboli.api.pod_state import PodState
-from stromboli.framework.cluster.job import NOWHERE, Job, SubJob
+from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.base import Arguments
 from stromboli.framework.session.session import Session
-from stromboli.placement import domains
 from stromboli.placement.exact.places import is_impossible
-from stromboli.placement.pending import PendingGroup, in_turn, pending_job
+from stromboli.placement.pending import in_turn
 from stromboli.state.pods import PodRecord
 
 _MAX_DOMAINS = 8
@@ -31,16 +29,6 @@ def evicting_pods(session: Session, job: Job) -> list[PodRecord]:
 def gang_pods(session: Session, job: Job) -> list[PodRecord]:
     """The pods of a job that look for places together, in order; those that request nothing if it has no others."""
     return in_turn(session, job) or evicting_pods(session, job)
-
-
-def identical(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
-    """The first pods that are placed alike; one whose places depend on other pods stands alone."""
-    first = pods[0]
-    if session.kernel.varies(first):
-        return [first]
-    identity = session.kernel.identity(first)
-    alike = takewhile(lambda pod: pod.role == first.role and session.kernel.identity(pod) == identity, pods[1:])
-    return [first, *alike]
 
 
 def search_steps(session: Session) -> int:
@@ -111,47 +99,13 @@ class GangEvictionArguments(Arguments):
         found = session.policy.action_arguments.get(action)
         return found if isinstance(found, cls) else cls()
 
+    @property
+    def domains(self) -> int:
+        """How many HyperNodes are tried for a job."""
+        return self.max_domains if self.max_domains > 0 else _MAX_DOMAINS
+
 
 def may_evict(session: Session, pods: Sequence[PodRecord]) -> bool:
     """Whether there are pods to place, and none whose preemption policy Never counts."""
     policies = {pod.pod_class.spec.preemption_policy for pod in pods}
     return bool(pods) and not (session.ask.heeds_vetoes and "Never" in policies)
-
-
-def search_domains(session: Session, job: Job, action: str) -> list[int]:
-    """The HyperNodes to try for a job, in order."""
-    top, most = session.view.topology.top, GangEvictionArguments.of(session, action).max_domains
-    found = _below(session, job, top)
-    if not found and not domains.is_bound(job):
-        found = [top]
-    return found[: most if most > 0 else _MAX_DOMAINS]
-
-
-def _below(session: Session, of: Job | SubJob, top: int) -> list[int]:
-    """The HyperNodes in which a job or a group may be placed, of one and those below it, in order."""
-    return [node for gradient in domains.gradients(session, of, top, evicting=True) for node in gradient.tolist()]
-
-
-def place_gang(
-    session: Session, job: Job, pods: list[PodRecord], domain: int, place: Callable[[PendingGroup, int], bool]
-) -> dict[str, int] | None:
-    """Give the groups of a job places in a HyperNode, or below it, until the job may run; None if it then may not.
-
-    `place` finds places for a group in a HyperNode. Under Volcano's rules a job without groups is placed below it, too,
-    and every group has to find places. Returns where each group was placed, by uid.
-    """
-    pending, found, as_volcano = pending_job(session, job, pods), dict[str, int](), session.rules.first_fit
-    while pending:
-        group, hyper_nodes = pending.pop(), [domain]
-        if (as_volcano or job.divided) and domains.is_bound(job):
-            hyper_nodes = _below(session, group.sub_job, domain)
-        hyper_node = next((each for each in hyper_nodes if place(group, each)), NOWHERE)
-        if hyper_node == NOWHERE and as_volcano:
-            return None
-        if hyper_node == NOWHERE:
-            # Others may be enough for it to start.
-            continue
-        found[group.sub_job.uid] = hyper_node
-        if session.ask.starts_as_promised(job):
-            return found
-    return None

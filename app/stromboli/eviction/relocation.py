@@ -24,9 +24,7 @@ from stromboli.eviction.plan import evict_until, give_back, has_place, join
 from stromboli.eviction.room import sums_suffice
 from stromboli.eviction.units import spared, whole_gang
 from stromboli.framework.cluster.job import Job
-from stromboli.framework.cluster.reservation import Place
 from stromboli.framework.cluster.topology import has_topology
-from stromboli.framework.plugin.operation import Kind
 from stromboli.framework.session.statement import Statement
 from stromboli.placement.pending import in_turn, needed_first
 from stromboli.state.pods import PodRecord
@@ -52,7 +50,7 @@ class Relocation:
         """Move pods and promise the job its places; False, and nothing done, when that is impossible or needless."""
         pods = needed_first(self._session, self._job, in_turn(self._session, self._job))
         if self._could_fit(pods) and self._place_all(pods) and self._moved:
-            self._keep()
+            self._session.keeper.reserve_promised(self._statement.operations, self._keeping)
             self._context.promise(self._job, [self._statement])
             return True
         self._statement.discard()
@@ -93,18 +91,6 @@ class Relocation:
             # Before any pod has moved: no job with such a pod finds places for all.
             self._context.in_vain(self._context.kind(self._job, pod), 0)
         return False
-
-    def _keep(self) -> None:
-        """Reserve the places, of the job and of the pods that replace those that move."""
-        keeper, until = self._session.keeper, self._session.view.time() + self._keeping
-        by_job: dict[str, tuple[Job, list[Place]]] = {}
-        for operation in self._statement.operations:
-            if operation.kind is Kind.Pipeline and operation.job is not None:
-                _, places = by_job.setdefault(operation.job.key, (operation.job, []))
-                replaced = operation.origin >= 0
-                places.append(keeper.place(operation.pods[0], operation.nodes[0], replaced=replaced))
-        for job, places in by_job.values():
-            keeper.reserve(job, places, until)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 

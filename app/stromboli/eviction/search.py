@@ -16,12 +16,13 @@ from stromboli.eviction.best_plan import FirstPlaces, best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.plan import Plan
-from stromboli.eviction.preemptors import identical, may_evict, place_gang, search_domains
+from stromboli.eviction.preemptors import may_evict
 from stromboli.eviction.reprieve import settle
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.topology import has_topology
 from stromboli.placement import domains
-from stromboli.placement.pending import PendingGroup, by_group, largest_first, least_together, needed_first
+from stromboli.placement.gangs import domains_to_evict_in, place_gang
+from stromboli.placement.pending import PendingGroup, by_group, identical, largest_first, least_together, needed_first
 from stromboli.state.pods import PodRecord
 
 
@@ -88,7 +89,7 @@ class JobSearch:
         if self._ready and job.divided and context.grows_by_share:
             pods = needed
         # 2. In each HyperNode that the job may be placed in, the least cost of all their places.
-        within = search_domains(session, job, context.action)
+        within = domains_to_evict_in(session, job, context.most_domains)
         plan = best_plan(context, job, pods, [partial(self._plan, pods, domain) for domain in within])
         # 3. Where it lies.
         if plan is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 
 import numpy as np
@@ -211,6 +211,16 @@ def largest_first(session: Session, pods: list[PodRecord]) -> list[PodRecord]:
     total = np.maximum(session.view.total, 1)
     size = {id: float((session.view.request(pod) / total).sum()) for id, pod in classes.items()}
     return sorted(pods, key=lambda pod: -size[pod.pod_class.id])
+
+
+def identical(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
+    """The first pods that are placed alike; one whose places depend on other pods stands alone."""
+    first = pods[0]
+    if session.kernel.varies(first):
+        return [first]
+    identity = session.kernel.identity(first)
+    alike = takewhile(lambda pod: pod.role == first.role and session.kernel.identity(pod) == identity, pods[1:])
+    return [first, *alike]
 
 
 def pending_job(session: Session, job: Job, pods: list[PodRecord]) -> PendingJob:

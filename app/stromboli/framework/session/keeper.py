@@ -22,6 +22,7 @@ from stromboli.framework.cluster.job import NO_ROWS, Job
 from stromboli.framework.cluster.nodes import NodeLedger
 from stromboli.framework.cluster.reservation import Place, Reservation
 from stromboli.framework.cluster.view import View
+from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.state.pods import PodRecord
 
 _WAITING = (PodState.Allocated, PodState.Pipelined)
@@ -150,6 +151,16 @@ class Keeper:
         self._made[job.key] = Reservation(
             uid, tuple(places), self._view.time(), until, complete, tuple(self._view.jobs.keys_of(passed))
         )
+
+    def reserve_promised(self, operations: Iterable[Operation], keep: float) -> None:
+        """Reserve all promised places for `keep` seconds, those of pods that move for the ones that replace them."""
+        by_job: dict[str, tuple[Job, list[Place]]] = {}
+        for operation in operations:
+            if operation.kind is Kind.Pipeline and operation.job is not None:
+                _, places = by_job.setdefault(operation.job.key, (operation.job, []))
+                places.append(self.place(operation.pods[0], operation.nodes[0], replaced=operation.origin >= 0))
+        for job, places in by_job.values():
+            self.reserve(job, places, self._view.time() + keep)
 
     def outranking(self, queue: int, priority: int) -> Rows:
         """The most important jobs of a queue that wait and are above a priority, as indices."""
