@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stromboli.api import objects
 from stromboli.engine import Engine
-from stromboli.eviction.min_cost import MinCostSearch
+from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.units import Unit
 from tests.builders import NOON, node, pod, pod_group, policy, queue, state
 from tests.expectations.test_preemption import CLASSES
@@ -56,13 +56,13 @@ def test_looking_as_far_as_needed_decides_as_sorting_everybody(objs: list[Any], 
     text = policy("priority gang conformance", f"predicates {shares} nodeorder", actions=f"allocate, {action}")
     as_needed = Engine(text).decide(state(CLASSES, *objs).snapshot(), now=NOON)
 
-    def everybody(self: MinCostSearch) -> list[Unit]:
-        known = self._node_candidates.everything()
+    def everybody(self: NodeCandidates) -> list[Unit]:
+        known = self.everything()
         assert told(list(looking(self))) == told(known)
         return known
 
-    looking = MinCostSearch._victims_in_order
+    looking = NodeCandidates.cheapest_first
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MinCostSearch, "_victims_in_order", everybody)
+        patch.setattr(NodeCandidates, "cheapest_first", everybody)
         at_once = Engine(text).decide(state(CLASSES, *objs).snapshot(), now=NOON)
     assert as_needed.decisions == at_once.decisions

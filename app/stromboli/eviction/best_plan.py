@@ -13,7 +13,6 @@ depend on other pods. What the pods can do without is given back like the victim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, takewhile
 from typing import TypeAlias
 
 import numpy as np
@@ -160,9 +159,13 @@ def _plan_in_any_order(
 def _units(context: PreemptionContext, held: HeldAmounts, pods: Sequence[PodRecord]) -> list[Unit]:
     """The units that may be evicted for the least important pod, the cheapest first."""
     pod = min((pod for pod in pods if not pod.pod_class.best_effort), key=lambda pod: pod.priority, default=pods[0])
-    units = NodeCandidates(context, held, pod).everything()
-    sums = accumulate(len(unit.pods) for unit in units)
-    return [unit for unit, _ in takewhile(lambda each: each[1] <= _MOST_PODS, zip(units, sums, strict=True))]
+    found, count = list[Unit](), 0
+    for unit in NodeCandidates(context, held, pod).cheapest_first():
+        count += len(unit.pods)
+        if count > _MOST_PODS:
+            break
+        found.append(unit)
+    return found
 
 
 def _groups_of(session: Session, job: Job, placed: Sequence[Place]) -> dict[str, int]:

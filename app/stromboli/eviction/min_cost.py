@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.eviction.node_candidates import Candidate, CheapestFirst, NodeCandidates
+from stromboli.eviction.node_candidates import Candidate, NodeCandidates
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.plan import Demand, Evicted, Place, Plan, give_back, undo
-from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.state.pods import PodRecord
 
@@ -59,8 +58,6 @@ class MinCostSearch:
         self._within = within
         #: nodes that refused the pods although these fit by amounts
         self._refused: set[int] = set()
-        #: all units that may be evicted, once they were needed
-        self._cheapest_first: CheapestFirst | None = None
         #: the pod that looks for a place, and how many more nodes may be cleared for it
         self._current, self._clearable = pods[0], 0
         #: whether the queue may take no more, whatever is evicted
@@ -208,18 +205,10 @@ class MinCostSearch:
         Plugins do not say how much of its share a queue lacks, so they are asked after each eviction.
         """
         gone = list[Evicted]()
-        for unit in self._victims_in_order():
+        for unit in self._node_candidates.cheapest_first():
             gone.append(self._plan.evict(unit))
             if self._plan.has_share(pod):
                 return gone
         undo(gone)
         self._exhausted = True
         return []
-
-    def _victims_in_order(self) -> Iterable[Unit]:
-        """The units that may be evicted on any node, the cheapest first."""
-        if not self._session.ask.judges_steadily(self._context.point):
-            return self._node_candidates.everything()
-        if self._cheapest_first is None:
-            self._cheapest_first = CheapestFirst(self._context, self._candidates, self._node_candidates)
-        return self._cheapest_first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -114,8 +114,49 @@ class NodeCandidates:
         return nodes
 
     def everything(self) -> list[Unit]:
-        """All units that may be evicted, the cheapest first."""
+        """All units that may be evicted, on any node, the cheapest first."""
         return sorted(self.units(self.permitted(self._held_amounts.left())), key=cheapness)
+
+    def cheapest_first(self) -> Iterator[Unit]:
+        """The same, computed as far as it is read; units may be evicted meanwhile.
+
+        Where plugins judge a victim independently of the others, of thousands of jobs only few are looked at: a lower
+        bound of the cost of a job's cheapest unit follows from columns.
+        """
+        if not self._steady:
+            yield from self.everything()
+            return
+        held, (by_job, places) = self._held_amounts, self._by_job
+        at = by_job[self._pod_index.alive(held.rows[by_job])]
+        rows = np.split(held.rows[at], np.flatnonzero(np.diff(held.job[at])) + 1)
+        heap = self._bounds(at, places) if len(at) else []
+        while heap:
+            *_, place, number, of = heappop(heap)
+            if number == _JOB:
+                for number, unit in enumerate(self.units(self.permitted(rows[of]))):
+                    heappush(heap, (*unit_cost(unit), place, number, unit))
+            else:
+                yield of
+
+    @cached_property
+    def _by_job(self) -> tuple[Rows, Rows]:
+        """The candidates job by job, and the place of each job among equals, the last one first, shape (jobs,)."""
+        jobs, held = self._session.view.jobs, self._held_amounts
+        places = np.zeros(len(jobs), np.intp)
+        in_order = self._session.ask.in_job_order(jobs, np.unique(held.job))
+        places[in_order] = -np.arange(len(in_order))
+        return np.argsort(held.job, kind="stable"), places
+
+    def _bounds(self, at: Rows, places: Rows) -> list[tuple[Any, ...]]:
+        """What the cheapest unit of each job costs at least: a pod that it can spare, or else all its candidates."""
+        held, began = self._held_amounts, self._pod_index.began[self._held_amounts.rows[at]]
+        starts = np.flatnonzero(np.diff(held.job[at], prepend=-1))
+        jobs, sizes = held.job[at[starts]], np.diff(starts, append=len(at))
+        spares = above_minimum(self._session.view.jobs)[jobs]
+        ranks = np.where(spares, np.minimum.reduceat(held.rank[at], starts), np.maximum.reduceat(held.rank[at], starts))
+        age = -np.where(spares, np.maximum.reduceat(began, starts), np.minimum.reduceat(began, starts))
+        number = np.full(len(jobs), _JOB)
+        return ascending(ranks, ~spares, np.where(spares, 1, sizes), age, places[jobs], number, np.arange(len(jobs)))
 
     def on(self, node: int) -> list[Unit]:
         """All units with pods on a node that may be evicted, the cheapest first."""
@@ -246,53 +287,3 @@ class NodeCandidates:
         if held is None:
             held = self._amounts[pod.pod_class.id] = self._session.view.request(pod)[self._columns].tolist()
         return held
-
-
-class CheapestFirst:
-    """All units that may be evicted for a job, on any node, the cheapest first, computed as far as they are read.
-
-    A lower bound of the cost of a job's cheapest unit follows from columns, so that of thousands of jobs only few are
-    looked at. It is iterated again after evictions. Plugins must judge a victim independently of the others.
-    """
-
-    def __init__(self, context: PreemptionContext, candidates: Mask, node_candidates: NodeCandidates) -> None:
-        """`candidates` masks the pod index: the pods that may be evicted at most."""
-        jobs = context.session.view.jobs
-        self._pod_index = pod_index = context.pod_index
-        self._node_candidates = node_candidates
-        #: those pods, job by job
-        self._candidates: Rows = pod_index.by_job[candidates[pod_index.by_job]]
-        #: whether jobs may have pods to spare, and their places among equals, the last job first, shape (jobs,)
-        self._spares: Mask = above_minimum(jobs)
-        self._place: Rows = np.zeros(len(jobs), np.intp)
-        in_order = context.session.ask.in_job_order(jobs, np.unique(pod_index.job[self._candidates]))
-        self._place[in_order] = -np.arange(len(in_order))
-
-    def __iter__(self) -> Iterator[Unit]:
-        """In the present state; units may be evicted while it is iterated."""
-        at = self._candidates[self._pod_index.alive()[self._candidates]]
-        if not len(at):
-            return
-        starts = np.flatnonzero(np.diff(self._pod_index.job[at], prepend=-1))
-        sizes = np.diff(starts, append=len(at))
-        heap = self._bounds(at, starts, sizes)
-        while heap:
-            *_, place, number, of = heappop(heap)
-            if number == _JOB:
-                rows = self._pod_index.rows[at[starts[of] :][: sizes[of]]]
-                permitted = self._node_candidates.permitted(rows)
-                for number, unit in enumerate(self._node_candidates.units(permitted)):
-                    heappush(heap, (*unit_cost(unit), place, number, unit))
-            else:
-                yield of
-
-    def _bounds(self, at: Rows, starts: Rows, sizes: Rows) -> list[tuple[Any, ...]]:
-        """What the cheapest unit of each job costs at least: a pod that it can spare, or else all its candidates."""
-        rank, began = self._pod_index.ranks.rank[at], self._pod_index.began[self._pod_index.rows[at]]
-        jobs = self._pod_index.job[at[starts]]
-        spares = self._spares[jobs]
-        ranks = np.where(spares, np.minimum.reduceat(rank, starts), np.maximum.reduceat(rank, starts))
-        age = -np.where(spares, np.maximum.reduceat(began, starts), np.minimum.reduceat(began, starts))
-        number = np.full(len(jobs), _JOB)
-        pods = np.where(spares, 1, sizes)
-        return ascending(ranks, ~spares, pods, age, self._place[jobs], number, np.arange(len(jobs)))
