@@ -21,7 +21,7 @@ from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.held_amounts import HeldAmounts
 from stromboli.eviction.node_candidates import NodeCandidates
-from stromboli.eviction.plan import Demand, Place, Plan
+from stromboli.eviction.plan import Place, Plan
 from stromboli.eviction.reprieve import give_back, settle
 from stromboli.eviction.room import Room, alike, found_no_victims, kinds_to_place, may_start
 from stromboli.eviction.units import Unit
@@ -204,7 +204,7 @@ class _InAnyOrder:
         def accept(problem: Problem, places: Places) -> bool:
             """Promise the pods these places; False, undone, if some plugin objects."""
             granted = reading.granted(problem, places, may_have)
-            fit = plan.promise(Place(pod, node, Demand(session.view.request(pod))) for pod, node in granted)
+            fit = plan.promise(Place(pod, node) for pod, node in granted)
             if fit and least <= len(plan.placed) == len(places) and session.ask.starts_as_promised(job):
                 return True
             plan.promises.discard()

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.eviction.node_candidates import Candidate, NodeCandidates
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
-from stromboli.eviction.plan import Demand, Evicted, Place, Plan, give_back, undo
+from stromboli.eviction.plan import Evicted, Place, Plan, give_back, undo
+from stromboli.framework.cluster.job import NO_ROWS
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.state.pods import PodRecord
 
@@ -52,7 +53,6 @@ class MinCostSearch:
         self._pods = pods
         self._pod = pods[0]
         self._request: Vector = session.view.request(pods[0])
-        self._demand = Demand(self._request)
         self._varies = session.kernel.varies(pods[0])
         self._candidates = context.candidates(job, pods[0], within_job=within_job)
         self._within = within
@@ -71,6 +71,8 @@ class MinCostSearch:
         context = self._context
         held_amounts = context.held_amounts(self._job, self._candidates)
         allowed = self._rows()
+        #: where they may go instead, for victims that stay after all
+        self._alternatives = NO_ROWS if self._varies else allowed
         rows = allowed[held_amounts.suffices(self._request, allowed)]
         if not len(rows):
             return 0
@@ -88,10 +90,6 @@ class MinCostSearch:
             if not self._find_place(pod):
                 break
             self._left -= 1
-        # 4. Where they may go instead, for victims that stay after all.
-        if not self._varies:
-            refused = list(self._refused)
-            self._demand.alternatives = allowed[~np.isin(allowed, refused)] if refused else allowed
         return len(self._pods) - self._left
 
     # -- nodes -----------------------------------------------------------------------------------------------------
@@ -191,7 +189,7 @@ class MinCostSearch:
         if not self._context.reclaiming and not self._plan.has_share(pod):
             gone += self._free_share(pod)
         if self._plan.fits(pod, candidate.node):
-            self._plan.keep(gone, Place(pod, candidate.node, self._demand))
+            self._plan.keep(gone, Place(pod, candidate.node, self._alternatives))
             # Nodes with other pods of these jobs, which have less to give, as far as they have been looked at.
             reduced = self._node_candidates.evicted([unit for unit, _ in gone]) & self._candidates_by_node.keys()
             self._look_again(reduced - self._refused)

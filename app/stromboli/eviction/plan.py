@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
-from stromboli.api.resources import Rows, Vector, fits
+from stromboli.api.resources import Rows, fits
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.ordering import Cost
 from stromboli.eviction.units import Unit
-from stromboli.framework.cluster.job import Job
+from stromboli.framework.cluster.job import NO_ROWS, Job
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
 from stromboli.framework.session.statement import Statement
@@ -22,22 +20,13 @@ from stromboli.state.pods import PodRecord
 Evicted = tuple[Unit, Statement]
 
 
-@dataclass(slots=True, eq=False)
-class Demand:
-    """What identical pods ask for that look for places together."""
-
-    #: what each of them requests, shape (dimensions,)
-    request: Vector
-    #: nodes that they may have besides, if there is room; none where more than amounts counts
-    alternatives: Rows = field(default_factory=lambda: np.zeros(0, np.intp))
-
-
 class Place(NamedTuple):
     """A place that a pod is promised."""
 
     pod: PodRecord
     node: int
-    of: Demand
+    #: nodes that it may have instead, if there is room; none where more than amounts counts
+    alternatives: Rows = NO_ROWS
 
 
 class Plan:

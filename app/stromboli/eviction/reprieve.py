@@ -13,7 +13,7 @@ from typing import Protocol
 
 from stromboli.api.resources import fits
 from stromboli.eviction.ordering import unit_cost
-from stromboli.eviction.plan import Demand, Place, Plan
+from stromboli.eviction.plan import Place, Plan
 from stromboli.eviction.units import Unit, runs_in_part
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.statement import Statement
@@ -90,16 +90,16 @@ class ByAmounts:
     """By amounts alone: pods move to other nodes to make room for victims that stay."""
 
     def __init__(self, plan: Plan) -> None:
-        self._nodes = plan.context.session.view.nodes
+        self._view = plan.context.session.view
         self._looks = _LOOKS
 
     def may_stay(self, plan: Plan, evictions: Sequence[Operation]) -> bool:
         """Whether there is room for the victims, with pods on other nodes."""
         #: what is left on nodes, shape (dimensions, nodes), and where the pods are
-        self._free = self._nodes.future_idle()
+        self._free = self._view.nodes.future_idle()
         self._places = list(plan.placed)
-        #: demands of which a pod could not leave its node: others like it cannot, either
-        self._staying = set[Demand]()
+        #: by identity, the alternatives of pods that could not leave their node: others like these cannot, either
+        self._staying = set[int]()
         return all(map(self._make_room, evictions))
 
     def promise(self, plan: Plan) -> bool:
@@ -111,9 +111,8 @@ class ByAmounts:
         node, request = eviction.nodes[0], eviction.request
         if node < 0:
             return True
-        here = (at for at, place in enumerate(self._places) if place.node == node and place.of not in self._staying)
-        leaving = filter(self._leaves, here)
-        while not fits(request, self._free[:, node], self._nodes.always):
+        leaving = filter(self._leaves, (at for at, place in enumerate(self._places) if place.node == node))
+        while not fits(request, self._free[:, node], self._view.nodes.always):
             if next(leaving, None) is None:
                 return False
         self._free[:, node] -= request
@@ -121,17 +120,17 @@ class ByAmounts:
 
     def _leaves(self, at: int) -> bool:
         """Move a pod to another node; False if none has room for it."""
-        place = self._places[at]
-        of, nodes = place.of, place.of.alternatives
-        if not len(nodes) or self._looks <= 0:
+        pod, node, nodes = self._places[at]
+        if not len(nodes) or self._looks <= 0 or id(nodes) in self._staying:
             return False
         self._looks -= 1
-        room = fits(of.request, self._free[:, nodes], self._nodes.always) & (nodes != place.node)
+        request = self._view.request(pod)
+        room = fits(request, self._free[:, nodes], self._view.nodes.always) & (nodes != node)
         if not room.any():
-            self._staying.add(of)
+            self._staying.add(id(nodes))
             return False
         to = int(nodes[room.argmax()])
-        self._free[:, place.node] += of.request
-        self._free[:, to] -= of.request
-        self._places[at] = Place(place.pod, to, of)
+        self._free[:, node] += request
+        self._free[:, to] -= request
+        self._places[at] = Place(pod, to, nodes)
         return True
