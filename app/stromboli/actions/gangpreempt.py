@@ -16,7 +16,7 @@ from stromboli.api.pod_state import HELD
 from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.first_fit import BundleKey
-from stromboli.eviction.ordering import Reversed
+from stromboli.eviction.ordering import descending
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import GangEvictionArguments, gang_pods, preempting, search_steps
 from stromboli.eviction.search import evict_for_job
@@ -50,4 +50,4 @@ class GangPreempt(Action):
 
 def _last_job_first(session: Session) -> BundleKey:
     """The order in which Volcano evicts bundles: those of the job that is served last first."""
-    return lambda bundle, need: (Reversed(session.ask.job_key(bundle.job)),)
+    return lambda bundle, need: (descending(session.ask.job_key(bundle.job)),)

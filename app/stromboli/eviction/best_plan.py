@@ -13,7 +13,6 @@ depend on other pods. What the pods can do without is given back like the victim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
 
 import numpy as np
 
@@ -45,17 +44,17 @@ _MOST_SEARCHES = 24
 #: how many first places are tried
 _MOST_FIRST = 8
 
-#: places for a job, the first of them where it says; None, and nothing done, without enough of them
-Attempt: TypeAlias = "Callable[[FirstPlaces], Plan | None]"
-
 
 def best_plan(
     context: PreemptionContext,
     job: Job,
     pods: Sequence[PodRecord],
-    attempts: Iterable[Attempt],
+    attempts: Iterable[Callable[[FirstPlaces], Plan | None]],
 ) -> Plan | None:
-    """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed."""
+    """The cheapest plan for a job, in effect; None, and nothing done, without any. `pods` may all be placed.
+
+    An attempt finds places, the first of them where it says; None, and nothing done, without enough of them.
+    """
     # 1. What amounts rule out, or an earlier session, is not attempted.
     session = context.session
     kinds = kinds_to_place(session, job, pods)
@@ -70,17 +69,14 @@ def best_plan(
             found_no_victims(context, job, kinds)
     # 3. Without victims that the job can do without to start.
     if plan is not None and plan.evicted and context.search_left and kinds and not alike(session, job, kinds):
-        before = plan.placed
-        give_back(plan, _InAnyOrder(plan, kinds, least=len(before)))
-        if plan.placed is not before:
-            plan.of_groups = _groups_of(session, job, plan.placed)
+        give_back(plan, _InAnyOrder(plan, kinds, least=len(plan.placed)))
     return plan
 
 
 # -- one place after the other ----------------------------------------------------------------------------------------
 
 
-def _cheapest(session: Session, attempts: Iterable[Attempt]) -> Plan | None:
+def _cheapest(session: Session, attempts: Iterable[Callable[[FirstPlaces], Plan | None]]) -> Plan | None:
     """The first of the cheapest plans that attempts, each with different first places, come to; it is in effect."""
     best = plan = None
     for attempt in attempts:
@@ -149,7 +145,6 @@ def _plan_in_any_order(
     if room.suffices:
         plan.evicted = [each for each in map(plan.evict, _units(context, room.held, pods)) if each[1]]
         if _InAnyOrder(plan, kinds).promise(plan):
-            plan.of_groups = _groups_of(context.session, job, plan.placed)
             return settle(plan)
         plan.take_back()
     context.in_vain(equivalence, 0)
@@ -166,15 +161,6 @@ def _units(context: PreemptionContext, held: HeldAmounts, pods: Sequence[PodReco
             break
         found.append(unit)
     return found
-
-
-def _groups_of(session: Session, job: Job, placed: Sequence[Place]) -> dict[str, int]:
-    """The HyperNode around the places of each group of a job, by uid."""
-    nodes: dict[str, list[int]] = {}
-    for place in placed:
-        nodes.setdefault(session.view.sub_job_of(job, place.pod).uid, []).append(place.node)
-    tree = session.view.topology
-    return {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()}
 
 
 class _InAnyOrder:
@@ -204,7 +190,7 @@ class _InAnyOrder:
         def accept(problem: Problem, places: Places) -> bool:
             """Promise the pods these places; False, undone, if some plugin objects."""
             granted = reading.granted(problem, places, may_have)
-            fit = plan.promise(Place(pod, node) for pod, node in granted)
+            fit = plan.promise([Place(pod, node) for pod, node in granted])
             if fit and least <= len(plan.placed) == len(places) and session.ask.starts_as_promised(job):
                 return True
             plan.promises.discard()

@@ -261,7 +261,6 @@ class GangFirstFit:
         plan = next(filter(None, map(self._plan, within)), None)
         if plan is None:
             return False
-        plan.nominate()
         plan.decide()
         return context.grows_by_share
 
@@ -301,7 +300,7 @@ class GangFirstFit:
         if of_groups is None:
             plan.promises.discard()
             return False
-        plan.of_groups = of_groups
+        plan.nominate(of_groups)
         return True
 
     def _place_group(self, statement: Statement, group: PendingGroup, hyper_node: int) -> bool:

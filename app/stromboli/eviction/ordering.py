@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from functools import total_ordering
+from collections.abc import Callable, Iterable
+from functools import cmp_to_key
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from stromboli.state.pods import PodRecord
 
 #: the rank of a set without victims: the pod fits already
 NO_VICTIMS = -1
+#: makes a key that sorts the other way round
+descending: Callable[[Any], Any] = cmp_to_key(lambda one, other: (one < other) - (other < one))
 
 
 class Cost(NamedTuple):
@@ -63,25 +65,6 @@ def cheapness(unit: Unit) -> tuple[float, ...]:
     return *unit_cost(unit), unit.order
 
 
-@total_ordering
-class Reversed:
-    """A key that sorts the other way round."""
-
-    __slots__ = ("_key",)
-
-    def __init__(self, key: Any) -> None:
-        self._key = key
-
-    def __lt__(self, other: Reversed) -> bool:
-        return bool(other._key < self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Reversed) and bool(self._key == other._key)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-
 def began(pod: PodRecord) -> float:
     """When a pod began to run, infinite where that is not known: it counts as the last."""
     return pod.started or math.inf
@@ -95,11 +78,11 @@ def ascending(*columns: NDArray[Any]) -> list[tuple[Any, ...]]:
 
 def victim_queue_key(session: Session, queue: Queue, beneficiary: Queue) -> tuple[object, ...]:
     """Smaller gives way first: the queue served last, unless a plugin knows better."""
-    return *session.ask.victim_queue_order(queue, beneficiary), Reversed(session.ask.queue_key(queue))
+    return *session.ask.victim_queue_order(queue, beneficiary), descending(session.ask.queue_key(queue))
 
 
 def victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tuple[object, ...]:
     """Smaller is evicted first: of the queue that gives way first its last job, of which the last pod goes first."""
     job, ask = session.view.jobs[pod.job], session.ask
     of_queue = victim_queue_key(session, job.queue, beneficiary)
-    return *of_queue, Reversed(ask.job_order(job)), Reversed(ask.task_key(pod))
+    return *of_queue, descending(ask.job_order(job)), descending(ask.task_key(pod))

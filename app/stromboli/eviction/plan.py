@@ -38,8 +38,6 @@ class Plan:
         self._session = context.session
         self.evicted: list[Evicted] = []
         self.placed: list[Place] = []
-        #: the HyperNode of each group that got places in one, by uid
-        self.of_groups: Mapping[str, int] = {}
         #: the promises, in effect
         self.promises: Statement = self._session.statement()
         #: while it is set aside, the operations of each statement
@@ -97,16 +95,14 @@ class Plan:
                 join(statement, unit.job, statements)
         self.evicted = [each for each in self.evicted if each[1]]
 
-    def promise(self, places: Iterable[Place]) -> bool:
+    def promise(self, places: Sequence[Place]) -> bool:
         """Promise pods places instead; False, and none is promised, if one does not fit."""
-        placed = list[Place]()
         for place in places:
             if not self.fits(place.pod, place.node):
                 self.promises.discard()
                 return False
             self._promise_place(place)
-            placed.append(place)
-        self.placed = placed
+        self.placed = [*places]
         return True
 
     def promise_again(self, places: list[Place]) -> None:
@@ -128,9 +124,9 @@ class Plan:
         if any(promise.after_eviction != evicts for promise in self.promises.operations):
             self.promise_again(self.placed)
 
-    def nominate(self) -> None:
-        """Keep in which HyperNode each group was placed. Without victims its pods have no nominated nodes either."""
-        for uid, hyper_node in self.of_groups.items() if self.evicted else ():
+    def nominate(self, of_groups: Mapping[str, int]) -> None:
+        """Keep the HyperNodes of groups, by uid. Without victims their pods have no nominated nodes either."""
+        for uid, hyper_node in of_groups.items() if self.evicted else ():
             self.promises.nominate(self.job.sub_jobs[uid], hyper_node)
 
     # -- the end -------------------------------------------------------------------------------------------------------

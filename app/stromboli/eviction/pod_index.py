@@ -13,7 +13,7 @@ import numpy as np
 from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.eviction.eligibility import agreeing, preemptable
-from stromboli.eviction.ordering import Reversed, victim_queue_key
+from stromboli.eviction.ordering import descending, victim_queue_key
 from stromboli.framework.cluster.job import Queue
 from stromboli.framework.session.session import Session
 
@@ -106,11 +106,6 @@ class PodIndex:
         return offered
 
     @cached_property
-    def holding(self) -> frozenset[int]:
-        """The indices of the queues that have indexed pods."""
-        return frozenset(self.queue.tolist())
-
-    @cached_property
     def requests_of_queues(self) -> tuple[Matrix, Matrix, Matrix]:
         """The bounds of what pods of each queue request, see `_extremes`."""
         return self._extremes(self.queue, len(self._session.view.queues))
@@ -166,12 +161,12 @@ def queue_ranks(session: Session, pod_index: PodIndex, queue: Queue) -> Ranks:
     queues = {each.index: each for each in session.view.queues.values()}
     if ask.gives_back_in_order:
         keys: dict[int, Any] = {
-            index: (victim_queue_key(session, jobs.at(index).queue, queue), Reversed(ask.job_key(jobs.at(index))))
+            index: (victim_queue_key(session, jobs.at(index).queue, queue), descending(ask.job_key(jobs.at(index))))
             for index in np.unique(pod_index.job).tolist()
         }
         of = pod_index.job
     else:
-        keys = {index: ask.victim_queue_order(queues[index], queue) for index in sorted(pod_index.holding)}
+        keys = {index: ask.victim_queue_order(queues[index], queue) for index in np.unique(pod_index.queue).tolist()}
         of = pod_index.queue
     in_order = sorted(keys, key=keys.__getitem__)
     if not keys or keys[in_order[0]] == keys[in_order[-1]]:

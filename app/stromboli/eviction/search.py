@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 
+import numpy as np
+
 from stromboli.eviction.best_plan import FirstPlaces, best_plan
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.min_cost import MinCostSearch
-from stromboli.eviction.plan import Plan
+from stromboli.eviction.plan import Place, Plan
 from stromboli.eviction.preemptors import may_evict
 from stromboli.eviction.reprieve import settle
 from stromboli.framework.cluster.job import Job
@@ -95,8 +97,16 @@ class JobSearch:
         if plan is not None:
             if has_topology(job):
                 domains.locate(session, plan.promises, job)
-            plan.nominate()
+            plan.nominate(self._around(plan.placed))
         return plan
+
+    def _around(self, places: Iterable[Place]) -> dict[str, int]:
+        """The HyperNode around the places of each group, by uid."""
+        nodes: dict[str, list[int]] = {}
+        for place in places:
+            nodes.setdefault(self._session.view.sub_job_of(self._job, place.pod).uid, []).append(place.node)
+        tree = self._session.view.topology
+        return {uid: tree.around(np.array(rows)) for uid, rows in nodes.items()}
 
     def _plan(self, pods: list[PodRecord], domain: int, places: FirstPlaces) -> Plan | None:
         """The evictions of the lowest cost for pods in a HyperNode; None, and nothing done, if none suffice.
@@ -110,12 +120,10 @@ class JobSearch:
             of_group = largest_first(self._session, group.left()) if self._job.divided else pods
             return self._place_group(plan, of_group, hyper_node, places)
 
-        of_groups = place_gang(self._session, self._job, pods, domain, place)
-        if of_groups is None:
-            plan.take_back()
-            return None
-        plan.of_groups = of_groups
-        return settle(plan)
+        if place_gang(self._session, self._job, pods, domain, place) is not None:
+            return settle(plan)
+        plan.take_back()
+        return None
 
     def _place_group(self, plan: Plan, pods: list[PodRecord], hyper_node: int, places: FirstPlaces) -> bool:
         """Find places for pods of a group in a HyperNode, beside those of a plan; False, undone, without enough."""
