@@ -23,7 +23,6 @@ from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.plan import Place, Plan
 from stromboli.eviction.reprieve import give_back, settle
 from stromboli.eviction.room import Room, alike, found_no_victims, kinds_to_place, may_start
-from stromboli.eviction.units import Unit
 from stromboli.framework.cluster.job import Job
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.session import Session
@@ -143,7 +142,7 @@ def _plan_in_any_order(
         return None
     room, plan = Room.of(context, job, kinds), Plan(context, job)
     if room.suffices:
-        plan.evicted = [each for each in map(plan.evict, _units(context, room.held, pods)) if each[1]]
+        _evict_most(plan, room.held, pods)
         if _InAnyOrder(plan, kinds).promise(plan):
             return settle(plan)
         plan.take_back()
@@ -151,16 +150,15 @@ def _plan_in_any_order(
     return None
 
 
-def _units(context: PreemptionContext, held: HeldAmounts, pods: Sequence[PodRecord]) -> list[Unit]:
-    """The units that may be evicted for the least important pod, the cheapest first."""
+def _evict_most(plan: Plan, held: HeldAmounts, pods: Sequence[PodRecord]) -> None:
+    """Evict what may be evicted for the least important pod, the cheapest units first."""
     pod = min((pod for pod in pods if not pod.pod_class.best_effort), key=lambda pod: pod.priority, default=pods[0])
-    found, count = list[Unit](), 0
-    for unit in NodeCandidates(context, held, pod).cheapest_first():
-        count += len(unit.pods)
-        if count > _MOST_PODS:
+    left = _MOST_PODS
+    for unit in NodeCandidates(plan.context, held, pod).cheapest_first():
+        left -= len(unit.pods)
+        if left < 0:
             break
-        found.append(unit)
-    return found
+        plan.keep([plan.evict(unit)])
 
 
 class _InAnyOrder:

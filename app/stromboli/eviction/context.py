@@ -9,7 +9,7 @@ import numpy as np
 from stromboli.api.resources import Mask, Vector
 from stromboli.eviction.held_amounts import CostBounds, HeldAmounts
 from stromboli.eviction.pod_index import PodIndex, Ranks, queue_ranks
-from stromboli.eviction.preemptors import GangEvictionArguments
+from stromboli.eviction.preemptors import MAX_DOMAINS, GangEvictionArguments
 from stromboli.eviction.units import above_minimum
 from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.recent import Recent
@@ -42,7 +42,7 @@ class PreemptionContext:
         #: whether gangs may be evicted that then cannot run
         self.may_break_gangs = (arguments := GangEvictionArguments.of(session, action)).allow_whole_bundle
         #: how many HyperNodes are tried for a job
-        self.most_domains = arguments.domains
+        self.most_domains = arguments.max_domains if arguments.max_domains > 0 else MAX_DOMAINS
         #: whether a queue's share says how much it takes back, so that a job that runs goes on, one pod after the other
         self.grows_by_share = self.reclaiming and session.ask.takes_back_by_share
         #: whether pods that request nothing preempt any others

@@ -287,8 +287,6 @@ class GangFirstFit:
         allowed = session.ask.gang_victims(self._context.point, self._job, self._pods[0], victims) if victims else []
         return [each for each in permitted(found, allowed) if self._context.may_break_gangs or not each.whole]
 
-    # -- places ------------------------------------------------------------------------------------------------------
-
     def _fits(self, plan: Plan, domain: int) -> bool:
         """Promise the job its places in a HyperNode as things stand; False, and none is promised, without them."""
         session, nodes = self._session, self._session.view.nodes

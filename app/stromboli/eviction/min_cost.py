@@ -70,7 +70,9 @@ class MinCostSearch:
         # 1. The nodes on which the pods would fit if all candidates were evicted.
         context = self._context
         held_amounts = context.held_amounts(self._job, self._candidates)
-        allowed = self._rows()
+        allowed = self._session.kernel.possible(self._pod)
+        if self._within is not None:
+            allowed = allowed[self._within[allowed]]
         #: where they may go instead, for victims that stay after all
         self._alternatives = NO_ROWS if self._varies else allowed
         rows = allowed[held_amounts.suffices(self._request, allowed)]
@@ -93,10 +95,6 @@ class MinCostSearch:
         return len(self._pods) - self._left
 
     # -- nodes -----------------------------------------------------------------------------------------------------
-
-    def _rows(self) -> Rows:
-        rows = self._session.kernel.possible(self._pod)
-        return rows if self._within is None else rows[self._within[rows]]
 
     def _scores(self, rows: Rows) -> Vector:
         """The tie-breaker of each node, smaller is better: nodes of the own shard first, then the best score."""
@@ -146,7 +144,8 @@ class MinCostSearch:
         while heap and len(found) < _COMPARED:
             *_, place, node = bound = heappop(heap)
             if node not in known:
-                known[node] = self._candidate(node)
+                refused, candidates = node in self._refused, self._node_candidates
+                known[node] = self._clear(node) if refused else candidates.candidate(node, self._left, self._possible)
             candidate = known[node]
             if candidate is None or found.get(node, bound) != bound:
                 continue
@@ -156,19 +155,13 @@ class MinCostSearch:
                 return candidate
         return known[min(found.values())[-1]] if found else None
 
-    def _candidate(self, node: int) -> Candidate | None:
-        """The candidate of a node for the next places."""
-        if node in self._refused:
-            return self._clear(self._current, node)
-        return self._node_candidates.candidate(node, self._left, self._possible)
-
     # -- pods in the way -------------------------------------------------------------------------------------------
 
-    def _clear(self, pod: PodRecord, node: int) -> Candidate | None:
-        """The victims on a node without those beside which a pod fits; None if it does not fit at all."""
+    def _clear(self, node: int) -> Candidate | None:
+        """The victims on a node without those beside which the pod fits; None if it does not fit at all."""
         if not self._clearable:
             return None
-        self._clearable -= 1
+        self._clearable, pod = self._clearable - 1, self._current
         gone = [self._plan.evict(unit) for unit in self._node_candidates.on(node)]
         found = None
         if gone and self._plan.fits(pod, node):

@@ -57,8 +57,6 @@ class NodeCandidates:
         self._steady = session.ask.judges_steadily(context.point)
         #: whether it may matter which pods plugins are asked about first
         self._first_matters = not (self._steady or session.ask.gives_back_in_order)
-        #: what pods of a class hold of what is wanted
-        self._amounts: dict[int, list[float]] = {}
         #: the sort keys of jobs, and of pods in their jobs, cached
         self._job_key, self._task_key = cache(session.ask.job_key), cache(session.ask.task_key)
         self._pod = pod
@@ -179,8 +177,6 @@ class NodeCandidates:
             gained += copies_on(self._asked, after, nodes.always) - max(copies_on(self._asked, free, nodes.always), 0.0)
         return gained
 
-    # -- which units -----------------------------------------------------------------------------------------------
-
     def units(self, pods: Iterable[PodRecord]) -> list[Unit]:
         """The units of pods in victim order: those that are evicted alone, in order, or with their sub groups, and for
         the others their gangs, the last job first.
@@ -283,7 +279,5 @@ class NodeCandidates:
         return found
 
     def _held(self, pod: PodRecord) -> list[float]:
-        held = self._amounts.get(pod.pod_class.id)
-        if held is None:
-            held = self._amounts[pod.pod_class.id] = self._session.view.request(pod)[self._columns].tolist()
+        held: list[float] = self._session.view.request(pod)[self._columns].tolist()
         return held

@@ -44,16 +44,9 @@ class Plan:
         self._aside: list[list[Operation]] = []
 
     @property
-    def units(self) -> list[Unit]:
-        """What is evicted together."""
-        return [unit for unit, _ in self.evicted]
-
-    @property
     def cost(self) -> Cost:
         """What the evictions cost."""
-        return Cost.of(self.units)
-
-    # -- one place after the other -------------------------------------------------------------------------------------
+        return Cost.of(unit for unit, _ in self.evicted)
 
     def evict(self, unit: Unit) -> Evicted:
         """Evict a unit, of which some pods may have been evicted before."""
@@ -84,8 +77,6 @@ class Plan:
         self.evicted += other.evicted
         self.placed += other.placed
         self.promises.merge(other.promises)
-
-    # -- all places ----------------------------------------------------------------------------------------------------
 
     def join_gangs(self) -> None:
         """Merge what a broken gang gave up alone into its unit, so that the gang is given back as a whole."""
@@ -128,8 +119,6 @@ class Plan:
         """Keep the HyperNodes of groups, by uid. Without victims their pods have no nominated nodes either."""
         for uid, hyper_node in of_groups.items() if self.evicted else ():
             self.promises.nominate(self.job.sub_jobs[uid], hyper_node)
-
-    # -- the end -------------------------------------------------------------------------------------------------------
 
     def set_aside(self) -> None:
         """Take it out of effect, so that another plan can be tried."""

@@ -15,7 +15,8 @@ from stromboli.placement.exact.places import is_impossible
 from stromboli.placement.pending import in_turn
 from stromboli.state.pods import PodRecord
 
-_MAX_DOMAINS = 8
+#: how many HyperNodes are tried for a job by default
+MAX_DOMAINS = 8
 #: how often a search for victims looks at each node
 _SEARCH = 20
 
@@ -88,7 +89,7 @@ def _competes(session: Session, job: Job) -> bool:
 class GangEvictionArguments(Arguments):
     """Arguments of the actions that evict for gangs."""
 
-    max_domains: int = Field(default=_MAX_DOMAINS, alias="maxDomains")
+    max_domains: int = Field(default=MAX_DOMAINS, alias="maxDomains")
     """How many HyperNodes are tried for a job; 0 and less count as the default."""
     allow_whole_bundle: bool = Field(default=True, alias="allowWholeBundle")
     """Whether gangs may be evicted that then cannot run, or only what they have above their minimum."""
@@ -98,11 +99,6 @@ class GangEvictionArguments(Arguments):
         """Those of an action in the session's policy; actions that do not take these have the defaults."""
         found = session.policy.action_arguments.get(action)
         return found if isinstance(found, cls) else cls()
-
-    @property
-    def domains(self) -> int:
-        """How many HyperNodes are tried for a job."""
-        return self.max_domains if self.max_domains > 0 else _MAX_DOMAINS
 
 
 def may_evict(session: Session, pods: Sequence[PodRecord]) -> bool:

@@ -44,17 +44,15 @@ class Relocation:
         self._most = most
         self._keeping = keeping
         self._statement = session.statement()
-        self._moved = 0
 
-    def run(self) -> bool:
-        """Move pods and promise the job its places; False, and nothing done, when that is impossible or needless."""
+    def run(self) -> None:
+        """Move pods and promise the job its places; nothing is done when that is impossible or needless."""
         pods = needed_first(self._session, self._job, in_turn(self._session, self._job))
-        if self._could_fit(pods) and self._place_all(pods) and self._moved:
+        if self._could_fit(pods) and self._place_all(pods) and _moved(self._statement):
             self._session.keeper.reserve_promised(self._statement.operations, self._keeping)
             self._context.promise(self._job, [self._statement])
-            return True
-        self._statement.discard()
-        return False
+        else:
+            self._statement.discard()
 
     def _could_fit(self, pods: Sequence[PodRecord]) -> bool:
         """Whether the cluster has what the job asks for at all, and no search for an equal pod was in vain."""
@@ -116,7 +114,6 @@ class Relocation:
         if units is None:
             return False
         give_back(reversed(units), fit)
-        self._moved += _count(units)
         self._statement.merge(*units)
         sub_job = self._session.view.sub_job_of(self._job, pod)
         self._statement.pipeline(sub_job, pod, node, after_eviction=True)
@@ -136,7 +133,7 @@ class Relocation:
                 continue
             tried |= set() if alone else {job.key}
             pods = (pod,) if alone else whole_gang(session, job)
-            unit = self._move(pods, node, self._most - self._moved - _count(made))
+            unit = self._move(pods, node, self._most - _moved(self._statement, *made))
             if unit is not None:
                 if not alone:
                     join(unit, job, made)
@@ -191,6 +188,6 @@ class Relocation:
         return None if found is None or self._session.ask.refusal(pod, found[0]) is not None else found[0]
 
 
-def _count(units: Sequence[Statement]) -> int:
+def _moved(*units: Statement) -> int:
     """How many pods move."""
     return sum(operation.origin >= 0 for unit in units for operation in unit.operations)

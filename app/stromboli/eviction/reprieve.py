@@ -14,7 +14,7 @@ from typing import Protocol
 from stromboli.api.resources import fits
 from stromboli.eviction.ordering import unit_cost
 from stromboli.eviction.plan import Place, Plan
-from stromboli.eviction.units import Unit, runs_in_part
+from stromboli.eviction.units import Surplus, Unit
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.statement import Statement
 
@@ -35,7 +35,7 @@ class Rearrangement(Protocol):
 def settle(plan: Plan) -> Plan:
     """The plan without evictions that its pods do not need."""
     plan.join_gangs()
-    if len(plan.evicted) > 1 or any(unit.whole for unit in plan.units):
+    if len(plan.evicted) > 1 or any(unit.whole for unit, _ in plan.evicted):
         give_back(plan, ByAmounts(plan))
     else:
         plan.settle()
@@ -58,7 +58,7 @@ def _stays(plan: Plan, unit: Unit, statement: Statement, places: Rearrangement) 
     singly = [[each] for each in before] if len(before) > 1 else []
     for parts in ([before], singly, singly[::-1]):
         stay = [part for part in parts if _give(plan, statement, part, places)]
-        if stay and (not statement or runs_in_part(plan.context.session, unit.job)):
+        if stay and (not statement or Surplus(plan.context.session, unit.job).runs):
             return True
         if stay:
             _evict_only(plan, statement, before)

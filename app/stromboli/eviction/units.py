@@ -51,7 +51,7 @@ class Surplus:
         self._ready: set[str] = set()
         self._groups: dict[str, int] = {}
         #: whether a group holds places, and fewer than it needs
-        self.has_partial_group = False
+        self._has_partial_group = False
         if job.min_by_role:
             held = job.held_by_role(best_effort=session.ask.counts_best_effort)
             self._roles = {role: held.get(role, 0) - least for role, least in job.min_by_role.items()}
@@ -66,7 +66,7 @@ class Surplus:
                 self._ready.add(sub_job.uid)
                 self._groups[sub_job.policy] += 1
             elif sub_job.ready_count:
-                self.has_partial_group = True
+                self._has_partial_group = True
 
     def _is_ready(self, sub_job: SubJob) -> bool:
         held = sub_job.ready_count
@@ -75,9 +75,10 @@ class Surplus:
         return held >= sub_job.min_available
 
     @property
-    def missing(self) -> bool:
-        """Whether the gang is below its minimum."""
-        return min(self._pods, *self._roles.values(), *self._groups.values(), 0) < 0
+    def runs(self) -> bool:
+        """Whether the gang, and each of its groups, has its minimum, and goes on without the pods that were evicted."""
+        least = min(self._pods, *self._roles.values(), *self._groups.values(), 0)
+        return least >= 0 and not self._has_partial_group and not _goes_together(self.job)
 
     def spend(self, pod: PodRecord) -> bool:
         """Whether the gang can spare one more pod, which then counts as evicted."""
@@ -110,12 +111,6 @@ def above_minimum(jobs: Jobs) -> Mask:
     """Which jobs have more ready pods than their minimum now, shape (jobs,)."""
     above: Mask = jobs.now(jobs.count(*READY_STATES), lambda job: job.ready_count) > jobs.min_available
     return above
-
-
-def runs_in_part(session: Session, job: Job) -> bool:
-    """Whether a gang, and each of its groups, keeps its minimum without the pods that were evicted, and goes on."""
-    surplus = Surplus(session, job)
-    return not (_goes_together(job) or surplus.missing or surplus.has_partial_group)
 
 
 def _goes_together(job: Job) -> bool:
