@@ -72,9 +72,6 @@ def best_plan(
     return plan
 
 
-# -- one place after the other ----------------------------------------------------------------------------------------
-
-
 def _cheapest(session: Session, attempts: Iterable[Callable[[FirstPlaces], Plan | None]]) -> Plan | None:
     """The first of the cheapest plans that attempts, each with different first places, come to; it is in effect."""
     best = plan = None
@@ -126,9 +123,6 @@ class FirstPlaces:
             return False
         self.tried = self.tried | now
         return True
-
-
-# -- all places at once ----------------------------------------------------------------------------------------------
 
 
 def _plan_in_any_order(

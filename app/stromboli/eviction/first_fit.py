@@ -1,14 +1,12 @@
 """Volcano's search for victims: the first node, or for a gang the first HyperNode, that works.
 
-For single pods the steps are: the nodes on which a pod would fit if all candidates were evicted (`_nodes`), the
-candidates of a node in victim order as far as plugins allow them, and evictions until the pod fits (`_plan`). With
-topology-aware preemption victims are given back from the highest, and several nodes are compared by kube-scheduler's
-order (`weight`).
+For a pod, nodes on which it would fit if all candidates were evicted are tried in order: the candidates that plugins
+allow are evicted in victim order until the pod fits. With topology-aware preemption victims are given back from the
+highest, and several nodes are compared by kube-scheduler's order (`weight`).
 
-For all pods of a gang, bundles of other gangs are evicted as they are, one after the other, until all its pods find
-places (`GangFirstFit`). The safe bundle of a gang is what it can lose and still run, the least important pods first;
-the whole bundle is the rest, without which it stops. Volcano looks at the pods that are candidates alone, and all of
-them are safe when the gang is below its minimum already.
+For a gang, bundles of other gangs are evicted one after the other until all its pods find places. The safe bundle of a
+gang is what it can lose and still run, the least important pods first; the whole bundle is the rest, without which it
+stops. Volcano looks only at candidates, and all of them are safe when the gang is below its minimum already.
 """
 
 from __future__ import annotations
@@ -174,9 +172,7 @@ class FirstFit:
         if self.context.reclaiming and not candidates:
             return None
         victims = self._session.ask.victims(self.context.point, self.pod, candidates)
-        free = nodes.future_idle(node)
-        for victim in victims:
-            free += self._session.view.request(victim)
+        free = nodes.future_idle(node) + self._session.view.requested(victims)
         if not fits(self._request, free, nodes.always):
             return None
         fit = partial(self._fits, node)

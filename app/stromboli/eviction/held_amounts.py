@@ -86,10 +86,6 @@ class HeldAmounts:
         rows = self.rows[self.starts[node] : self.starts[node + 1]]
         return rows[self.pod_index.alive(rows)]
 
-    def left(self) -> Rows:
-        """The rows of all candidates that are still there."""
-        return self.rows[self.pod_index.alive(self.rows)]
-
     def suffices(self, request: Vector, rows: Rows) -> Mask:
         """On which of some nodes a request would fit if all candidates there were evicted."""
         nodes = self._view.nodes
@@ -116,10 +112,9 @@ class CostBounds:
 
     def refresh(self) -> None:
         """Look again at the nodes that changed."""
-        changed = self._changes.take()
-        if changed:
+        if changed := self._changes.in_order():
             self._held_amounts.refresh()
-            self._look_at(np.array(sorted(changed), np.intp))
+            self._look_at(np.array(changed, np.intp))
 
     def _look_at(self, nodes: Rows) -> None:
         """Compute the bounds of some nodes."""

@@ -5,8 +5,7 @@ what the next place there costs (`CostBounds`), both in vectors; the exact candi
 (`NodeCandidates`), of these the cheapest for each place (`_find_place`), and victims on any node where it is the queue
 that may take no more (`_free_share`). Where pods are in the way not by their amounts but by ports, affinity or
 spread, a node is cleared of all pods that may be evicted, and those beside which the pod fits are given back
-(`_clear`): that is the node's candidate then, and competes with the others. Once all pods of the job have places,
-victims that they can do without are given back (`reprieve`).
+(`_clear`): that is the node's candidate then, and competes with the others.
 
 A pod that its gang can spare is evicted alone, or with its sub group, any other with its whole gang, wherever that is.
 What a gang leaves free on other nodes is used for the next pods. Candidates follow from amounts; evictions are tried on
@@ -94,8 +93,6 @@ class MinCostSearch:
             self._left -= 1
         return len(self._pods) - self._left
 
-    # -- nodes -----------------------------------------------------------------------------------------------------
-
     def _scores(self, rows: Rows) -> Vector:
         """The tie-breaker of each node, smaller is better: nodes of the own shard first, then the best score."""
         shard = self._session.view.shard
@@ -108,8 +105,11 @@ class MinCostSearch:
 
     def _find_place(self, pod: PodRecord) -> bool:
         """Find the cheapest place for a pod; False when there is none."""
-        self._current, self._clearable = pod, _CLEARED if self._varies or self._lacks_share_above(pod) else 0
-        if self._clearable:
+        # Where a queue above is at its limit, evictions in its other queues may let a pod in.
+        below = self._context.reclaiming and self._job.queue.parent not in ("", "root")
+        clears = self._varies or (below and not self._plan.has_share(pod))
+        self._current, self._clearable = pod, _CLEARED if clears else 0
+        if clears:
             self._look_again(self._refused)
         while not self._exhausted:
             changed = {node for node in self._changes.take() if self._possible[node]}
@@ -126,10 +126,6 @@ class MinCostSearch:
                 if self._clearable:
                     self._look_again([candidate.node])
         return False
-
-    def _lacks_share_above(self, pod: PodRecord) -> bool:
-        """Whether a queue above may be at its limit, so that evictions in its other queues may let a pod in."""
-        return self._context.reclaiming and self._job.queue.parent not in ("", "root") and not self._plan.has_share(pod)
 
     def _look_again(self, nodes: Iterable[int]) -> None:
         """Forget the candidates of some nodes."""
@@ -155,8 +151,6 @@ class MinCostSearch:
                 return candidate
         return known[min(found.values())[-1]] if found else None
 
-    # -- pods in the way -------------------------------------------------------------------------------------------
-
     def _clear(self, node: int) -> Candidate | None:
         """The victims on a node without those beside which the pod fits; None if it does not fit at all."""
         if not self._clearable:
@@ -171,8 +165,6 @@ class MinCostSearch:
             found = Candidate(node, units, Cost.of(units))
         undo(gone)
         return found
-
-    # -- trying ----------------------------------------------------------------------------------------------------
 
     def _try_candidate(self, candidate: Candidate, pod: PodRecord) -> bool:
         """Evict the units of a candidate and promise a pod the place; False, and nothing done, when that fails."""

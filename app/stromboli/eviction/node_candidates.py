@@ -113,7 +113,8 @@ class NodeCandidates:
 
     def everything(self) -> list[Unit]:
         """All units that may be evicted, on any node, the cheapest first."""
-        return sorted(self.units(self.permitted(self._held_amounts.left())), key=cheapness)
+        rows = self._held_amounts.rows
+        return sorted(self.units(self.permitted(rows[self._pod_index.alive(rows)])), key=cheapness)
 
     def cheapest_first(self) -> Iterator[Unit]:
         """The same, computed as far as it is read; units may be evicted meanwhile.

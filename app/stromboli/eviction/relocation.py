@@ -1,10 +1,9 @@
 """Moving running pods so that a job fits that otherwise fits nowhere: no pod is evicted without another place for it.
 
-A `Relocation` acts for one job. For each of its pods that fits on no node the steps are: the nodes on which it
-would fit if all movable pods moved, in vectors, first those that lack least (`_nodes`), on each the pods that may move,
-the least important first (`_candidates`), and these one by one to another place (`_move`) until the pod fits. A pod
-that its gang can spare moves alone, any other with its whole gang. What turns out not to be needed stays. All of it is
-on one statement, which is kept when the job may then run.
+For each pod of the job that fits on no node those are tried on which it would fit if all movable pods moved, the one
+that lacks least first. Pods move away one by one, the least important first, until the pod fits: one that its gang can
+spare moves alone, any other with its whole gang. What turns out not to be needed stays. All of it is on one statement,
+which is kept when the job may then run.
 """
 
 from __future__ import annotations
@@ -90,8 +89,6 @@ class Relocation:
             self._context.in_vain(self._context.kind(self._job, pod), 0)
         return False
 
-    # -- nodes -------------------------------------------------------------------------------------------------------
-
     def _nodes(self, pod: PodRecord) -> list[int]:
         """The nodes to try, the one that lacks least first."""
         session, request = self._session, self._session.view.request(pod)
@@ -118,8 +115,6 @@ class Relocation:
         sub_job = self._session.view.sub_job_of(self._job, pod)
         self._statement.pipeline(sub_job, pod, node, after_eviction=True)
         return True
-
-    # -- pods that move ----------------------------------------------------------------------------------------------
 
     def _moves(self, node: int) -> Iterator[Statement]:
         """Move pods away from a node in victim order, each alone if its gang can spare it, else with the whole gang."""
