@@ -73,7 +73,7 @@ class MinCostSearch:
         if self._within is not None:
             allowed = allowed[self._within[allowed]]
         #: where they may go instead, for victims that stay after all
-        self._alternatives = NO_ROWS if self._varies else allowed
+        self._instead = NO_ROWS if self._varies else allowed
         rows = allowed[held_amounts.suffices(self._request, allowed)]
         if not len(rows):
             return 0
@@ -174,7 +174,7 @@ class MinCostSearch:
         if not self._context.reclaiming and not self._plan.has_share(pod):
             gone += self._free_share(pod)
         if self._plan.fits(pod, candidate.node):
-            self._plan.keep(gone, Place(pod, candidate.node, self._alternatives))
+            self._plan.keep(gone, Place(pod, candidate.node, self._instead))
             # Nodes with other pods of these jobs, which have less to give, as far as they have been looked at.
             reduced = self._node_candidates.evicted([unit for unit, _ in gone]) & self._candidates_by_node.keys()
             self._look_again(reduced - self._refused)

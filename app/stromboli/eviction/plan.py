@@ -26,7 +26,7 @@ class Place(NamedTuple):
     pod: PodRecord
     node: int
     #: nodes that it may have instead, if there is room; none where more than amounts counts
-    alternatives: Rows = NO_ROWS
+    instead: Rows = NO_ROWS
 
 
 class Plan:

@@ -98,8 +98,8 @@ class ByAmounts:
         #: what is left on nodes, shape (dimensions, nodes), and where the pods are
         self._free = self._view.nodes.future_idle()
         self._places = list(plan.placed)
-        #: by identity, the alternatives of pods that could not leave their node: others like these cannot, either
-        self._staying = set[int]()
+        #: by identity, what pods that could not leave their node might have instead: others like these cannot, either
+        self._stuck = set[int]()
         return all(map(self._make_room, evictions))
 
     def promise(self, plan: Plan) -> bool:
@@ -111,7 +111,10 @@ class ByAmounts:
         node, request = eviction.nodes[0], eviction.request
         if node < 0:
             return True
-        leaving = filter(self._leaves, (at for at, place in enumerate(self._places) if place.node == node))
+        here = (
+            at for at, place in enumerate(self._places) if place.node == node and id(place.instead) not in self._stuck
+        )
+        leaving = filter(self._leaves, here)
         while not fits(request, self._free[:, node], self._view.nodes.always):
             if next(leaving, None) is None:
                 return False
@@ -121,13 +124,13 @@ class ByAmounts:
     def _leaves(self, at: int) -> bool:
         """Move a pod to another node; False if none has room for it."""
         pod, node, nodes = self._places[at]
-        if not len(nodes) or self._looks <= 0 or id(nodes) in self._staying:
+        if not len(nodes) or self._looks <= 0:
             return False
         self._looks -= 1
         request = self._view.request(pod)
         room = fits(request, self._free[:, nodes], self._view.nodes.always) & (nodes != node)
         if not room.any():
-            self._staying.add(id(nodes))
+            self._stuck.add(id(nodes))
             return False
         to = int(nodes[room.argmax()])
         self._free[:, node] += request
