@@ -207,6 +207,29 @@ def test_a_more_important_hard_gang_takes_the_room_that_is_made(
 
 
 @FLAT
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("phase", ["", "Pending", "Inqueue"])
+@pytest.mark.one_in(5)
+def test_no_others_go_for_a_more_important_job_that_may_take_room_that_is_made(
+    action: str, shares: str, phase: str, first: bool
+) -> None:
+    """Pods that only the more important job might evict stay, whether it has been admitted already or is new."""
+    order = (action, "allocate") if first else ("allocate", action)
+    equal = running("equal", "poor", "n0", "n0", priority="middle")
+    low = running("low", "poor", "n0", "n0")
+    nodes = {"n0": (4, 64), "without-memory": (8, 0)}
+    live = world(order, shares, nodes, equal, low, patience=3, queues={"poor": deserves(12)})
+    middle = Job("middle", "poor", 2, 2, cpu=1, priority="middle", created=2)
+    live.jobs.append(middle)
+    assert live.session()[0]["evicted"] == 2
+    high = Job("high", "poor", 2, 2, cpu=1, priority="high", created=3, phase=phase)
+    live.jobs.append(high)
+    assert lived(live, 10)["evicted"] == 0
+    assert (equal.running, middle.running, high.running) == (2, 0, 2)
+
+
+@FLAT
 def test_what_a_more_important_job_does_not_need_stays_reserved(shares: str) -> None:
     live = world(["allocate", "preempt"], shares, {"n0": (4, 64)}, running("low", "poor", *["n0"] * 3), patience=3)
     middle = Job("middle", "poor", 2, 2, cpu=1, priority="middle", created=1)

@@ -13,6 +13,7 @@ from stromboli.framework.plugin.base import Arguments
 from stromboli.framework.session.session import Session
 from stromboli.placement.exact.places import is_impossible
 from stromboli.placement.pending import in_turn
+from stromboli.placement.reservations import may_take_over
 from stromboli.state.pods import PodRecord
 
 #: how many HyperNodes are tried for a job by default
@@ -76,7 +77,7 @@ def _is_bound_elsewhere(session: Session, job: Job) -> bool:
 
 def _starves(session: Session, job: Job, by_share: bool) -> bool:
     """Whether a job whose pods wait may evict others."""
-    return _competes(session, job) and (by_share or session.ask.job_starving(job))
+    return _competes(session, job) and (by_share or session.ask.job_starving(job)) and not may_take_over(session, job)
 
 
 def _competes(session: Session, job: Job) -> bool:

@@ -86,6 +86,17 @@ def _outranks(session: Session, job: Job, holder: Job) -> bool:
     return before and job.priority > holder.priority and job.key not in session.keeper.reservations[holder.key].passed
 
 
+def may_take_over(session: Session, job: Job) -> bool:
+    """Whether a job may get places that are reserved for less important ones in the next session.
+
+    They are offered before the first action, so a job that this session admitted has not been asked yet.
+    """
+    if job.pod_group.status.phase not in ("", "Pending"):
+        return False
+    holders = map(session.view.jobs.__getitem__, session.keeper.reservations)
+    return any(holder.queue is job.queue and _outranks(session, job, holder) for holder in holders)
+
+
 def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
     """Promise a job what it needs to start in places of less important ones, unless it fits without."""
     keeper = session.keeper
