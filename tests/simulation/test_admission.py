@@ -56,6 +56,15 @@ def test_pods_that_have_their_priority_need_no_class() -> None:
     assert admitted(pod("p", priorityClassName="high", priority=5))[1] == []
 
 
+@pytest.mark.parametrize("default", [False, True])
+@pytest.mark.parametrize("policy", [None, "Never", "PreemptLowerPriority"])
+def test_a_class_says_whether_its_pods_preempt(policy: str | None, default: bool) -> None:
+    given = priority_class("high") | {"preemptionPolicy": policy, "globalDefault": default}
+    found, problems = admitted(given, pod("p", **({} if default else {"priorityClassName": "high"})))
+    assert problems == []
+    assert (found["Pod", "p"].spec.priority, found["Pod", "p"].spec.preemption_policy) == (5, policy)
+
+
 @pytest.mark.parametrize(("name", "value"), [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2e9)])
 def test_the_classes_of_the_system_are_there(name: str, value: int) -> None:
     found, problems = admitted(pod("p", priorityClassName=name))

@@ -158,14 +158,16 @@ def _never_made(
 
 
 class _Priorities:
-    """The priorities of pods, by the name of their class."""
+    """What pods get by their class: a priority, and whether they may preempt."""
 
     def __init__(self, classes: Iterator[objects.PriorityClass]) -> None:
         self._values: dict[str, int] = dict(SYSTEM_PRIORITIES)
+        self._preemption_policies: dict[str, str | None] = {}
         #: the class of pods that name none
         self._default = ""
         for each in classes:
             self._values[each.metadata.name] = each.value
+            self._preemption_policies[each.metadata.name] = each.preemption_policy
             if each.global_default:
                 self._default = each.metadata.name
 
@@ -181,7 +183,9 @@ class _Priorities:
         value = self._values.get(name)
         if value is None:
             return pod
-        return replace(pod, spec=replace(pod.spec, priority=value, priority_class_name=name))
+        preempts = pod.spec.preemption_policy or self._preemption_policies.get(name)
+        spec = replace(pod.spec, priority=value, priority_class_name=name, preemption_policy=preempts)
+        return replace(pod, spec=spec)
 
 
 class _Groups:
