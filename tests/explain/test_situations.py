@@ -220,6 +220,15 @@ CASES = {
         ("set minMember: 2",),
         says=("cpu: 3 pods request 3 each, and nodes that take one have room for 2",),
     ),
+    "cordon of the only node that is large enough": Case(
+        lambda: one(node("n", unschedulable=True), node("small", cpu="0")), "NeverFits", "admin", ("uncordon node n",)
+    ),
+    "cordon of a node that is too small beside one that is not the pod's": Case(
+        lambda: one(node("n", cpu="0", unschedulable=True), node("m", taints=[{"key": "gpu", "effect": "NoSchedule"}])),
+        "NoMatchingNode",
+        "user",
+        ("tolerate gpu:NoSchedule",),
+    ),
     "several cordons": Case(
         lambda: two(*(node(f"n{i}", cpu="1", unschedulable=True) for i in range(2))),
         "NoMatchingNode",

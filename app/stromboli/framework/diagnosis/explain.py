@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
@@ -293,6 +294,8 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
     passing = any(isinstance(cause, Passing | Elsewhere) for cause in causes)
     if left.any():
         reason = _no_capacity(session, pod, left, counts, passing=passing)
+        if reason.actionable is Actionable.User:
+            reason = replace(reason, actionable=_who_changes(session, pod, causes))
     else:
         message = f"no node takes the pod: {_listed(counts)}"
         scalable = not any(isinstance(cause, Anywhere) for cause in causes)
@@ -305,8 +308,10 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
 
 def _who_changes(session: Session, pod: PodRecord, causes: list[str]) -> Actionable:
     """The role that can make a node take a pod: an administrator, if all that keeps one from it is theirs to change."""
-    if any(isinstance(cause, Administrative) for cause in causes) and session.kernel.mendable(pod).any():
-        return Actionable.Admin
+    if any(isinstance(cause, Administrative) for cause in causes):
+        large_enough = fits(session.view.request(pod), session.view.nodes.allocatable)
+        if (session.kernel.mendable(pod) & large_enough).any():
+            return Actionable.Admin
     return Actionable.User
 
 
