@@ -450,6 +450,16 @@ CASES = {
         ("set priorityClassName: high in PodGroup default/train",),
         policy=PREEMPTING,
     ),
+    "a priority class of the pods alone": Case(
+        lambda: state(
+            *(HIGH, LOW, node("n"), queue("default"), full(priorityClassName="low"), pod_group("train")),
+            gang("train", 1, priorityClassName="high"),
+        ),
+        "Unschedulable",
+        "wait",
+        ("set priorityClassName: high in PodGroup default/train",),
+        policy=PREEMPTING,
+    ),
     "pods that never preempt": Case(
         lambda: state(
             *(HIGH, node("n"), queue("default"), full(), pod_group("train", priorityClassName="high")),

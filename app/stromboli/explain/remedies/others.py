@@ -57,14 +57,18 @@ def actions(case: Case) -> Iterator[Candidate]:
 
 
 def priorities(case: Case) -> Iterator[Candidate]:
-    """What keeps a job from evicting by its priority: a misspelt class, or one that never preempts."""
+    """What keeps a job from evicting by its priority: a class that is misspelt, only its pods', or never preempts."""
     if case.job is None or not set(PREEMPTING) & set(case.session.policy.actions):
         return
     key, name = case.job.key, case.job.pod_group.spec.priority_class_name
     classes = case.session.view.snapshot.priority_classes
-    if name and name not in classes and (near := nearest(name, sorted(classes))):
-        words = f"set priorityClassName: {near} in {said_by(case.job.pod_group)}"
-        yield Candidate(words, "user", set_group(key, priority_class_name=near))
+    if name:
+        meant = "" if name in classes else nearest(name, sorted(classes))
+    else:
+        meant = case.pods[0].pod_class.spec.priority_class_name if case.pods else ""
+    if meant:
+        words = f"set priorityClassName: {meant} in {said_by(case.job.pod_group)}"
+        yield Candidate(words, "user", set_group(key, priority_class_name=meant))
     if case.pods and case.pods[0].pod_class.spec.preemption_policy == "Never":
         words = "give the pods a priority class whose preemptionPolicy is not Never"
         yield Candidate(words, "user", respec(case, preemption_policy=None))
