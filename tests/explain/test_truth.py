@@ -161,8 +161,16 @@ def test_priorities_are_causes_with_names_and_numbers() -> None:
     )
 
 
-@pytest.mark.parametrize("allowed", [0, 4])
-def test_disruption_budgets_are_causes_with_names(allowed: int) -> None:
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+@pytest.mark.parametrize(
+    ("allowed", "told"),
+    [
+        (0, "PodDisruptionBudget default/web allows no disruption, and covers 4 of them"),
+        (1, "PodDisruptionBudget default/web allows 1 disruption, and covers 3 more"),
+        (4, ""),
+    ],
+)
+def test_disruption_budgets_are_causes_with_names(allowed: int, told: str, action: str) -> None:
     waits = [pod_group("job", 2, priorityClassName="mid"), *gang("job", 2, memory="")]
     cluster = state(MIDDLE, node("n", cpu="4"), queue("default"), running(), waits)
     budget = {
@@ -171,8 +179,9 @@ def test_disruption_budgets_are_causes_with_names(allowed: int) -> None:
         "status": {"disruptionsAllowed": allowed},
     }
     cluster.upsert("PodDisruptionBudget", budget)
-    named = "PodDisruptionBudget default/web allows no disruption, and covers 4 of them"
-    assert (named in said(cluster, JOB, PREEMPTING)) == (allowed == 0)
+    text = said(cluster, JOB, PREEMPTING.replace("preempt", action))
+    assert told in text
+    assert ("PodDisruptionBudget" in text) == bool(told)
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:

@@ -99,9 +99,10 @@ def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
     if not victims:
         detail = f"of {len(agreeing)} that run: {_verdicts(session, point, pod, agreeing)}"
         return _no_victims(session, job, pod, point, f"plugins allow no pod {where} to be evicted", detail, there)
-    kept = {victim.key for victim in victims}
-    young = _young(session, job, point, [each for each in agreeing if each.key not in kept])
-    return _not_enough(session, job, pod, victims, where, list(young))
+    named = {victim.key for victim in victims}
+    others = [each for each in agreeing if each.key not in named]
+    protected = [*_protected(session, others, victims), *_young(session, job, point, others)]
+    return _not_enough(session, job, pod, victims, where, protected)
 
 
 def _may_not_evict(session: Session, job: Job, pod: PodRecord, point: str) -> Reason | None:
@@ -177,15 +178,19 @@ def _by_rank(pair: tuple[Job, int]) -> tuple[int, str]:
     return pair[0].priority, pair[0].key
 
 
-def _protected(session: Session, pods: Sequence[PodRecord]) -> Iterator[Passage]:
-    """The disruption budgets that allow no eviction of some pods, where the policy heeds them."""
+def _protected(session: Session, pods: Sequence[PodRecord], victims: Sequence[PodRecord] = ()) -> Iterator[Passage]:
+    """The disruption budgets that allow no eviction of some pods beside the victims, where the policy heeds them."""
     if not any(plugin.name == "pdb" for plugin in session.points.plugins):
         return
     budgets = budgets_of(session.view.snapshot, empty_selects_all=session.rules.budgets)
-    barring = Counter(n for pod in pods for n in budgets.covering(pod) if budgets.listed[n].allowed < 1)
+    used = Counter(n for pod in victims for n in budgets.covering(pod))
+    barring = Counter(n for pod in pods for n in budgets.covering(pod) if budgets.listed[n].allowed <= used[n])
     for number, count in sorted(barring.items())[:_MOST_JOBS]:
-        words = f"PodDisruptionBudget {budgets.key(number)} allows no disruption, and covers {count} of them"
-        others = "disruption budgets of other namespaces allow none of theirs"
+        allowed = budgets.listed[number].allowed
+        most = counted(allowed, "disruption") if allowed > 0 else "no disruption"
+        covers = f"covers {count} more" if used[number] else f"covers {count} of them"
+        words = f"PodDisruptionBudget {budgets.key(number)} allows {most}, and {covers}"
+        others = f"disruption budgets of other namespaces allow {'no more' if used[number] else 'none'} of theirs"
         yield Passage((budgets.listed[number].namespace,), words, others)
 
 
@@ -229,11 +234,11 @@ def _share(session: Session, queue: Queue, pod: PodRecord) -> str:
 
 
 def _not_enough(
-    session: Session, job: Job, pod: PodRecord, victims: Sequence[PodRecord], where: str, young: Sequence[Passage]
+    session: Session, job: Job, pod: PodRecord, victims: Sequence[PodRecord], where: str, protected: Sequence[Passage]
 ) -> Reason:
     """Why evicting all pods that plugins allow does not help: they do not free enough, or the rules keep them.
 
-    `young` says which others are protected for a while.
+    `protected` says what keeps others.
     """
     view = session.view
     free = view.nodes.future_idle().copy()
@@ -250,8 +255,7 @@ def _not_enough(
 
     def saying(word: str, message: str, rest: str) -> Reason:
         passage = Passage(named, f"{who} could be evicted, {rest}", f"pods of other namespaces among them, {rest}")
-        kept = [*_needed(session, victims), *_protected(session, victims), *young]
-        return _reason(word, message).saying(job.namespace, [passage, *kept])
+        return _reason(word, message).saying(job.namespace, [passage, *_needed(session, victims), *protected])
 
     if places < needed:
         message = f"evicting all pods {where} that plugins allow would not free enough"
