@@ -65,7 +65,7 @@ def priorities(case: Case) -> Iterator[Candidate]:
     if name:
         meant = "" if name in classes else nearest(name, sorted(classes))
     else:
-        meant = case.pods[0].pod_class.spec.priority_class_name if case.pods else ""
+        meant = (case.pods and case.pods[0].pod_class.spec.priority_class_name) or ""
     if meant:
         words = f"set priorityClassName: {meant} in {said_by(case.job.pod_group)}"
         yield Candidate(words, "user", set_group(key, priority_class_name=meant))
