@@ -230,6 +230,28 @@ def test_no_others_go_for_a_more_important_job_that_may_take_room_that_is_made(
 
 
 @FLAT
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+@pytest.mark.parametrize("phase", ["", "Inqueue"])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.one_in(5)
+def test_no_others_go_for_a_more_important_job_that_may_take_host_ports_that_become_free(
+    action: str, shares: str, phase: str, count: int
+) -> None:
+    """Each node has free cpu and one host port; those of half of the nodes terminate with the pods that hold them."""
+    nodes = {f"n{i}": (8, 64) for i in range(2 * count)}
+    equal = running("equal", "poor", *list(nodes)[:count], priority="middle", port=True)
+    low = running("low", "poor", *list(nodes)[count:], port=True)
+    live = world(["allocate", action], shares, nodes, equal, low, patience=3, queues={"poor": deserves(32)})
+    middle = Job("middle", "poor", count, count, cpu=1, priority="middle", created=2, port=True)
+    live.jobs.append(middle)
+    assert live.session()[0]["evicted"] == count
+    high = Job("high", "poor", count, count, cpu=1, priority="high", created=3, phase=phase, port=True)
+    live.jobs.append(high)
+    assert lived(live, 10)["evicted"] == 0
+    assert (equal.running, middle.running, high.running) == (count, 0, count)
+
+
+@FLAT
 def test_what_a_more_important_job_does_not_need_stays_reserved(shares: str) -> None:
     live = world(["allocate", "preempt"], shares, {"n0": (4, 64)}, running("low", "poor", *["n0"] * 3), patience=3)
     middle = Job("middle", "poor", 2, 2, cpu=1, priority="middle", created=1)

@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
+
 from stromboli.api.resources import Mask, fits
 from stromboli.framework.cluster.job import NOWHERE, Job
 from stromboli.framework.cluster.reservation import Place
@@ -108,7 +110,7 @@ def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
     for key in lower:
         keeper.release(key)
     try:
-        _promise_all(session, job, _found(session, job, pods))
+        _promise_all(session, job, _found(session, job, pods) or _found(session, job, pods, later=True))
     finally:
         for key in lower:
             keeper.hold(key)
@@ -138,22 +140,30 @@ def _takes_nothing(session: Session, job: Job) -> bool:
     return bool(session.view.quiet[job.index]) or session.ask.shut(job) is not None
 
 
-def _found(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[_Promise]:
-    """Places for all of some pods of a job in one of its domains, the best first; none if one pod has no place."""
+def _found(session: Session, job: Job, pods: Sequence[PodRecord], *, later: bool = False) -> list[_Promise]:
+    """Places for all of some pods of a job in one of its domains, the best first; none if one pod has no place.
+
+    `later` adds those that pods which terminate leave with more than amounts, such as host ports.
+    """
     if not domains.is_bound(job):
-        return _found_within(session, job, pods, None)
+        return _found_within(session, job, pods, None, later=later)
     for gradient in domains.gradients(session, job, session.view.topology.top):
         for hyper_node in domains.that_may_fit(session, gradient, pods, len(pods)).tolist():
-            if found := _found_within(session, job, pods, session.view.topology.mask(hyper_node)):
+            if found := _found_within(session, job, pods, session.view.topology.mask(hyper_node), later=later):
                 return found
     return []
 
 
-def _found_within(session: Session, job: Job, pods: Sequence[PodRecord], within: Mask | None) -> list[_Promise]:
+def _found_within(
+    session: Session, job: Job, pods: Sequence[PodRecord], within: Mask | None, *, later: bool
+) -> list[_Promise]:
     """Places for all of some pods on some nodes, and whether they may start there now; none if one has no place."""
     statement, found = session.statement(), list[_Promise]()
     for pod in pods:
-        place = session.kernel.best(pod, within) if session.ask.allocatable(job.queue, pod)[0] > 0 else None
+        may_hold = session.ask.allocatable(job.queue, pod)[0] > 0
+        place = session.kernel.best(pod, within) if may_hold else None
+        if place is None and may_hold and later:
+            place = _left_to(session, pod, within)
         if place is None or session.ask.refusal(pod, place[0]) is not None:
             break
         found.append((pod, place[0], place[1] and may_start(session, job, pod, place[0])))
@@ -161,6 +171,14 @@ def _found_within(session: Session, job: Job, pods: Sequence[PodRecord], within:
     enough = len(found) == len(pods) and session.ask.job_pipelined(job)
     statement.discard()
     return found if enough else []
+
+
+def _left_to(session: Session, pod: PodRecord, within: Mask | None) -> tuple[int, bool] | None:
+    """The first node where a pod has a place once those that terminate have gone, which is later."""
+    nodes = session.view.nodes
+    passing = session.passing_later(pod) & fits(session.view.request(pod), nodes.future_idle(), nodes.always)
+    possible = np.flatnonzero(passing if within is None else passing & within)
+    return (int(possible[0]), False) if len(possible) else None
 
 
 # -- the places of a job -----------------------------------------------------------------------------------------------
