@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -27,24 +27,42 @@ tiers:
 """
 
 
+Batch = tuple[str, ...]
+#: what would help is found by sessions with all that waits: the fewer jobs wait at once, the sooner
+_AT_ONCE = 12
+WAITING: list[Batch] = [tuple(POOLS)[first : first + _AT_ONCE] for first in range(0, len(POOLS), _AT_ONCE)]
+BATCH_OF = {name: batch for batch in (*WAITING, (*BOUND, *SUBMITTED)) for name in batch}
+
+
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    """A test for each situation, with the service that is told of its batch."""
+    cases = [(BATCH_OF[name], name) for name in names]
+    ids = [name for _, name in cases]
+    return pytest.mark.parametrize(("told", "name"), cases, indirect=["told"], ids=ids, scope="module")
+
+
 @pytest.fixture(scope="module")
-def plain(binaries: Binaries, definitions: list[Object]) -> Iterator[Cluster]:
-    """A cluster whose nodes and pods are what the tests say: no kwok brings them to life."""
+def told(
+    request: pytest.FixtureRequest,
+    binaries: Binaries,
+    definitions: list[Object],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Told]:
+    """The situations of a batch at once, and the service after its first sessions.
+
+    Nodes and pods are what the tests say: no kwok brings them to life.
+    """
+    batch: Batch = request.param
+    makers = {name: situation.make for name, situation in (POOLS | SUBMITTED).items()}
+    makers |= {name: make for name, (make, _) in BOUND.items()}
+    queued = {name: partial(_with_a_queue, make=makers[name]) for name in batch}
+    waiting = {name: POOLS[name] for name in batch if name in POOLS}
     with Cluster(binaries) as cluster:
         cluster.start_controller_manager()
         with cluster.client() as api:
             define(api, definitions)
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def told(plain: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
-    """All situations at once, and the service after its first sessions."""
-    makers = {name: situation.make for name, situation in (POOLS | SUBMITTED).items()}
-    makers |= {name: make for name, (make, _) in BOUND.items()}
-    queued = {name: partial(_with_a_queue, make=make) for name, make in makers.items()}
-    with telling(plain, tmp_path_factory.mktemp("told"), POLICY, queued, POOLS) as service:
-        yield service
+        with telling(cluster, tmp_path_factory.mktemp("told"), POLICY, queued, waiting) as service:
+            yield service
 
 
 def _with_a_queue(site: Site, make: Callable[[Site], None]) -> None:
@@ -52,21 +70,22 @@ def _with_a_queue(site: Site, make: Callable[[Site], None]) -> None:
     make(site)
 
 
-@pytest.mark.parametrize("name", POOLS)
+@each(POOLS)
 def test_all_say_the_same_of_a_job_that_waits(told: Told, name: str) -> None:
     check(told, name, POOLS[name])
 
 
+@pytest.mark.parametrize("told", WAITING, indirect=True, ids=lambda batch: batch[0])
 def test_a_dump_of_the_cluster_says_the_same(told: Told, tmp_path: Path) -> None:
     said = explained(told, POLICY, tmp_path)["pods"]
-    pods = {f"{name}/train-0": name for name in POOLS if name != "quota"}
+    pods = {f"{name}/train-0": name for name in told.sites if name != "quota"}
     answers = {key: told.api(f"explain/pod/{key}?remedies=false") for key in pods}
     live = {key: (each["reason"], each["message"], each["who"]) for key, each in answers.items()}
     offline = {key: (said[key]["reason"], said[key]["message"], said[key]["actionable"]) for key in pods if key in said}
     assert {key: (each, offline.get(key)) for key, each in live.items() if offline.get(key) != each} == {}
 
 
-@pytest.mark.parametrize("name", BOUND)
+@each(BOUND)
 def test_what_has_a_node_and_does_not_run_is_told(told: Told, name: str) -> None:
     says = BOUND[name][1]
     job, one_pod = told.why("job", f"{name}/train"), told.why("pod", f"{name}/train-0")
@@ -76,7 +95,7 @@ def test_what_has_a_node_and_does_not_run_is_told(told: Told, name: str) -> None
     assert says in told.api(f"explain/job/{name}/train")["message"]
 
 
-@pytest.mark.parametrize("name", SUBMITTED)
+@each(SUBMITTED)
 def test_what_was_submitted_is_answered_by_its_name(told: Told, name: str) -> None:
     submitted, site = SUBMITTED[name], told.sites[name]
     kind, asked = submitted.question
