@@ -14,6 +14,31 @@ import pytest
 from tests.controlplane.build import Binaries, BuildError, control_plane, helm
 from tests.controlplane.cluster import Cluster
 
+#: what takes longest: a test that takes minutes, and files whose tests share a cluster that is dear to fill
+_LONGEST = ("test_soak.py", "test_pages.py", "test_troubleshooting.py", "test_troubleshooting_trees.py")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of several processes, each begins with one of the files that take longest.
+
+    With `--dist worksteal` each gets as many tests in a row as the others, and one that has none left takes over the
+    last ones of another: files at an end would be taken apart, and their clusters filled by each process.
+    """
+    processes: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    firsts: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    for number, file in enumerate(_LONGEST):
+        firsts[number % processes] += [item for item in items if _is_long(item) and item.path.name == file]
+    rest, ordered = [item for item in items if not _is_long(item)], list[pytest.Item]()
+    for number, first in enumerate(firsts):
+        share = (len(items) - len(ordered)) // (processes - number)
+        ordered += first + [rest.pop(0) for _ in range(min(len(rest), max(0, share - len(first))))]
+    items[:] = ordered + rest
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return item.path.name in _LONGEST and item.get_closest_marker("e2e") is not None
+
 
 @pytest.fixture(scope="session")
 def binaries() -> Binaries:
