@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster, eventually
 from tests.e2e.situations.bound import BOUND, SUBMITTED
 from tests.e2e.situations.site import Site
-from tests.e2e.situations.telling import Told, check, explained, missing, telling
+from tests.e2e.situations.telling import Batch, Told, batches, check, each, explained, missing, telling
 from tests.e2e.situations.waiting import POOLS
 from tests.e2e.world import Object, define
 
@@ -27,18 +27,8 @@ tiers:
 """
 
 
-Batch = tuple[str, ...]
-#: what would help is found by sessions with all that waits: the fewer jobs wait at once, the sooner
-_AT_ONCE = 12
-WAITING: list[Batch] = [tuple(POOLS)[first : first + _AT_ONCE] for first in range(0, len(POOLS), _AT_ONCE)]
-BATCH_OF = {name: batch for batch in (*WAITING, (*BOUND, *SUBMITTED)) for name in batch}
-
-
-def each(names: Iterable[str]) -> pytest.MarkDecorator:
-    """A test for each situation, with the service that is told of its batch."""
-    cases = [(BATCH_OF[name], name) for name in names]
-    ids = [name for _, name in cases]
-    return pytest.mark.parametrize(("told", "name"), cases, indirect=["told"], ids=ids, scope="module")
+WAITING = batches(POOLS, 12)
+BATCHES: list[Batch] = [*WAITING, (*BOUND, *SUBMITTED)]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +60,7 @@ def _with_a_queue(site: Site, make: Callable[[Site], None]) -> None:
     make(site)
 
 
-@each(POOLS)
+@each(POOLS, BATCHES)
 def test_all_say_the_same_of_a_job_that_waits(told: Told, name: str) -> None:
     check(told, name, POOLS[name])
 
@@ -82,10 +72,10 @@ def test_a_dump_of_the_cluster_says_the_same(told: Told, tmp_path: Path) -> None
     answers = {key: told.api(f"explain/pod/{key}?remedies=false") for key in pods}
     live = {key: (each["reason"], each["message"], each["who"]) for key, each in answers.items()}
     offline = {key: (said[key]["reason"], said[key]["message"], said[key]["actionable"]) for key in pods if key in said}
-    assert {key: (each, offline.get(key)) for key, each in live.items() if offline.get(key) != each} == {}
+    assert {key: (said, offline.get(key)) for key, said in live.items() if offline.get(key) != said} == {}
 
 
-@each(BOUND)
+@each(BOUND, BATCHES)
 def test_what_has_a_node_and_does_not_run_is_told(told: Told, name: str) -> None:
     says = BOUND[name][1]
     job, one_pod = told.why("job", f"{name}/train"), told.why("pod", f"{name}/train-0")
@@ -95,7 +85,7 @@ def test_what_has_a_node_and_does_not_run_is_told(told: Told, name: str) -> None
     assert says in told.api(f"explain/job/{name}/train")["message"]
 
 
-@each(SUBMITTED)
+@each(SUBMITTED, BATCHES)
 def test_what_was_submitted_is_answered_by_its_name(told: Told, name: str) -> None:
     submitted, site = SUBMITTED[name], told.sites[name]
     kind, asked = submitted.question

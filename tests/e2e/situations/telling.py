@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from typer.testing import CliRunner
 
 from stromboli.api.reasons import Actionable, next_step
 from stromboli.cli import make_app
 from tests.controlplane.cluster import Cluster, Program, eventually, free_port
-from tests.e2e.service import STROMBOLI, Service
+from tests.e2e.service import STROMBOLI, ForkedService, Service
 from tests.e2e.situations.site import Site, Situation
 from tests.e2e.world import CORE, SCHEDULING
 
@@ -36,6 +37,8 @@ READ = (
 _OF_GATES = "SchedulingGated"
 #: enough of all that is admitted and shared: no situation takes from another
 SPARE = "spare"
+#: names of situations that are made at once
+Batch = tuple[str, ...]
 PRIORITIES = {"tested-high": 100, "tested-mid": 50, "tested-meek": 50}
 
 
@@ -82,6 +85,19 @@ class Told:
         return [note for about, note in found if (about["kind"], about["name"]) == (kind, name)]
 
 
+def batches(names: Iterable[str], size: int) -> list[Batch]:
+    """What would help is found by sessions with all that waits: the fewer jobs wait at once, the sooner."""
+    found = tuple(names)
+    return [found[first : first + size] for first in range(0, len(found), size)]
+
+
+def each(names: Iterable[str], of: Sequence[Batch]) -> pytest.MarkDecorator:
+    """Parametrize a test with names of situations, and the fixture `told` with the batch that each is part of."""
+    cases = [(batch, name) for name in names for batch in of if name in batch]
+    ids = [name for _, name in cases]
+    return pytest.mark.parametrize(("told", "name"), cases, indirect=["told"], ids=ids, scope="module")
+
+
 @contextmanager
 def telling(
     cluster: Cluster,
@@ -103,7 +119,7 @@ def telling(
         site.begin()
         makers[name](site)
     (folder / "policy.conf").write_text(policy)
-    service = Service(cluster.kubeconfig(), folder / "service.log", "--policy", str(folder / "policy.conf"))
+    service = ForkedService(cluster.kubeconfig(), folder / "service.log", "--policy", str(folder / "policy.conf"))
     page = Program([str(STROMBOLI), "ui", "--listen", page_at, "--url", service.url], folder / "ui.log")
     with httpx.Client(base_url=f"http://{page_at}", trust_env=False) as pages:
         try:
