@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["stromboli.cli.run", __name__])
+_FORKS.set_forkserver_preload(["stromboli.cli.run", "tests.e2e.preloaded", __name__])
 
 
 class Forked:
