@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.controlplane.cluster import eventually
@@ -29,6 +29,8 @@ _RESIZES_WHOLE_PODS = "InPlacePodLevelResourcesVerticalScaling"
 SHORT_BACKOFF = {"podMaxBackoffSeconds": 1}
 #: for how many seconds it does, and some
 _PATIENCE = 2
+#: seconds between two looks
+_PAUSE = 0.4
 Situation = Callable[["Scene"], None]
 
 
@@ -193,31 +195,26 @@ class Scene:
 
         What is expected is waited for longer.
         """
-        waiting, found, since = self.world.refused().keys(), self._found(), time.monotonic()
-        patience = _PATIENCE if expected is None else 5 * _PATIENCE
-        while found != expected and _may_change(waiting, found) and time.monotonic() < since + patience:
-            time.sleep(0.2)
-            # Refused pods are listed before placed ones: one that is bound in between still counts as waiting.
-            waiting, now = self.world.refused().keys(), self._found()
+        pods, patience = self.world.items(self._pods), _PATIENCE if expected is None else 5 * _PATIENCE
+        found, since = self._found(pods), time.monotonic()
+        while found != expected and _may_change(pods) and time.monotonic() < since + patience:
+            time.sleep(_PAUSE)
+            pods = self.world.items(self._pods)
+            now = self._found(pods)
             if now != found:
                 found, since = now, time.monotonic()
         return found
 
-    def _found(self) -> Object:
+    def _found(self, pods: Sequence[Object]) -> Object:
         # Claims are written before pods are bound: of what is bound here, both are seen.
-        placed = self.world.placed()
         allocations = {
             each["metadata"]["name"]: each.get("status", {}).get("allocation")
             for each in self.world.items(self._device_claims)
             if "generateName" not in each["metadata"]
         }
         return {
-            "pods": placed,
-            "ending": [
-                each["metadata"]["name"]
-                for each in self.world.items(self._pods)
-                if "deletionTimestamp" in each["metadata"]
-            ],
+            "pods": {each["metadata"]["name"]: each["spec"]["nodeName"] for each in pods if "nodeName" in each["spec"]},
+            "ending": [each["metadata"]["name"] for each in pods if "deletionTimestamp" in each["metadata"]],
             "volumes": {
                 each["metadata"]["name"]: each["spec"].get("volumeName", "").partition("pvc-")[0]
                 for each in self.world.items(self.claims)
@@ -230,9 +227,9 @@ class Scene:
         }
 
 
-def _may_change(waiting: Iterable[str], found: Object) -> bool:
-    """Whether pods that were refused may still be placed, or pods are on their way out."""
-    return bool(found["ending"]) or any(each not in found["pods"] for each in waiting)
+def _may_change(pods: Sequence[Object]) -> bool:
+    """Whether pods that wait may still be placed, or pods are on their way out."""
+    return any("deletionTimestamp" in each["metadata"] or "nodeName" not in each["spec"] for each in pods)
 
 
 def claim_spec(size: str = "5Gi", storage_class: str = "local", **spec: Any) -> Object:
