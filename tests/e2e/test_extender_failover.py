@@ -75,7 +75,7 @@ def struck(world: World, start: Start, how: signal.Signals, *, after: bool, path
     return leader
 
 
-HOW = pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.exhaustive)])
+HOW = pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 MOMENTS = pytest.mark.parametrize(
     ("path", "number", "after"),
     [
