@@ -10,17 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stromboli.actions import allocate
 from stromboli.api import crds
 from stromboli.api.decisions import Bind
-from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.cluster.environment import Environment, Sharding
-from stromboli.framework.plugin.base import Plugin
-from stromboli.framework.registry import Registry
 from stromboli.framework.session.handover import nominated_hyper_nodes
 from stromboli.state.cluster import ClusterState
-from stromboli.state.pods import PodRecord
 from tests import builders
 from tests.builders import racks
 from tests.fuzz import tried
@@ -28,21 +23,9 @@ from tests.fuzz import tried
 POLICY = builders.policy("priority gang", "predicates proportion nodeorder binpack network-topology-aware")
 
 
-class Careful(Plugin):
-    """Has every pod placed on its own, with everything asked anew."""
-
-    name = "careful"
-
-    def varies(self, pod: PodRecord) -> bool:
-        return True
-
-
 def decide(cluster: ClusterState, policy: str = POLICY, **environment: Any) -> SessionResult:
     """One session."""
-    known = discover()
-    registry = Registry(known.actions, known.plugins | {Careful.name: Careful})
-    engine = Engine(policy, registry=registry)
-    return engine.decide(cluster.snapshot(), now=builders.NOON, environment=Environment(**environment))
+    return Engine(policy).decide(cluster.snapshot(), now=builders.NOON, environment=Environment(**environment))
 
 
 def bound(result: SessionResult) -> dict[str, str]:
@@ -548,10 +531,7 @@ def test_a_session_decides_as_one_that_places_each_pod_alone_and_tries_every_hyp
 ) -> None:
     cluster = random_cluster(nodes, used, going, jobs, hyper_nodes)
     quick = decide(cluster)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(allocate._Search, "_highest_scores", lambda _, __, rows: np.full(len(rows), np.inf))
-        patch.setattr(allocate, "predict_scores", lambda _, __, rows: np.full(len(rows), np.inf))
-        careful = decide(cluster, POLICY.replace("name: predicates", "name: careful\n  - name: predicates"))
+    careful = builders.decide(cluster, POLICY, plain=True)
     assert bound(quick) == bound(careful)
     assert pipelined(quick) == pipelined(careful)
     tree, jobs_of = quick.session.view.topology, careful.session.view.jobs

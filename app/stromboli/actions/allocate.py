@@ -274,7 +274,7 @@ class _Search:
         """The solution with the highest score, of equals the one in the first HyperNode."""
         best: _Solution | None = None
         left = _by_promise(candidates, self._highest_scores(pending, candidates))
-        foretold = not self._job.divided
+        foretold = self._session.kernel.plain or not self._job.divided
         while left:
             hyper_node, highest = left.popleft()
             if best is not None:
@@ -299,14 +299,14 @@ class _Search:
         return _by_promise(candidates, predict_scores(self._session, solution.turns, candidates))
 
     def _highest_scores(self, pending: PendingJob, candidates: Rows) -> Vector:
-        """Upper bounds of the score in each HyperNode, infinite where none is known.
+        """Upper bounds of the score in each HyperNode, infinite where none is known and on the plain path.
 
         A job's score is the sum over the turns of its groups, and only a job without sub groups needs just one turn. A
         HyperNode that contains others gets the score of the one in which the job ends up, which running pods of the job
         may raise above the others.
         """
         session, job, tree = self._session, self._job, self._session.view.topology
-        if len(candidates) < 2:
+        if len(candidates) < 2 or session.kernel.plain:
             return np.full(len(candidates), np.inf)
         lowest = bool((tree.tiers[candidates] == tree.tiers.min()).all())
         if job.divided or not (lowest or job.counts[PodState.Pending] == job.size):

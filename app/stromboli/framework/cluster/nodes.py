@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -195,12 +195,19 @@ class Nodes:
         return _AllNodes(self) if len(rows) == len(self.rows) else NodeView(self, rows)
 
 
+class Logged(Protocol):
+    """State of nodes that logs changes."""
+
+    #: the rows of nodes that changed, in the order of the changes
+    log: list[int]
+
+
 class Changes:
     """The nodes that change, from one call to the next."""
 
     __slots__ = ("_log", "_seen")
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Logged) -> None:
         self._log = nodes.log
         self._seen = len(self._log)
 

@@ -49,9 +49,10 @@ class Combination(Enum):
     Alike = "Pods are alike when they agree in what each plugin answers."
     Each = "What each plugin answers holds."
 
+    Told = "Every plugin is told."
+
     # Members are singletons, and the hash of Enum is a call in Python for each look into a table.
     __hash__ = object.__hash__
-    Told = "Every plugin is told."
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.devices.cards import Cards, Choice, Plan, Sharing
 from stromboli.devices.holdings import Holdings
 from stromboli.devices.vgpu import CHOICES, IDS, Virtual, is_apart_from_its_group
-from stromboli.framework.cluster.nodes import NodeView
+from stromboli.framework.cluster.nodes import Changes, NodeView
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin
 from stromboli.framework.plugin.causes import Filters, Passing
@@ -129,15 +129,14 @@ class DeviceShare(Plugin):
     def _answer(self, pod: PodRecord) -> _Answer:
         """The up-to-date answer about all nodes for pods like this one."""
         key = pod.pod_class.id, pod.job if is_apart_from_its_group(pod) else "", self._rules(pod)
-        known = self._answers.get(key, lambda: _Answer(*self._judge(pod, slice(None)), len(self._holdings.log)))
-        if known.seen < len(self._holdings.log):
-            self._catch_up(pod, known)
+        known = self._answers.get(key, lambda: _Answer(*self._judge(pod, slice(None)), Changes(self._holdings)))
+        changed = known.changes.in_order()
+        if changed:
+            self._refresh(pod, known, changed)
         return known
 
-    def _catch_up(self, pod: PodRecord, known: _Answer) -> None:
+    def _refresh(self, pod: PodRecord, known: _Answer, changed: list[int]) -> None:
         """Look again at the nodes whose cards changed."""
-        changed = sorted(set(self._holdings.log[known.seen :]))
-        known.seen = len(self._holdings.log)
         if len(changed) <= _FEW:
             for node in changed:
                 found = self._judge_node(pod, node, known)
@@ -228,8 +227,8 @@ class _Answer:
 
     fits: Mask
     scores: Vector
-    #: how many changes of nodes are in it
-    seen: int
+    #: the nodes whose cards changed since
+    changes: Changes
     #: by what is written of a node's cards
     judgements: dict[bytes, _Judgement] = field(default_factory=dict)
 

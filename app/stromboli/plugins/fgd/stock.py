@@ -11,6 +11,7 @@ from stromboli.api.resources import CPU, Mask, Rows, Vector
 from stromboli.devices.cards import Cards, Counts
 from stromboli.devices.holdings import Holdings
 from stromboli.devices.vgpu import ByTypeAndId, Request, Virtual
+from stromboli.framework.cluster.nodes import Changes
 from stromboli.framework.cluster.view import View
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord
@@ -88,7 +89,7 @@ class Stock:
         #: of each node, how many pods there have so many cards; in column 0 those that have a part of one
         self.classes: Counts = np.zeros((len(self.kind), self.there.shape[1] + 1), np.int64)
         self._parts: dict[Wanted, Rows] = {}
-        self._seen = 0
+        self._changes = Changes(holdings)
 
     def count(self, wanted: Wanted, node: int, sign: int) -> None:
         """A pod with cards came to a node (1) or left it (-1)."""
@@ -102,12 +103,9 @@ class Stock:
 
     def refresh(self) -> None:
         """Look again at the nodes whose cards changed."""
-        log = self._holdings.log
-        if self._seen < len(log):
-            for node in set(log[self._seen :]):
-                cards = self._holdings.cards.of(slice(node, node + 1))
-                self.left[node], self.room[node] = _left(cards)[0], _room(cards)[0]
-            self._seen = len(log)
+        for node in self._changes.in_order():
+            cards = self._holdings.cards.of(slice(node, node + 1))
+            self.left[node], self.room[node] = _left(cards)[0], _room(cards)[0]
 
     def parts(self, wanted: Wanted, rows: Rows) -> Rows:
         """The thousandths of each card that a pod takes on some nodes."""
