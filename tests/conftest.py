@@ -6,14 +6,18 @@ import gc
 import os
 import time
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from hypothesis import settings
 
 from stromboli import discovery, engine
+from stromboli.policy.document import load_policy
+from stromboli.policy.model import Policy
 
 pytest_plugins = ["tests.controlplane.fixtures", "tests.marks"]
 
@@ -30,6 +34,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # What is installed stays as it is while tests run. To look through it takes longer than most sessions of a test.
 discovery.entry_points = cache(discovery.entry_points)
 engine.discover = cache(engine.discover)
+
+
+def _read_once(text: str, **known: Any) -> Policy:
+    """A policy, which is immutable, and whose text many tests share."""
+    key = (text, *(tuple(part.items()) if isinstance(part, Mapping) else part for part in known.values()))
+    if key not in _POLICIES:
+        _POLICIES[key] = load_policy(text, **known)
+    return _POLICIES[key]
+
+
+_POLICIES: dict[tuple[Any, ...], Policy] = {}
+engine.load_policy = _read_once
 
 # Tests write and read hundreds of policies, manifests and kubeconfigs, ten times as fast by libyaml.
 yaml.SafeDumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -84,7 +100,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _rewritten(session.config).touch()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
