@@ -119,7 +119,7 @@ def test_gangs_that_spread_start_where_they_fit(nodes: list[Node], gang: Gang) -
 
 
 @pytest.mark.exhaustive
-@tried(400)
+@tried(150)
 @given(nodes=nodes_of, gang=gangs)
 def test_gangs_that_spread_start_in_many_clusters(nodes: list[Node], gang: Gang) -> None:
     check(nodes, gang)

@@ -161,14 +161,14 @@ def check(scene: Scene) -> None:
         assert why.actionable == "wait" or not scene.possible(empty=True), why
 
 
-@tried(40)
+@tried(25)
 @given(scenes())
 def test_what_finds_devices_starts_and_what_never_does_is_told(scene: Scene) -> None:
     check(scene)
 
 
 @pytest.mark.exhaustive
-@tried(1_000)
+@tried(400)
 @given(scenes())
 def test_many_gangs_that_compare_devices_or_share_them(scene: Scene) -> None:
     check(scene)

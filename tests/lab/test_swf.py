@@ -134,7 +134,8 @@ def test_jobs_of_one_number_all_run() -> None:
         st.text(max_size=60)
         | st.lists(st.floats() | st.integers(), min_size=18, max_size=18).map(
             lambda figures: " ".join(map(str, figures))
-        )
+        ),
+        max_size=4,
     )
 )
 def test_whatever_is_in_a_file_is_read_or_named(lines: list[str]) -> None:

@@ -205,7 +205,7 @@ scenes = {
 }
 
 
-@tried(40)
+@tried(25)
 @given(**scenes)
 def test_what_finds_devices_starts_and_of_what_never_does_it_is_proven(
     nodes: list[Offer], gang: list[Wish], held: Sequence[str], reached: int
@@ -214,7 +214,7 @@ def test_what_finds_devices_starts_and_of_what_never_does_it_is_proven(
 
 
 @pytest.mark.exhaustive
-@tried(400)
+@tried(200)
 @given(**scenes)
 def test_many_gangs_with_devices(nodes: list[Offer], gang: list[Wish], held: Sequence[str], reached: int) -> None:
     check(nodes, gang, held, reached)
