@@ -83,13 +83,13 @@ class SessionResult:
 
     @property
     def put_off(self) -> Collection[str]:
-        """The keys of the jobs that the budget did not reach, of which all stands that earlier sessions said."""
+        """The keys of the jobs that the budget did not reach; what earlier sessions said of them still holds."""
         trace = self.session.view.trace
         return trace.not_reached.union(trace.untold)
 
 
 def _without_turns(environment: Environment) -> Environment:
-    """What sessions remember, apart from which jobs had their turns."""
+    """The state that sessions hand over, without which jobs had their turns."""
     known = environment.left
     return replace(environment, left={name: left for name, left in known.items() if not name.startswith("turns of ")})
 
@@ -171,7 +171,7 @@ class Engine:
 
     @property
     def notes(self) -> list[str]:
-        """What of the policy has no effect, a line each."""
+        """Parts of the policy that have no effect, a line each."""
         return [*self.policy.notes, *self.muted]
 
     @property
@@ -233,7 +233,7 @@ class Engine:
         return other
 
     def _runs(self, actions: Iterable[str]) -> dict[str, Callable[[Session], None]]:
-        """What sessions run, by name: the actions, and what goes before all of them."""
+        """The steps of sessions, by name: the actions, and what runs before them."""
         runs: dict[str, Callable[[Session], None]] = {PLACE_RESERVED: place_reserved}
         return runs | {name: self.registry.actions[name]().run for name in actions}
 

@@ -33,9 +33,9 @@ Path: TypeAlias = tuple[int | str, ...]
 #: Limit on a pod's conditions about other pods, about nodes, on its tolerations and host ports; on the subgroup
 #: policies of a PodGroup; and on the node patterns of a HyperNode. Each is evaluated against all nodes or pods.
 _MOST_CONDITIONS = 256
-#: the policies of a PodGroup's groups may have so many keys and conditions together: each is asked of all its pods
+#: limit on the keys and conditions of a PodGroup's sub group policies together: each is asked of all its pods
 _MOST_OF_GROUPS = 1_024
-#: a list or a map of a PodGroup or Queue may have so many entries
+#: limit on the entries of a list or a map of a PodGroup or Queue
 _MOST_ENTRIES = 1_024
 _LONGEST = 64
 #: the schema of kinds that rules and plugins read as plain data

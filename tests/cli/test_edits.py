@@ -139,7 +139,7 @@ def test_a_queue_is_not_put_where_it_would_be_in_no_tree(world: World, more: tup
     for words, says in {
         ("create", "new", "--parent", "reserch"): "queue new: there is no parent reserch, did you mean 'research'?",
         ("create", "new", "--parent", "new"): "queue new: new cannot be its parent: it is the queue itself",
-        ("create", "team"): "queue team: it is there already (stromboli queue set team changes it)",
+        ("create", "team"): "queue team: it exists already (stromboli queue set team changes it)",
         ("set", "vision", "--parent", "reserch"): "queue vision: there is no parent reserch, did you mean 'research'?",
         ("set", "research", "--parent", "research"): "research cannot be its parent: it is the queue itself",
         ("set", "research", "--parent", "vision"): "queue research: vision cannot be its parent: it is below research",
@@ -174,7 +174,7 @@ def test_a_dry_run_refuses_what_the_change_would_end_with(world: World) -> None:
     for words in (("set", "teem", "--weight", "2"), ("delete", "teem")):
         code, said = world.run("queue", *words, "--dry-run")
         assert (code, said.splitlines()[-1]) == (1, "there is no queue teem, did you mean 'team'?")
-    assert "queue team: it is there already" in world.run("queue", "create", "team", "--dry-run")[1]
+    assert "queue team: it exists already" in world.run("queue", "create", "team", "--dry-run")[1]
     assert "default/held would have no queue" in world.run("queue", "delete", "team", "--dry-run")[1]
 
 

@@ -87,7 +87,10 @@ def test_the_parts_of_a_workload_are_told_apart_in_lists(tmp_path: Path) -> None
 
 def test_a_server_whose_parts_make_one_whole_is_not_started_with_some(tmp_path: Path) -> None:
     text = said(tmp_path, "why", "job", "vllm-1", of=(SERVER,))
-    assert "user: set spec.leaderWorkerTemplate.size: 2 in LeaderWorkerSet default/vllm, if so many suffice ->" in text
+    assert (
+        "user: set spec.leaderWorkerTemplate.size: 2 in LeaderWorkerSet default/vllm, if that many are enough ->"
+        in text
+    )
     assert "group-min-member" not in text
 
 

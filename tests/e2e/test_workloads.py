@@ -355,7 +355,7 @@ def test_a_group_written_by_hand_waits_for_pods_of_a_stateful_set_in_order_and_s
         return service.http.get(f"/api/v1/explain/job/{world.namespace}/mine").text
 
     eventually(lambda: "makes each pod when the one before it is ready" in told(), 60)
-    assert f"make StatefulSet {world.namespace}/s anew with podManagementPolicy: Parallel" in told()
+    assert f"create StatefulSet {world.namespace}/s again with podManagementPolicy: Parallel" in told()
     assert world.placed() == {}
     world.api.delete(f"{path}/s").raise_for_status()
     eventually(lambda: count(world) == 0, 60)

@@ -393,7 +393,9 @@ def test_what_runs_has_no_reason() -> None:
     assert said(cluster, "job default/job") == "Job default/job: 1 of 1 pod has a place"
     assert said(cluster, "pod default/job-0") == "Pod default/job-0 of PodGroup job: Running on n"
     cluster.upsert("Pod", pod("job-1", "job", node="gone", phase="Pending"))
-    assert said(cluster, "pod default/job-1").endswith(": it is bound to gone and does not run: node gone is not there")
+    assert said(cluster, "pod default/job-1").endswith(
+        ": it is bound to gone and does not run: node gone does not exist"
+    )
     cluster.upsert("Pod", pod("job-2", "job", node="n", deleted=True))
     assert said(cluster, "pod default/job-2").endswith(": it is terminating on n")
     assert answer(cluster, "job default/none") is None

@@ -203,7 +203,7 @@ CASES = {
     "a claim has its devices on another node": Case(
         NODE + CLAIM + pod("train-0", group="", resourceClaims="[{name: gpu, resourceClaimName: my-gpu}]"),
         "why pod a/train-0",
-        ("resourceclaim not available on the node the devices of ResourceClaim my-gpu are on no node that is there",),
+        ("resourceclaim not available on the node the devices of ResourceClaim my-gpu are on no existing node",),
     ),
     "a claim has its devices on a node that is tainted": Case(
         NODE
@@ -237,7 +237,7 @@ CASES = {
         NODE + VOLUME + pod("train-0", group="", volumes="[{name: d, persistentVolumeClaim: {claimName: data}}]"),
         "why pod a/train-0",
         (
-            "the volume pv1 of claim data is in kubernetes.io/hostname: gone-7, a node that is not there",
+            "the volume pv1 of claim data is in kubernetes.io/hostname: gone-7, a node that does not exist",
             "admin: bring back node gone-7, where PersistentVolume pv1 of PersistentVolumeClaim a/data is -> 1 pod",
         ),
         ("move the data",),

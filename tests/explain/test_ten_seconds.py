@@ -100,7 +100,7 @@ CASES = {
         promised, ("wait: wait until default/first ends",), ("nothing: it will get",), policy=PREEMPTING
     ),
     "a PodGroup whose pods name another": Case(
-        misspelt, ("2 pods name PodGroup trian, which is not there (annotation scheduling.k8s.io/group-name)",)
+        misspelt, ("2 pods name PodGroup trian, which does not exist (annotation scheduling.k8s.io/group-name)",)
     ),
     "a pod of a gang that names a PodGroup wrongly": Case(
         misspelt,

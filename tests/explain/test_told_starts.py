@@ -141,5 +141,6 @@ def test_what_is_no_range_is_not_restored(row: list[object]) -> None:
 def test_the_answer_says_how_good_it_was_here() -> None:
     said = expected(Start(expected=720, earliest=480, latest=1860, within=0.85, within_of=40))
     assert said == (
-        "Expected to start in 12 min (8 to 31 min); of the last 40 jobs that were told one, 85% started within theirs"
+        "Expected to start in 12 min (8 to 31 min); of the last 40 jobs with a predicted start, 85% started within "
+        "their range"
     )

@@ -190,7 +190,7 @@ def test_the_first_difference_is_shown(recording: Recording, tmp_path: Path) -> 
     result = stromboli("replay", written_to(tmp_path / "file", entries))
     assert result.exit_code == 1
     first, *lines = result.stdout.splitlines()[1:]
-    assert first == "session 2 at 2023-11-14T22:13:21Z ends otherwise (decisions: - recorded, + now)"
+    assert first == "session 2 at 2023-11-14T22:13:21Z ends differently (decisions: - recorded, + now)"
     (recorded, now) = lines
     assert recorded.startswith("- Bind ")
     assert now.startswith("+ Bind ")

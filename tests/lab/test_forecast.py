@@ -322,7 +322,7 @@ def test_quantiles_of_jobs_are_spread_and_begin_with_the_median() -> None:
             Start(expected=720, earliest=480, latest=1860, overdue=["a/b"], overdue_count=1),
             "Expected to start in 12 min (8 to 31 min); these run for longer than they said: a/b",
         ),
-        (Start(why="x", unknown=["a/b"], unknown_count=3), "No start can be told: x: a/b, 2 more"),
+        (Start(why="x", unknown=["a/b"], unknown_count=3), "No start can be predicted: x: a/b, 2 more"),
     ],
 )
 def test_starts_in_words(said: Start, words: str) -> None:

@@ -111,7 +111,7 @@ def test_where_no_job_waits_there_is_nothing_to_say_of_expected_starts(tmp_path:
     log.write_text(LOG)
     done = stromboli("lab", "starts", log, "--nodes", "8*cpu=4,memory=16Gi")
     assert done.exit_code == 0
-    assert "0 jobs that waited were asked about" in done.output
+    assert "0 waiting jobs were asked about" in done.output
     assert "nan" not in done.output
 
 

@@ -67,7 +67,7 @@ def test_the_command_prints_the_figures(tmp_path: Path) -> None:
     found = json.loads(told.output)
     assert (found["asked"], found["told"]) == (7, 7)
     assert found["within"] >= 0.8
-    assert "7 jobs that waited were asked about" in stromboli(*map(str, arguments)).output
+    assert "7 waiting jobs were asked about" in stromboli(*map(str, arguments)).output
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_a_trial_over_time_is_known_by_all_that_goes_into_it(plan: Path) -> None
     ("before", "after", "said"),
     [
         ('nodes: "1*cpu=4,memory=64Gi"', "", "either a trace or nodes"),
-        ("log.swf", "lag.swf", "lag.swf: is not there"),
+        ("log.swf", "lag.swf", "lag.swf: does not exist"),
         (
             "workloads: [log.swf",
             "trials: [{workload: mode, policy: packing.yaml, seed: 1}]\nworkloads: [log.swf",
@@ -122,7 +122,7 @@ def test_a_trial_over_time_is_known_by_all_that_goes_into_it(plan: Path) -> None
         ("jobs: 12", "job: 12", ": workloads[2].job: unknown key, did you mean 'jobs'?"),
         ("log.swf,", "log.swf, {name: made, jobs: 9, processors: 4},", "workloads: several are named 'made'"),
         ("runTime: 1h", "runTime: never", "runTime"),
-        ("runTime: 1h", "queues: nowhere.yaml", "nowhere.yaml: is not there"),
+        ("runTime: 1h", "queues: nowhere.yaml", "nowhere.yaml: does not exist"),
     ],
 )
 def test_what_is_wrong_with_a_plan_over_time_is_said(plan: Path, before: str, after: str, said: str) -> None:

@@ -49,7 +49,7 @@ def test_a_misspelt_scheduler_is_told_once_with_what_was_meant() -> None:
     world = World()
     world.see("a", scheduler="stromboly")
     assert world.later(9) == []
-    said = "spec.schedulerName is stromboly, of which nothing is heard; stromboli is served here"
+    said = "spec.schedulerName is stromboly, which shows no activity; stromboli is served here"
     assert world.later(2) == [("default/a", f"{said}, did you mean 'stromboli'?")]
     assert world.later(60) == []
     assert world.unserved.why("default/a").endswith("did you mean 'stromboli'?")

@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str, str, Object, Object, int, int, str]] = {
         {"podManagementPolicy": "Parallel"},
         1,
         3,
-        "make StatefulSet default/w anew with podManagementPolicy: Parallel",
+        "create StatefulSet default/w again with podManagementPolicy: Parallel",
     ),
     "LeaderWorkerSet": (
         "leaderworkerset.x-k8s.io/v1",
@@ -135,7 +135,7 @@ def test_a_group_of_the_coscheduling_plugin_waits_as_well() -> None:
     waits = simulated("apps/v1", "StatefulSet", {"replicas": 3, "template": template}, 3, group)
     assert (waits.bindings, len(waits.session.view.pods.records)) == ({}, 1)
     (job,) = waits.session.view.jobs
-    assert told(waits, job)[1].startswith("set spec.minMember: 1 in PodGroup default/mine, or make StatefulSet")
+    assert told(waits, job)[1].startswith("set spec.minMember: 1 in PodGroup default/mine, or create StatefulSet")
 
 
 def test_pods_beside_a_group_written_by_hand_are_made_as_ever() -> None:

@@ -169,7 +169,7 @@ def test_a_train_job_that_is_suspended_or_runs_elsewhere_has_no_pods() -> None:
 def test_a_runtime_that_is_not_there_is_named() -> None:
     (line,) = problems(train_job())
     assert (
-        "TrainJob llm: spec.runtimeRef: its pods follow from ClusterTrainingRuntime torch, which is not there" in line
+        "TrainJob llm: spec.runtimeRef: its pods follow from ClusterTrainingRuntime torch, which does not exist" in line
     )
 
 

@@ -119,7 +119,7 @@ def test_the_condition_is_true_once_and_false_while_it_waits() -> None:
 
 def test_a_condition_says_which_of_its_fields_have_no_effect() -> None:
     ignored = PodGroupCondition(type="FieldIgnored", status="True", reason="GroupStartsAlone", message="no effect")
-    over = PodGroupCondition(type="FieldIgnored", status="False", reason="PolicyHeedsIt")
+    over = PodGroupCondition(type="FieldIgnored", status="False", reason="PolicyReadsIt")
     (found,) = conditions(PodGroupStatus(phase="Inqueue", conditions=[ignored]), group(), "v1beta1")
     assert found == {"type": "FieldIgnored", "status": "True", "reason": "GroupStartsAlone", "message": "no effect"}
     started = PodGroupStatus(phase="Running", conditions=[ignored])
@@ -130,7 +130,7 @@ def test_a_condition_says_which_of_its_fields_have_no_effect() -> None:
     heeded = PodGroupStatus(phase="Inqueue", conditions=[over])
     assert conditions(heeded, group(), "v1beta1") == []
     (found,) = conditions(heeded, {"status": {"conditions": [found]}}, "v1beta1")
-    assert (found["status"], found["reason"]) == ("False", "PolicyHeedsIt")
+    assert (found["status"], found["reason"]) == ("False", "PolicyReadsIt")
 
 
 def test_a_topology_key_that_is_a_label_of_nodes_is_a_level_that_the_policy_lacks() -> None:
@@ -218,7 +218,7 @@ def test_a_claim_that_is_made_for_a_group_is_told_to_be_none_of_its_pods() -> No
     (job,) = done.session.view.jobs.values()
     assert ignored_of_job(done.session, job) == {
         "resourceClaims": (
-            "has no effect: pods wait for a claim of their own where they name gpus, of which one is made for the group"
+            "has no effect: pods that name gpus wait for a claim of their own, while one claim is made for the group"
         )
     }
 

@@ -173,7 +173,7 @@ def test_a_queue_that_is_missing_is_said_and_made_only_where_the_rule_says_so() 
         ("rest", "admin: have queueRules in the policy name queue default for Job team-a/job"),
         (
             "{provided}",
-            "user: set the annotation scheduling.volcano.sh/queue-name: default on Job team-a/job, and make it anew",
+            "user: set the annotation scheduling.volcano.sh/queue-name: default on Job team-a/job, and create it again",
         ),
     ],
 )

@@ -174,7 +174,7 @@ def paused_until(session: Session, job: Job) -> float:
 
 
 class Lacking(NamedTuple):
-    """Jobs of which fewer pods than their minimum are ready though so many have nodes, shape (jobs,)."""
+    """Jobs with their minimum of pods on nodes but fewer of them ready, shape (jobs,)."""
 
     now: Mask
     #: those for which that has been so for the time that they have
@@ -257,6 +257,6 @@ def _has_exceeded(pod_group: PodGroup) -> bool:
 
 
 def _told_of_run(job: Job) -> str:
-    """What the condition of a job says that ran for too long; empty if it has none."""
+    """The message of a job's condition about its maximum run time; empty without one."""
     said = job.pod_group.status.conditions
     return next((each.message for each in said if (each.type, each.reason) == (_CONDITION, EXCEEDED)), "")

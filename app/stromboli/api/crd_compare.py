@@ -26,7 +26,7 @@ def is_ours(definition: Manifest) -> bool:
 
 
 def narrower(found: Manifest, ours: Manifest) -> list[str]:
-    """What objects of ours lose, or are refused for, under the definition that a cluster has; a line for each field."""
+    """Fields that a cluster's definition drops or refuses in our objects, a line each."""
     if found["spec"]["scope"] != ours["spec"]["scope"]:
         return [f"its objects are {found['spec']['scope']}, not {ours['spec']['scope']}"]
     lines = []

@@ -79,8 +79,8 @@ class Evict(About, frozen=True):
     def told(self, reader: str, whom: str) -> str:
         """`Pod is evicted, because of preempt for PodGroup default/train: ...`, which begins as Volcano's does.
 
-        `whom` is what people call the beneficiary. It is told to readers of namespace `reader`, who do not learn the
-        names of other namespaces' objects.
+        `whom` is the beneficiary's name for users. The text is for readers in namespace `reader`, without the names of
+        other namespaces' objects.
         """
         told = f"Pod is evicted, because of {self.action}"
         if self.beneficiary:

@@ -30,7 +30,7 @@ def _half(large: int) -> Callable[[int], Fields]:
 
 
 def _unlike(number: int) -> Fields:
-    """Of 64 pods the second half asks for more than most nodes have left; the first would take their nodes."""
+    """64 pods, the second half too large for most nodes; placed in order, the first half would take their nodes."""
     gang, at = divmod(number, 64)
     milli = (8_200 if at >= 32 else 4_100) + 7 * at + gang
     return {"containers": [container({"cpu": f"{milli}m"})]}

@@ -68,7 +68,7 @@ class Trial:
     plugins: Mapping[str, Fields] = field(default_factory=dict)
     #: plugins of that policy that are left out
     without: str = ""
-    #: the plugin that heeds the hierarchy of queues
+    #: the plugin that reads the hierarchy of queues
     hierarchy: str = ""
     actions: str = _ACTIONS
     #: further keys of the policy
@@ -177,7 +177,7 @@ class Cluster:
 
     @contextmanager
     def wave(self, pods: int, groups: int, cpu: str = "") -> Iterator[None]:
-        """New pods in so many PodGroups, there while the block lasts; `cpu` is what they ask for instead."""
+        """New pods in a number of PodGroups, which exist while the block runs; `cpu` replaces their request."""
         each = -(-pods // groups)
         made: list[tuple[str, Any]] = []
         for number in range(groups):

@@ -137,7 +137,7 @@ def fetched(to: Address, path: str, *, body: bytes | None = None, below: str = "
 
 @contextmanager
 def looking_for() -> Iterator[None]:
-    """What the service does not have is not there. Raises NotFoundError."""
+    """Raises NotFoundError for what the service does not have."""
     try:
         yield
     except RemoteError as error:
@@ -147,7 +147,7 @@ def looking_for() -> Iterator[None]:
 
 
 def _no_service(error: urllib.error.HTTPError) -> str:
-    """What something answered that gives no reason, as the service does."""
+    """The text of an error response that is not the service's."""
     if error.code == 404:
         return "what answers there is no service of stromboli"
     return f"{error.code} {error.reason}"

@@ -97,7 +97,7 @@ async def _applied(kube: Kube, each: Installed, *, dry_run: bool, shown: bool) -
 
 
 def _content(definition: Any) -> str:
-    """What a definition says, without what the API server notes about it."""
+    """A definition without the fields that the API server sets."""
     labels = definition["metadata"].get("labels") or {}
     return yaml.safe_dump({"labels": labels, "spec": definition["spec"]}, allow_unicode=True)
 

@@ -38,7 +38,7 @@ def doctor(
     output: Format = Output.text,
 ) -> None:
     """Look for what keeps pods waiting: missing CRDs and rights, scheduler names without takers, pods in no queue,
-    workloads that name what is not there, two schedulers on one name, misspelt fields in files, and policies that
+    workloads that name missing objects, two schedulers on one name, misspelt fields in files, and policies that
     hardly mean what they say. Exits with 1 when something is found.
 
     Example: stromboli doctor --context production --policy volcano-scheduler.conf
@@ -63,7 +63,7 @@ def looked(which: Which, source: Source, refused: list[tuple[str, int]]) -> list
 
 
 def lines(found: list[Finding]) -> Iterator[str]:
-    """What people get to read."""
+    """The answer as text."""
     for finding in found:
         yield f"{finding.area}: {finding.problem}"
         yield f"  {finding.advice}"
@@ -92,7 +92,7 @@ def _access(problems: list[tuple[str, int]]) -> Iterator[Finding]:
 
 
 def _of_cluster(which: Which, queues: Collection[str], served: Collection[str]) -> list[Finding]:
-    """What is looked at with one's own rights, as the service has none to read it."""
+    """Objects that are read with the user's rights, as the service has none to read them."""
 
     async def look() -> list[Finding]:
         async with clusters.connected(which.kubeconfig, which.context) as kube:

@@ -115,7 +115,7 @@ class Here:
         return f"there is no {question.kind} {key}{f', did you mean {near!r}?' if near else ''}"
 
     def _without_pods(self, key: str) -> str:
-        """Of a workload that a cluster has and of which there are no pods, where it says why; empty for none such."""
+        """Why an existing workload has no pods, if it says so; empty otherwise."""
         known = self.known.loaded
         for owner in known.owners.values():
             meta, kind = owner["metadata"], known.kinds.of(owner)

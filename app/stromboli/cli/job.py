@@ -66,7 +66,7 @@ def list_(
 
 
 def _none(source: Source, only: JobFilter) -> str:
-    """That no job is as is asked for, and what may have been meant."""
+    """An error for a job that does not exist, with similar names."""
     asked = {"namespace": only.namespace, "queue": only.queue, "reason": only.reason}
     what = " and ".join(f"{name} {value}" for name, value in asked.items() if value)
     if not what:

@@ -43,7 +43,7 @@ _DEEPEST = 5
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """What made the pods of a job, at the top."""
+    """The topmost owner of the pods of a job."""
 
     version: str
     kind: str

@@ -137,7 +137,7 @@ def _engine_of(which: Which, service: Located | None, told: Callable[[str], None
     if service.config_map:
         told(
             f"decided here, by the default policy: that of the service, in ConfigMap {where}, cannot be read, and the "
-            "service may decide otherwise (--policy names a file)"
+            "service may decide differently (--policy names a file)"
         )
     else:
         told(f"decided here, by the default policy, as the service {service.found_as} does")
@@ -165,7 +165,7 @@ def _tell(kind: str, status: int) -> None:
 
 
 async def _dumped(kube: Kube, refused: Callable[[str, int], None]) -> bytes:
-    """All that sessions look at, as a list in JSON. Raises CONNECTION_ERRORS."""
+    """All objects that sessions read, as a list in JSON. Raises CONNECTION_ERRORS."""
     from stromboli.live.api_server.client import ApiError
     from stromboli.live.watch.sources import SOURCES
 
@@ -185,7 +185,7 @@ async def _dumped(kube: Kube, refused: Callable[[str, int], None]) -> bytes:
 
 
 async def _workloads(kube: Kube, refused: Callable[[str, int], None]) -> AsyncIterator[dict[str, Any]]:
-    """What may own pods, and Kubernetes' own PodGroups, as far as they are served; each names its kind."""
+    """Possible owners of pods, and Kubernetes' own PodGroups, as far as they are served; each names its kind."""
     from stromboli.live.api_server.client import ApiError
     from stromboli.live.api_server.versions import versions_of
 

@@ -40,7 +40,7 @@ def starts(
     queue_by: Queues = QueueBy.user,
     per_pod: PerPod = 32,
     run_time: RunTime = None,
-    every: Annotated[int, typer.Option(min=1, help="Ask of one in so many jobs that wait.")] = 10,
+    every: Annotated[int, typer.Option(min=1, help="Ask about one in this many waiting jobs.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Measure on a workload how good the start times are that `stromboli why job` predicts.
@@ -60,7 +60,7 @@ def starts(
     if as_json:
         print(json.dumps({name: value if math.isfinite(value) else None for name, value in asdict(found).items()}))
         return
-    print(f"{found.asked:,} jobs that waited were asked about, and a start was told of {found.told:,}")
+    print(f"{found.asked:,} waiting jobs were asked about; a start was predicted for {found.told:,}")
     if math.isfinite(found.within):
         wide = f", half of which are {in_unit(found.width)} wide" if math.isfinite(found.width) else ""
         print(f"{found.within:.0%} of these started within the range{wide}")

@@ -69,7 +69,7 @@ async def locate(kube: Kube) -> Located | None:
 
 
 def _of_spec(meta: Mapping[str, Any], spec: Mapping[str, Any], *, is_pod: bool) -> Located | None:
-    """What the spec of a pod says of the service in it; None without one."""
+    """The service that a pod runs, from its spec; None if it runs none."""
     for container in spec.get("containers") or ():
         words = [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
         if "run" not in words:

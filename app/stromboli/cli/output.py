@@ -1,4 +1,4 @@
-"""How answers are printed: for people, or as JSON or YAML with the same fields."""
+"""How answers are printed: as text, or as JSON or YAML with the same fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def columns(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
 
 
 def show(answer: Any, form: Output, lines: Iterable[str]) -> None:
-    """Print an answer; `lines` are what people get."""
+    """Print an answer; `lines` are its text."""
     match form:
         case Output.json:
             print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())

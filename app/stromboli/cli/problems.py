@@ -21,7 +21,7 @@ FAILED = 70
 
 
 class NotFoundError(StromboliError):
-    """What is asked about is not there."""
+    """The object of a question does not exist."""
 
 
 def quit_with(problems: Iterable[str], code: int = WRONG) -> NoReturn:
@@ -32,7 +32,7 @@ def quit_with(problems: Iterable[str], code: int = WRONG) -> NoReturn:
 
 
 def misset(error: Any) -> str:
-    """What pydantic found wrong with a setting, under the name of its option."""
+    """pydantic's errors about settings, under the names of the options."""
     option = "--" + str(error["loc"][0]).replace("_names", "_name").replace("_", "-") + ": " if error["loc"] else ""
     message = str(error["msg"]).removeprefix("Value error, ")
     return f"{option}{message}, not {error['input']!r}" if option else message
@@ -73,7 +73,7 @@ def reporting(command: Callable[..., None]) -> Callable[..., None]:
         except BrokenPipeError:
             raise
         except OSError as error:
-            _drop_what_nobody_takes()
+            _drop_unwritten_output()
             quit_with([f"{error.filename or 'standard output'}: {error.strerror or error}"])
         except (Exception, SystemExit) as error:
             if isinstance(error.__context__, BrokenPipeError):  # rich's way to end
@@ -84,8 +84,8 @@ def reporting(command: Callable[..., None]) -> Callable[..., None]:
     return reported
 
 
-def _drop_what_nobody_takes() -> None:
-    """Drop what cannot be written to standard output: Python would try again at its end, and tell of that."""
+def _drop_unwritten_output() -> None:
+    """Drop output that cannot be written: Python would try again as it exits, and report the error."""
     try:
         sys.stdout.flush()
     except OSError:

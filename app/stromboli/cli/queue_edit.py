@@ -72,7 +72,7 @@ def create(
 
     def refuse(parents: Parents) -> None:
         if name in parents:
-            raise StromboliError(f"queue {name}: it is there already (stromboli queue set {name} changes it)")
+            raise StromboliError(f"queue {name}: it exists already (stromboli queue set {name} changes it)")
         _place(name, parent, parents)
 
     async def change(kube: Kube) -> None:

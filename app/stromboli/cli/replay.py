@@ -113,7 +113,7 @@ def _lines(report: Report) -> Iterator[str]:
         f"{report.changes:,} changes, {report.decisions:,} decisions{'' if found else ', all as recorded'}"
     )
     if found is not None:
-        yield f"session {found.session} at {_time(found.at)} ends otherwise ({found.what}: - recorded, + now)"
+        yield f"session {found.session} at {_time(found.at)} ends differently ({found.what}: - recorded, + now)"
         yield from found.lines
 
 

@@ -114,7 +114,7 @@ class _Watcher(Metrics):
         return self.published.session if self.published is not None and leads else None
 
     def notes(self) -> Sequence[str]:
-        """What is not as it should be though the service does its work."""
+        """Problems in spite of which the service works."""
         return self.service.notes() if self.service is not None else []
 
     def missing(self) -> Sequence[str]:
@@ -128,7 +128,7 @@ class _Watcher(Metrics):
 
 
 class _Usage:
-    """What queues held over time, as the sessions hand it on."""
+    """Past usage of queues, as sessions hand it on."""
 
     def __init__(self, sessions: Successive) -> None:
         self._sessions = sessions
@@ -139,7 +139,7 @@ class _Usage:
         return history if isinstance(history, UsageHistory) else None
 
     def remember(self, history: UsageHistory) -> None:
-        """What the next session is to go on with; none runs yet."""
+        """Set the state from which the next session continues; none runs yet."""
         environment = self._sessions.environment
         self._sessions.environment = replace(environment, left={**environment.left, FairShare.name: history})
 
@@ -159,7 +159,7 @@ def _recorded(
 
 
 def _environment(settings: Settings) -> Environment:
-    """What the first session of a service knows beside the cluster."""
+    """The environment of a service's first session."""
     sharding = Sharding(settings.shard_mode, settings.shard) if settings.shard else None
     return Environment(extender=HttpExtenderTransport(), sharding=sharding, admitted=Admitted(), churn=Churn())
 
@@ -175,7 +175,7 @@ def _loading(sessions: Successive, engine_of: Callable[..., Engine]) -> Callable
 
 
 def _shard_writer(kube: Kube, settings: Settings, leads: Callable[[], bool]) -> NodeShardWriter | None:
-    """What writes the status of a service's NodeShard; None when all nodes are its own."""
+    """The writer of the status of a service's NodeShard; None if it has all nodes."""
     return NodeShardWriter(kube, settings.shard, leads) if settings.shard else None
 
 

@@ -46,7 +46,9 @@ class Format(StrEnum):
 def simulate(
     paths: Annotated[list[str], typer.Argument(help="Files, folders, or - for standard input.", metavar="PATH...")],
     policy: Annotated[Path | None, policy_option(" for plain manifests")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="Table for people, outcome for programs.")] = Format.table,
+    format_: Annotated[
+        Format, typer.Option("--format", help="Table for reading, outcome for programs.")
+    ] = Format.table,
     compatibility: Compatible = None,
     plugins_dir: PluginsDir = None,
     cycles: Annotated[int | None, typer.Option(min=1, max=MOST_CYCLES, help="Number of sessions in a row.")] = None,

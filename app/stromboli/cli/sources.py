@@ -1,4 +1,4 @@
-"""Where answers come from: a service, which has them, or sessions that are run here. Both give the same ones."""
+"""Sources of answers: a service, or sessions that run here. Both give the same answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _AT_ONCE = 1_000
 class Source(Protocol):
     """The cluster that a command is about. Methods raise StromboliError, and NotFoundError for what is not there."""
 
-    #: what it is, for people
+    #: what it is, in words
     told: str
     #: whether it says at each question what is then, and not what was when it was opened
     follows: bool
@@ -130,7 +130,7 @@ async def _located(which: Which) -> Located | None:
 
 
 def _answers(address: Address) -> bool:
-    """Whether a service answers there, be it that it refuses."""
+    """Whether a service answers there, even with a refusal."""
     try:
         clusters.ask(address, "queues?limit=0")
     except RemoteError as error:
@@ -210,7 +210,7 @@ class OfService:
 
 
 def joined(texts: Texts) -> bytes:
-    """What is in several texts as one. Raises StromboliError for what cannot be read, while it is known where it is."""
+    """Several texts as one. Raises StromboliError, with the place, for what cannot be read."""
     documents: list[Any] = []
     for source, text in texts.items():
         try:

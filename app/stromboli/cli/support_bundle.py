@@ -88,7 +88,7 @@ def support_bundle(
 
 
 class _Bundle:
-    """What goes into the archive, in which nothing secret is left."""
+    """The contents of the archive, without secrets."""
 
     def __init__(self) -> None:
         self._made = datetime.now(UTC).replace(microsecond=0)
@@ -158,7 +158,7 @@ def _fetched(service: OfService, path: str, below: str = "api/v1/") -> bytes:
 
 
 async def _of_cluster(bundle: _Bundle, which: Which) -> None:
-    """What the API server tells: its version, the definitions, who leads, and how the replicas are."""
+    """Data from the API server: its version, the definitions, the leases, and the state of the replicas."""
     from stromboli.live.api_server.definitions import installed
 
     async with clusters.connected(which.kubeconfig, which.context) as kube:
@@ -200,7 +200,7 @@ async def _of_replicas(bundle: _Bundle, kube: Kube, service: Located) -> None:
 
 
 def _state(pod: dict[str, Any]) -> dict[str, Any]:
-    """Where a pod is and how it fares, with the images that were pulled."""
+    """A pod's node and state, with the images that were pulled."""
     status = pod.get("status") or {}
     kept = {key: status[key] for key in _STATUS if key in status}
     return {"node": (pod.get("spec") or {}).get("nodeName", ""), **kept}

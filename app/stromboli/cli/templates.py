@@ -1,4 +1,4 @@
-"""What workloads of a cluster name that is not there, while they have no pods yet that would wait for it."""
+"""Missing objects that workloads without pods name."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def templates_in(kube: Kube) -> list[Template]:
 async def misnamed(
     kube: Kube, found: list[Template], queues: Collection[str], served: Collection[str]
 ) -> list[Finding]:
-    """What the templates name that is not there. `served` are the schedulers that are known to be."""
+    """Missing objects that the templates name. `served` are the known schedulers."""
     asked: set[str] = set().union(*(each.cards for each in found))
     offered = await _offered(kube) if asked else set()
     known = {KUBE_SCHEDULER, *served}

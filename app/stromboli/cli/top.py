@@ -119,7 +119,7 @@ def _ctrl_c() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Waits for a key so many seconds, and gives it, or nothing."""
+    """Waits a number of seconds for a key, and returns it, or nothing."""
     if not sys.stdin.isatty():
         yield _sleep
         return

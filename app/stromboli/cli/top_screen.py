@@ -42,7 +42,7 @@ class Glance(Struct, frozen=True, kw_only=True):
 
 
 def resources(glance: Glance) -> list[str]:
-    """What can be shown: resources that nodes have."""
+    """The resources that can be shown: those of nodes."""
     return list(glance.overview.total) or ["cpu"]
 
 
@@ -168,7 +168,7 @@ def _nodes(nodes: Nodes, width: int) -> Iterator[Text]:
 
 
 def _pieces(whole: T, length: int) -> Iterator[T]:
-    """What is that long, and what is left."""
+    """A prefix of that length, and the rest."""
     return (whole[at : at + length] for at in range(0, len(whole), length))
 
 

@@ -68,7 +68,7 @@ def why(
         from stromboli.lab.sizes import Gangs, requested, sized
 
         if kind is not None:
-            raise StromboliError(f"--size: asks about gangs that are not there yet, not about a {kind}")
+            raise StromboliError(f"--size: asks about gangs that do not exist yet, not about a {kind}")
         namespace = clusters.namespace_of(namespace, which.filename, which.kubeconfig, which.context)
         starts = opened(which).starts(Gangs(sized(size), to_queue, namespace, requested(asks or [])))
         show(starts, output, lines(starts))

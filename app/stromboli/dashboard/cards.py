@@ -1,4 +1,4 @@
-"""What pods ask for beside cpu, memory and storage, be it offered by a node or not."""
+"""What pods request beside cpu, memory and storage, whether or not a node has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sessions decided, kept as it was decided and put into words when they are asked for, in bounded memory."""
+"""Decisions of sessions, kept in bounded memory and put into words when they are asked for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Decided:
     decisions: Sequence[Decision]
     #: the jobs of pods that were bound, evicted or promised a node, by key
     jobs: Mapping[str, str]
-    #: what people call the jobs that pods were evicted for, by key
+    #: names for users of the jobs that pods were evicted for, by key
     called: Mapping[str, str]
     #: keys of the jobs whose phase changed
     moved: Collection[str]
@@ -64,7 +64,7 @@ class DecidedSessions:
             self._count -= len(self._kept.popleft().decisions)
 
     def of_session(self, number: int, within: Collection[str] | None = None) -> list[Moment] | None:
-        """What a session decided, `within` some namespaces; None if that is not known any more."""
+        """The decisions of a session `within` some namespaces; None if they are not kept any more."""
         kept = self._kept.copy()
         if kept and number < kept[0].number:
             return None
@@ -73,7 +73,7 @@ class DecidedSessions:
         return [each for each in told if within is None or each.namespace in within]
 
     def of_job(self, key: str) -> list[Moment]:
-        """What was decided about a job, in order. What was decided again before it took effect is told once."""
+        """The decisions about a job, in order. A decision that was repeated before it took effect is shown once."""
         told: list[Moment] = []
         last: dict[bool, tuple[str, str]] = {}
         for each in self._kept.copy():

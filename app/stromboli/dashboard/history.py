@@ -37,7 +37,7 @@ class _Sample:
 
 
 class _Ring:
-    """Samples at some distance, so many at most."""
+    """Samples at a minimum distance, up to a maximum number."""
 
     def __init__(self, between: float, most: int) -> None:
         self.between = between

@@ -70,7 +70,7 @@ class Last(Protocol):
         """The last session of this service, None if this replica runs none."""
 
     def missing(self) -> Sequence[str]:
-        """What keeps the service from knowing the cluster as it is, a line for each problem."""
+        """Why the service's data may be out of date, a line for each problem."""
 
 
 def _last(source: Last) -> Session:

@@ -98,7 +98,7 @@ class Cards:
         return Cards(there & allowed, *others)
 
     def written(self) -> bytes:
-        """All that is known of them; equal for cards that are alike and as full."""
+        """A digest of the cards; equal for equal cards with the same usage."""
         return b"".join([part.tobytes() for part in self._parts()])
 
     def take(self, node: int, part: Slice, sign: int) -> None:

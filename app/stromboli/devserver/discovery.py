@@ -87,7 +87,7 @@ def aggregated(resources: ResourceTable, *, core: bool) -> dict[str, Any]:
 
 
 def openapi_index(resources: ResourceTable) -> dict[str, Any]:
-    """Where the OpenAPI document of each group version is."""
+    """The address of the OpenAPI document of each group version."""
     paths = {
         path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={len(found)}"}
         for path, found in _by_api_path(resources).items()

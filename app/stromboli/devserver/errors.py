@@ -100,7 +100,7 @@ def patch_failed(why: str) -> ApiError:
 
 
 def unnamed(why: str) -> ApiError:
-    """What real servers let slip as an internal error without a reason."""
+    """An error that real servers return as an internal error without a reason."""
     return ApiError(500, "", why)
 
 

@@ -25,7 +25,7 @@ _MAX_BODY = 3 << 20
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a server is like; times are in seconds."""
+    """Settings of a server; times are in seconds."""
 
     #: 0 takes a free one
     port: int = 0

@@ -45,7 +45,7 @@ def _astray(session: Session, job: Job) -> str:
     if not near or any(group.key == f"{job.namespace}/{near}" for group in view.lost):
         return ""
     verb = by_number(lost[near], "names", "name")
-    return f"{counted(lost[near], 'pod')} {verb} PodGroup {near}, which is not there (annotation {GROUP_ANNOTATION})"
+    return f"{counted(lost[near], 'pod')} {verb} PodGroup {near}, which does not exist (annotation {GROUP_ANNOTATION})"
 
 
 def groups_elsewhere(session: Session, key: str) -> list[Passage]:

@@ -52,7 +52,7 @@ class Holding(Part, frozen=True, kw_only=True):
     #: how many of its pods hold it or ask for it
     pods: int
     amounts: Amounts
-    #: what people call it, where that is not its name
+    #: its name for users, if that is another one
     called: str = ""
 
 
@@ -121,17 +121,16 @@ class Start(Part, frozen=True, kw_only=True):
 
     #: the median, None where it was not reached
     expected: float | None = None
-    #: the range that is told: the simulated one, made wider by what jobs that were told one started outside of it
+    #: the predicted range: the simulated one, widened by how far earlier predictions missed
     earliest: float | None = None
     #: None where some did not start
     latest: float | None = None
     #: the earliest and the latest start that was simulated
     first: float | None = None
     last: float | None = None
-    #: the part of starts that was within the range: of jobs that were told one before, or when that was measured, see
-    #: docs/concepts.md
+    #: the share of jobs that started within their range: of earlier predictions, or as measured, see docs/concepts.md
     within: float | None = None
-    #: how many jobs that is of, 0 where it was measured
+    #: the number of earlier predictions that count, 0 where it was measured
     within_of: int = 0
     #: in how many of the simulations it started, and how many there were
     started: int = 0
@@ -175,7 +174,7 @@ class Answer(Part, frozen=True, kw_only=True):
     name: str
     #: the PodGroup of a pod
     group: str = ""
-    #: what people call that, by kind and name; empty for a pod by itself
+    #: its name for users, by kind and name; empty for a single pod
     part_of: str = ""
     #: the workload that a job is for, as KIND/NAME; empty for a pod by itself
     workload: str = ""

@@ -165,7 +165,7 @@ def amount_findings(session: Session) -> Iterator[Finding]:
                 yield Finding("queues", f"queue {queue.name}: spec.{field} has {few}", GIVE_UNIT)
         for name in sorted({name for of in _AMOUNTS.values() for name in of(queue) or () if not is_scheduled(name)}):
             problem = f"queue {queue.name} names {name}, which is no resource of nodes{did_you_mean(name, NATIVE)}"
-            yield Finding("queues", problem, "correct the name: as it is, it limits nothing")
+            yield Finding("queues", problem, "correct the name: as written, it limits nothing")
         for name in sorted(each for each in named if "/" in each and each not in offered):
             near = did_you_mean(name, offered)
             problem = f"queue {queue.name} names {name}, which no node offers{near}"
@@ -225,7 +225,7 @@ def topology_findings(session: Session) -> Iterator[Finding]:
 
 
 def ignored_findings(session: Session) -> Iterator[Finding]:
-    """What PodGroups say that has no effect; a topology that the policy does not read is told by itself."""
+    """Fields of PodGroups without effect; a topology that the policy does not read is a finding of its own."""
     saying: defaultdict[str, list[str]] = defaultdict(list)
     for job in jobs_with_ignored(session):
         for field, why in ignored_of_job(session, job).items():
@@ -347,7 +347,7 @@ def scheduler_findings(pods: Collection[tuple[str, str, bool]], served: Collecti
     for name, keys in waiting.items():
         if name not in running:
             advice = f"name one of {', '.join(sorted(served))}, or serve it with --scheduler-name {name}"
-            cause = f"{_THEM} wait for scheduler {name}, of which no pod was ever placed"
+            cause = f"{_THEM} wait for scheduler {name}, which has never placed a pod"
             yield in_objects("schedulers", "pod", keys, cause, advice)
 
 

@@ -25,8 +25,8 @@ def too_few_bytes(listed: ResourceAmounts | None) -> Iterator[str]:
 
 
 def doubtful(spec: PodSpec, largest: int) -> Iterator[tuple[str, str]]:
-    """What of the requests and limits of a pod is not likely to be meant, with what to do; `largest` is the cpu of the
-    largest node.
+    """Requests and limits of a pod that are probably mistakes, with what to do; `largest` is the cpu of the largest
+    node.
     """
     yield from _of_bytes(spec)
     for container in _containers(spec):

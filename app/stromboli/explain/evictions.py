@@ -179,7 +179,7 @@ def _by_rank(pair: tuple[Job, int]) -> tuple[int, str]:
 
 
 def _protected(session: Session, pods: Sequence[PodRecord], victims: Sequence[PodRecord] = ()) -> Iterator[Passage]:
-    """The disruption budgets that allow no eviction of some pods beside the victims, where the policy heeds them."""
+    """The disruption budgets that allow no eviction of some pods beside the victims, if the policy respects them."""
     if not any(plugin.name == "pdb" for plugin in session.points.plugins):
         return
     budgets = budgets_of(session.view.snapshot, empty_selects_all=session.rules.budgets)
@@ -190,12 +190,12 @@ def _protected(session: Session, pods: Sequence[PodRecord], victims: Sequence[Po
         most = counted(allowed, "disruption") if allowed > 0 else "no disruption"
         covers = f"covers {count} more" if used[number] else f"covers {count} of them"
         words = f"PodDisruptionBudget {budgets.key(number)} allows {most}, and {covers}"
-        others = f"disruption budgets of other namespaces allow {'no more' if used[number] else 'none'} of theirs"
+        others = f"disruption budgets of other namespaces allow {'no further' if used[number] else 'no'} disruption"
         yield Passage((budgets.listed[number].namespace,), words, others)
 
 
 def young_jobs(session: Session, job: Job, point: str, pods: Sequence[PodRecord]) -> list[tuple[float, Job]]:
-    """The jobs of some pods that have not run for their minimum, and when they will have, where the policy heeds it."""
+    """The jobs of some pods that have not run for their minimum, and when they will have, if the policy has one."""
     view, plugin = session.view, next((each for each in session.points.plugins if each.name == "minruntime"), None)
     if plugin is None or not pods:
         return []

@@ -234,7 +234,7 @@ def sample_of(session: Session, waiting: Sequence[PodRecord], reason: Reason | N
 
 
 def _too_large(session: Session, pods: Sequence[PodRecord]) -> PodRecord | None:
-    """The first of some pods that no node can hold which would take it, be it empty, or else the largest."""
+    """The first of some pods that fits on none of its nodes even if they were empty, or else the largest."""
     allocatable, kinds = session.view.nodes.allocatable, {pod.pod_class.id: pod for pod in reversed(pods)}
     for pod in sorted(kinds.values(), key=pods.index):
         if not fits(session.view.request(pod), allocatable[:, session.kernel.feasible(pod)]).any():

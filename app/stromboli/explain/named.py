@@ -1,4 +1,4 @@
-"""Jobs by the names that people gave them: of a PodGroup, or of the workload that it is for."""
+"""Jobs by the names that users gave them: of a PodGroup, or of its workload."""
 
 from __future__ import annotations
 

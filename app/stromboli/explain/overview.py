@@ -112,7 +112,7 @@ class JobRow(Part, frozen=True, kw_only=True):
     cards: Amounts = field(default_factory=dict)
     #: the workload that it is for, as KIND/NAME; empty for a pod by itself
     workload: str = ""
-    #: what people call it, where that is not its name: `why job` and the page know it by that, too
+    #: its name for users, if that is another one: `why job` and the page accept it, too
     called: str = ""
 
 

@@ -52,7 +52,7 @@ class Kind(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One that is over."""
+    """A run that has ended."""
 
     #: how long it took, in seconds
     seconds: float

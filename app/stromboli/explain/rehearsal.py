@@ -313,7 +313,7 @@ class Rehearsal:
         enough: Callable[[Future], bool] = lambda future: False,
         most: float = inf,
     ) -> Future:
-        """What would be decided after a change, until nothing is, it is `enough`, `cycles` sessions are over, or they
+        """Decisions after a change, until none are made, they are `enough`, `cycles` sessions are over, or they
         took as many steps as `most`. Sessions that are `bounded` go on from another environment.
 
         Raises AbandonedError and TooManyStepsError.

@@ -41,7 +41,7 @@ def _held_up(session: Session, pod: PodRecord) -> str:
     if row >= 0 and not (node := session.view.nodes.facts.records[row]).is_ready:
         said.append(f"node {node.name} is not ready (Ready is {node.ready})")
     elif row < 0 and pod.node_name:
-        said.append(f"node {pod.node_name} is not there")
+        said.append(f"node {pod.node_name} does not exist")
     resize = next((each for each in pod.conditions if each.type == "PodResizePending" and each.status == "True"), None)
     if resize is not None:
         instead = " (lower it, or recreate the pod for a larger node)" if resize.reason == "Infeasible" else ""

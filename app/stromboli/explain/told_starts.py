@@ -54,7 +54,7 @@ class Told(NamedTuple):
 
 
 class Past(NamedTuple):
-    """One that started."""
+    """A job that started."""
 
     #: whether the job started within the predicted range
     right: bool

@@ -23,7 +23,7 @@ from stromboli.framework.session.session import Session
 from stromboli.state.cluster import ClusterState
 
 _EXTENDER = "the policy asks an HTTP extender, which is not asked here: jobs that need its answer wait"
-#: lines of a kind that people are shown
+#: maximum number of lines of a kind in the text
 _MOST_LINES = 20
 
 
@@ -37,7 +37,7 @@ class Moved(Struct, frozen=True, rename="camel", omit_defaults=True):
     action: str = ""
     #: of evictions, the PodGroup on whose behalf
     beneficiary: str = ""
-    #: what people call that
+    #: its name for users
     whom: str = ""
 
 
@@ -66,7 +66,7 @@ class JobShift(Struct, frozen=True, rename="camel"):
 
     #: `NAMESPACE/NAME`
     job: str
-    #: what people call it
+    #: its name for users
     called: str
     queue: str = ""
     bound: int = 0

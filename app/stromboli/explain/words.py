@@ -1,4 +1,4 @@
-"""Answers for people: plain lines."""
+"""Answers as text, line by line."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def expected(start: Start) -> str:
     if _is_now(start):
         return f"Expected to start as soon as these end, which are overdue: {late}" if late else "Expected to start now"
     if start.earliest is None:
-        return f"No start can be told: {start.why}{': ' if named else ''}{named}"
+        return f"No start can be predicted: {start.why}{': ' if named else ''}{named}"
     if start.expected is None:
         said = f"Expected to start in {_span(start.earliest)} or later"
     else:
         said = f"Expected to start in {_span(start.expected)} ({_range(start)})"
         if start.within_of and start.within is not None:
-            said += f"; of the last {counted(start.within_of, 'job')} that were told one, "
-            said += f"{start.within:.0%} started within theirs"
+            said += f"; of the last {counted(start.within_of, 'job')} with a predicted start, "
+            said += f"{start.within:.0%} started within their range"
         elif start.within is not None:
             said += f"; on other workloads, {start.within:.0%} started within such a range"
     said += f"; these run for longer than they said: {late}" if late else ""

@@ -23,9 +23,7 @@ MAX_SCORE = 10
 
 #: why nodes are refused that could be cleared if kube-scheduler evicted pods of several nodes at once
 _BY_GANGS = "HeldByGangs"
-_IN_PART = (
-    "; this is held by gangs that are on other nodes, too, of which kube-scheduler would evict only the pods here"
-)
+_IN_PART = "; this is held by gangs that span other nodes, too: kube-scheduler would evict only their pods here"
 
 Codes = npt.NDArray[np.int16]
 _PASSES = -1

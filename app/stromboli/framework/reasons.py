@@ -247,7 +247,7 @@ def queue_not_found(queue: str, known: Iterable[str]) -> Reason:
 
 
 def column_name(dimensions: Sequence[str], column: int) -> str:
-    """The resource of a column, for people; resources that no node offers share one and are not told apart."""
+    """The resource of a column, in words; resources that no node has share a column and cannot be told apart."""
     return "resources that no node offers" if dimensions[column] == UNKNOWN else dimensions[column]
 
 

@@ -235,8 +235,8 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
 
     @router.get("/findings", responses=answers(Findings, 401, 403, 429, 503))
     async def found(request: Request) -> Response:
-        """What is likely to be wrong with the policy and the cluster, as `stromboli doctor` tells it. Needs `list` on
-        queues, and on PodGroups and pods of all namespaces."""
+        """Probable mistakes in the policy and the cluster, as in `stromboli doctor`. Needs `list` on queues, and on
+        PodGroups and pods of all namespaces."""
         who = await caller(request, reviews)
         for group, resource in ((GROUP, "queues"), (GROUP, "podgroups"), ("", "pods")):
             await who.demand("list", group, resource)
@@ -313,7 +313,7 @@ async def _explain(
 
     found = await questions.ask_session(who, question, last=last, about=(kind, key))
     if isinstance(found, Answer):
-        # People may have named the workload.
+        # The name may be that of the workload.
         found = with_absent(found, missing or why_absent(f"{found.namespace}/{found.name}"))
     if isinstance(found, Answer) and found.reason in _NOT_THERE:
         lacking = _NOT_THERE[found.reason]

@@ -63,7 +63,7 @@ class Lane:
             raise NoAnswerError(self.overdue(0.0) or "too many questions wait for an answer") from None
 
     def overdue(self, seconds: float) -> str:
-        """What the current question is at, if it has taken longer than some seconds; else empty."""
+        """What the current question is doing, if it has taken longer than some seconds; else empty."""
         age = 0.0 if (began := self._began) is None else time.monotonic() - began
         if age <= seconds:
             return ""
@@ -98,7 +98,7 @@ class LiveSessions:
         return "" if self.published() is not None else NO_SESSION
 
     def late(self) -> str:
-        """What a session is at that hangs; empty if none does."""
+        """What a hanging session is doing; empty if none hangs."""
         return self._service.overdue(self._service.settings.session_patience)
 
     async def work_out(self, question: Callable[[], T]) -> T:

@@ -72,7 +72,7 @@ class Reader:
                 yield event
 
     def event(self, change: wire.Change) -> Event | None:
-        """What happened; None for what only helps to tell it."""
+        """The event; None for entries that only complete others."""
         with _reading(change):
             return self._event(change)
 

@@ -1,4 +1,4 @@
-"""What a journal says of a cluster whatever the policy: what arrived, how long it ran, and what else changed.
+"""The part of a journal that does not depend on the policy: arrivals, run times, and other changes.
 
 Where and when pods ran follows from decisions and is left out; how long they ran does not. An evicted pod and the one
 that its controller created in its place are one piece of work.

@@ -17,7 +17,7 @@ _DEEPEST = 32
 
 
 class NotPlainError(ValueError):
-    """A value of which nothing is known, or that is no such value."""
+    """A value of an unknown type, or with invalid data."""
 
 
 def plain(value: Any, types: Iterable[type]) -> Any:

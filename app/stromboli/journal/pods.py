@@ -22,7 +22,7 @@ def class_of(pod_class: PodClass) -> wire.Class:
 
 
 def whole_of(record: PodRecord, state: int) -> Fields:
-    """A `wire.Pod`: all of a pod, in a state of which the API server shows what it can."""
+    """A `wire.Pod`: the whole pod, in a state that follows from the API server's object."""
     return (
         *_standing(_POD, record, state),
         record.namespace,

@@ -1,4 +1,4 @@
-"""What of the cluster and of policies goes into a journal: what scheduling reads, and nothing else.
+"""Which parts of the cluster and of policies a journal has: what scheduling reads, and nothing else.
 
 Pods, nodes and the kinds that rules read are written with the fields that the core has, so there are no environments,
 commands or arguments to leave out. Annotations may hold whole manifests, so only those are written that are listed here

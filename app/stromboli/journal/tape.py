@@ -73,7 +73,7 @@ class Tape(Observer):
     def take(self, snapshot: Snapshot) -> tuple[Whole | None, list[wire.Change]] | None:
         """All that was known when recording began, if it begins with this snapshot, and what happened until then.
 
-        None for a snapshot of which nothing was kept.
+        None for a snapshot that was not kept.
         """
         moment = self._moment
         if moment is None or moment.snapshot is not snapshot or not self._keeps:

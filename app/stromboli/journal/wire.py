@@ -155,7 +155,7 @@ class Eviction(Struct, array_like=True):
 
 
 class Remembered(Struct):
-    """What a session knows of those before and of the world outside."""
+    """What a session knows from earlier sessions and from outside the cluster."""
 
     node_usage: dict[str, NodeUsage] = {}
     queue_usage: dict[str, dict[str, float]] = {}
@@ -173,7 +173,7 @@ class Remembered(Struct):
 
 
 class Answer(Struct, array_like=True):
-    """What an HTTP extender said: to a request for a path an answer, or why there is none."""
+    """An answer of an HTTP extender to a request for a path, or why there is none."""
 
     path: str
     answer: dict[str, Any] | None

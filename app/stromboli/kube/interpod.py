@@ -72,10 +72,10 @@ class InterPod:
             yield from self._near_all(near, pod)
         far = [(term.topology_key, counts) for term in self._own_far(pod) if (counts := self._counts(term)) is not None]
         if far:
-            yield Passing("node(s) didn't match pod anti-affinity rules"), self._nobody(far)
+            yield Passing("node(s) didn't match pod anti-affinity rules"), self._without_terms(far)
         repelling = self._repelling(pod)
         if repelling:
-            yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), self._nobody(repelling)
+            yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), self._without_terms(repelling)
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
         """The relations between some pods that follow from their terms."""
@@ -167,7 +167,7 @@ class InterPod:
             yield Detailed(_NOT_NEAR, partial(self._missed, terms, pod)), np.zeros(len(self._facts), np.bool_)
 
     def _missed(self, terms: tuple[Term, ...], pod: PodRecord) -> Passage:
-        """The labels of which no pod that has a node has all, where a pod is to be near such pods."""
+        """Labels that a pod's affinity requires of neighbours and that no placed pod has together."""
         affinity = pod.pod_class.spec.affinity
         wanted = (affinity.pod_affinity.required if affinity and affinity.pod_affinity else None) or ()
         labels = [(each.label_selector.match_labels or {} if each.label_selector else {}) for each in wanted]
@@ -236,7 +236,7 @@ class InterPod:
             found = self._known_terms[who] = [(key, np.frombuffer(which, np.intp), which) for key, which in named]
         return found
 
-    def _nobody(self, near: _Near) -> Mask:
+    def _without_terms(self, near: _Near) -> Mask:
         """The nodes without any of the terms in their domain."""
         return reduce(np.logical_and, [self._domains(key).without(counts) for key, counts in near])
 

@@ -173,7 +173,7 @@ def _joined(before: Rows, more: Iterable[int]) -> Rows:
 
 
 def _with(before: Rows, at: Rows, values: Rows) -> Rows:
-    """A copy with other values in some rows, of which new rows come last."""
+    """A copy with other values in some rows; new rows come last."""
     out = np.concatenate([before, np.zeros(np.count_nonzero(at >= len(before)), np.intp)])
     out[at] = values
     return out

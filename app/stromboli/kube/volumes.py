@@ -339,7 +339,7 @@ def _where(namespace: str, claim: PersistentVolumeClaim, volume: PersistentVolum
     told = f"the volume {volume.metadata.name} of claim {claim.metadata.name} is in {where}"
     keys = {each.key for term in terms for each in term.match_expressions or ()}
     if keys == {"kubernetes.io/hostname"} and not nodes.any():
-        return Passage((namespace,), f"{told}, a node that is not there", "")
+        return Passage((namespace,), f"{told}, a node that does not exist", "")
     return Passage(
         (namespace,),
         f"{told}, as {nodes.sum()} of {counted(len(nodes), 'node')} {by_number(int(nodes.sum()), 'is', 'are')}",

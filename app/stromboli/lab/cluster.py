@@ -1,4 +1,4 @@
-"""The cluster that a workload runs on: from manifests, or as so many equal nodes."""
+"""The cluster that a workload runs on: from manifests, or a number of equal nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ClusterError(StromboliError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What is there when a workload begins, and nodes that come and go later."""
+    """The cluster when a workload begins, and nodes that are added and removed later."""
 
     objects: Sequence[tuple[str, Any]]
     changes: Sequence[NodeChange] = field(default_factory=tuple)
@@ -36,7 +36,7 @@ class Cluster:
 
 
 def equal_nodes(count: int, amounts: dict[str, str]) -> Cluster:
-    """So many nodes with the same amounts."""
+    """A number of nodes with the same amounts."""
     return Cluster([("Node", _node(f"node-{number:05}", amounts)) for number in range(count)])
 
 

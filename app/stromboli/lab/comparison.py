@@ -27,7 +27,7 @@ class Interval:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Interval:
-        """The interval of some values, of which None and NaN are none."""
+        """The interval of some values; None and NaN are left out."""
         found = np.array([value for value in values if value is not None and value == value], np.float64)
         mean = float(found.mean()) if len(found) else float("nan")
         return cls(mean, float(found.std(ddof=1)) if len(found) > 1 else 0.0, len(found))
@@ -59,7 +59,7 @@ class Objective:
     more: bool = True
 
 
-#: what policies are compared by, where outcomes have the figures; the first pair of which they have any
+#: figures by which policies are compared: the first pair of which outcomes have any
 OBJECTIVES: Sequence[tuple[Objective, Objective]] = (
     (Objective("utilization", "utilization, %"), Objective("waiting_mean", "mean waiting, s", more=False)),
     (Objective("allocation", "cards allocated, %"), Objective("worst_off", "pods placed of the worst-off kind, %")),

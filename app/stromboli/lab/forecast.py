@@ -153,7 +153,7 @@ class Forecast:
     # -- one run ---------------------------------------------------------------------------------------------------
 
     def _run(self, number: int, jobs: Sequence[str], *, unknown: float = math.inf) -> Outcome:
-        """Run the queue until some jobs have started; those of which nothing is known run for `unknown` seconds."""
+        """Run the queue until some jobs have started; jobs with an unknown run time run for `unknown` seconds."""
         engine = self._rehearsal.engine.silent().unbounded().watched(self._step)
         timeline = Timeline(engine, self._state.fork(), self._rehearsal.environment, begin=self._now, log=Silent())
         for key, job in self._jobs.items():

@@ -146,7 +146,7 @@ def _users(random: np.random.Generator, model: Model, processors: npt.NDArray[np
 
 
 def _declared(random: np.random.Generator, model: Model, run_time: Seconds) -> Seconds:
-    """What users say. Most of it is too long, and a round number; jobs that take exactly as long are ended by it."""
+    """Declared run times: mostly too long, and round numbers; jobs that run exactly as long are ended by them."""
     wanted = run_time / random.uniform(model.accuracy, 1.0, len(run_time))
     places = np.searchsorted(_ROUND * 60, wanted)
     rounded = np.where(places < len(_ROUND), (_ROUND * 60.0)[np.minimum(places, len(_ROUND) - 1)], wanted)

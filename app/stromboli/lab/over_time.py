@@ -45,7 +45,7 @@ class OverTime(msgspec.Struct, frozen=True):
 
     @property
     def equal_nodes(self) -> str:
-        """What is said of nodes that no file holds."""
+        """Nodes that are given by number."""
         return ",".join(part for part in self.nodes.split(",") if not Path(part).exists())
 
     def workload(self, path: str, seed: int) -> Workload:
@@ -72,7 +72,7 @@ def read_once(path: str, reading: Reading) -> Workload:
 
 
 def problems(over_time: OverTime, path: str) -> list[str]:
-    """What of a workload and a cluster cannot be read, a line each. Raises StromboliError."""
+    """Unreadable parts of a workload and a cluster, a line each. Raises StromboliError."""
     cluster: Cluster = read_cluster(over_time.nodes, sys.stdin.buffer, over_time.queues)
     of_jobs = () if over_time.model is not None else read_once(path, over_time.reading).problems
     return [*of_jobs, *cluster.problems]

@@ -6,7 +6,7 @@ workloads: [default]           # all lists when left out
 policies: [fgd, bestfit, mine.yaml]
 seeds: 42..51
 ratio: 1.3
-sample: {trials: 20, seed: 7}  # so many of all combinations, drawn by a seed; all when left out
+sample: {trials: 20, seed: 7}  # a sample of all combinations, drawn by a seed; all when left out
 ```
 
 Instead of all combinations `trials` may list some: `trials: [{workload: default, policy: fgd, seed: 42}]`.
@@ -71,7 +71,7 @@ class Source(NamedTuple):
 
 
 class Sample(_Model):
-    """So many of all combinations."""
+    """A sample of all combinations."""
 
     trials: int = Field(ge=1)
     seed: int = 0
@@ -188,7 +188,7 @@ def read_plan(path: Path) -> list[Trial]:
 
 
 def _problems(error: ValidationError) -> Iterator[str]:
-    """What is wrong with a plan; of a workload that is a mapping only what is wrong with that."""
+    """The mistakes in a plan; of a workload that is a mapping only its own."""
     for each in error.errors():
         *place, last = each["loc"]
         if last == "str" and isinstance(each["input"], dict):
@@ -229,5 +229,5 @@ def _beside(folder: Path, name: str) -> str:
 
 def _there(folder: Path, name: str) -> str:
     if not (folder / name).exists():
-        raise PlanError([f"{folder / name}: is not there"])
+        raise PlanError([f"{folder / name}: does not exist"])
     return _beside(folder, name)

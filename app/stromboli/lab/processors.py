@@ -1,4 +1,4 @@
-"""Jobs of so many processors, as models and logs of parallel machines have them, as gangs of pods."""
+"""Jobs given by a number of processors, as in models and logs of parallel machines, as gangs of pods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stromboli.lab.workload import Gang, Task
 
 @dataclass(slots=True)
 class Processors:
-    """Makes gangs of processors: as few equal pods as there can be of so many processors at most."""
+    """Turns processors into gangs: as few equal pods as possible, with a maximum number of processors each."""
 
     #: the processors of the largest pods
     per_pod: int = 32

@@ -14,7 +14,7 @@ from stromboli.lab.trials import Outcome
 #: percent of the cards that were asked for, where allocations are compared
 AT = (50, 60, 70, 80, 90, 100, 110, 120, 130)
 _COLUMNS = ("workload", "policy", "seeds", *(f"alloc_{what}_{at}" for at in AT for what in ("mean", "std")))
-#: means agree when they differ by so many standard deviations at most, and by so much more
+#: means agree if they differ by at most this number of standard deviations plus this difference
 _DEVIATIONS, _SLACK = 2.0, 0.3
 
 

@@ -42,7 +42,7 @@ class Recorder:
     def __init__(
         self, workload: Workload, rows: Mapping[str, int], state: ClusterState, begin: float, every: float
     ) -> None:
-        """`rows` has the row of each job by its key; a sample is taken `every` so many seconds."""
+        """`rows` has the row of each job by its key; a sample is taken `every` that many seconds."""
         jobs, queues = len(workload), len(workload.queues)
         offered = zip(state.dimensions.names, state.nodes.allocatable.sum(axis=1).tolist(), strict=False)
         self.resource = main_resource(workload, {name for name, amount in offered if amount})

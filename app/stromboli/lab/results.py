@@ -171,7 +171,7 @@ def write_table(table: Table, path: Path) -> Path:
 
 
 def _plain(value: Any) -> Any:
-    """A value as people write it: nothing for NaN, and no fraction where there is none."""
+    """A value as text: empty for NaN, without a fraction for whole numbers."""
     if not isinstance(value, float):
         return value
     if value != value:

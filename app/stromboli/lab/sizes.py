@@ -116,7 +116,7 @@ def _submit(state: ClusterState, *, gangs: Gangs, size: int, request: Mapping[st
 
 
 def _card_of(state: ClusterState) -> str:
-    """The kind of cards of which nodes have most, empty if they have none."""
+    """The most common kind of cards, empty if nodes have none."""
     amounts = state.nodes.allocatable.sum(axis=1).tolist()
     there = {name: amount for name, amount in zip(state.dimensions.names, amounts, strict=True) if is_device(name)}
     return max(sorted(there), key=lambda name: there[name], default="") if any(there.values()) else ""

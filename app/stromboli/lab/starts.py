@@ -21,7 +21,7 @@ from stromboli.lab.workload import Workload
 
 
 class Told(NamedTuple):
-    """What was told of a job, and when it started, in seconds from then, infinite if it never did."""
+    """The prediction for a job, and when it started, in seconds from then, infinite if it never did."""
 
     start: Start
     after: float
@@ -31,7 +31,7 @@ class Told(NamedTuple):
 class Quality:
     """How good some expected starts were. Times are in seconds; figures of nothing are NaN."""
 
-    #: jobs that were asked about, and those of which a start was told
+    #: jobs that were asked about, and those with a predicted start
     asked: int
     told: int
     #: how long they waited from then on, the median

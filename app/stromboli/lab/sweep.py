@@ -34,7 +34,7 @@ class Store:
     """The file of outcomes."""
 
     def __init__(self, path: Path, *, grows: bool = False) -> None:
-        """One that `grows` belongs to this process alone, as long as it lives. Raises StoreError, OSError."""
+        """A store that `grows` belongs to this process alone while it is open. Raises StoreError, OSError."""
         self._path = path
         self._file = self._claimed() if grows else None
         self.outcomes = self._read()
@@ -59,7 +59,7 @@ class Store:
         return file
 
     def missing(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The trials of which there is no outcome, each once."""
+        """The trials without an outcome, each once."""
         known = {outcome.key for outcome in self.outcomes}
         found: dict[str, Trial] = {}
         for trial in trials:
@@ -97,7 +97,7 @@ class Store:
 
 
 def on_cores(trials: Sequence[Trial], processes: int) -> Iterator[Outcome | TrialError]:
-    """The outcomes of trials as they come, from so many processes, or what is wrong with one.
+    """The outcomes of trials as they come, from a number of processes, or the error of one.
 
     Raises StromboliError where a process is ended.
     """

@@ -74,7 +74,7 @@ class Log(Protocol):
     def started_job(self, job: str) -> None: ...
 
     def restarted(self, job: str, lost: float) -> None:
-        """A job has to start again, and so many seconds of its run are lost."""
+        """A job has to start again, and a number of seconds of its run are lost."""
 
     def evicted(self, pod: PodRecord) -> None: ...
 

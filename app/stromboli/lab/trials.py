@@ -41,7 +41,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """What is tried. Files have to be where they are on all machines that take part."""
+    """A trial. Its files need the same path on all machines that take part."""
 
     workload: str
     #: the list of pods
@@ -50,13 +50,13 @@ class Trial(msgspec.Struct, frozen=True):
     seed: int
     #: how much arrives, as a part of all cards
     ratio: float = 1.3
-    #: how it runs over time; None for an openb trace, of which pods only arrive
+    #: how it runs over time; None for an openb trace, whose pods only arrive
     over_time: OverTime | None = None
     #: the folder of more plugins, if there is one
     plugins: str = ""
 
     def key(self) -> str:
-        """Equal for trials of which the same must come: it follows from all that goes in, files by content."""
+        """Equal for trials with the same outcome: a digest of all inputs, files by content."""
         more = sorted(map(str, Path(self.plugins).glob("*.py"))) if self.plugins else []
         timed = self.over_time
         if timed is not None:
@@ -125,7 +125,7 @@ def failed(trial: Trial, why: object) -> TrialError:
 
 
 def outcome_or_error(trial: Trial) -> Outcome | TrialError:
-    """What came of it, or what is wrong with it: for one that is not to keep others from being tried."""
+    """Its outcome, or its error, which must not stop other trials."""
     try:
         return run_trial(trial)
     except TrialError as error:
@@ -142,7 +142,7 @@ def with_plugins(trials: Sequence[Trial], folder: Path | None) -> list[Trial]:
 
 
 def problems(trial: Trial) -> list[str]:
-    """What of a trial's files cannot be read, a line each. Raises StromboliError."""
+    """Unreadable parts of a trial's files, a line each. Raises StromboliError."""
     return _read(trial.path)[2] if trial.over_time is None else over_time.problems(trial.over_time, trial.path)
 
 

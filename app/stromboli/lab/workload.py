@@ -48,7 +48,7 @@ class Gang:
 
     @classmethod
     def of(cls, *tasks: Task) -> Gang:
-        """A gang of which all pods start together."""
+        """A gang whose pods all start together."""
         return cls(tasks, sum(task.count for task in tasks))
 
     @property

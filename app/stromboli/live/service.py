@@ -191,9 +191,7 @@ class Service:
         return [line for line in lines if line]
 
     def notes(self) -> list[str]:
-        """What is wrong although this replica is ready: plugins that failed in the last session, a session that takes
-        long.
-        """
+        """Problems of a ready replica: plugins that failed in the last session, a session that takes long."""
         if not self.leads:
             return []
         lines = [*self._service_events.failing.values(), self.overdue(self.settings.session_patience)]
@@ -369,7 +367,7 @@ class Service:
         found, file = self._writers.unserved.findings(), self._policy_file
         if file is not None and file.loaded and file.problem is not None:
             problem = f"{self.settings.policy} was refused, and the policy before it is in force"
-            advice = "mend it: `stromboli config check` names what is wrong in a file, and so does `config show --url`"
+            advice = "fix it: `stromboli config check` names what is wrong in a file, and so does `config show --url`"
             found.append(Finding("policy", problem, advice))
         return found
 

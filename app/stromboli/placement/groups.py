@@ -67,7 +67,7 @@ def place_as_nominated(session: Session, pending: PendingGroup) -> Statement | N
 
 
 class _GroupPlacement:
-    """One try."""
+    """One attempt to place groups."""
 
     __slots__ = ("_alike", "_everywhere", "_pending", "_session", "_statement", "_within")
 

@@ -1,9 +1,9 @@
 """userlimits: what one user may hold in a queue, as pods and as amounts.
 
-Who made a job is in the annotation `stromboli.io/user` of its PodGroup, which the chart guards. The first limit that is
-for a queue and a user counts, for each such user alone. Jobs of unknown users count together, as those of one user.
-A pod that another user put into the job counts for that user as well, so that nobody gets beyond a limit in the job of
-somebody else. Pods that terminate count until they are gone, as long as their PodGroup is there.
+The user who created a job is in the annotation `stromboli.io/user` of its PodGroup, which the chart guards. The first
+limit that matches a queue and a user counts, for each such user separately. Jobs of unknown users count together, as
+those of one user. A pod that another user put into the job counts for that user as well, so that no user exceeds a
+limit through another user's job. Pods that terminate count until they are gone, as long as their PodGroup is there.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Rules:
         "victims may be evicted although the preemptor does not fit afterwards, unless `whole_gang_eviction` is "
         "strict, and a pod that fits without evictions is nominated; a pod that requests nothing evicts only its like",
         "a full placement is found first; pods that fit without evictions are left to `allocate` and `backfill`; a pod "
-        "that requests nothing preempts whoever is in its way, as in kube-scheduler",
+        "that requests nothing preempts the pods in its way, as in kube-scheduler",
     )
     served_next: bool = _rule(
         "resources are reclaimed even if another queue is served next",

@@ -1,4 +1,4 @@
-"""Shorter forms in which people write a part of a policy, and what they mean by them.
+"""Shorter forms of parts of a policy that users write, and what they mean.
 
 A form is an error that says how it is to be written. What it means is read on, so that mistakes in it are named, too.
 """

@@ -13,10 +13,10 @@ from stromboli.workloads.makers import RUNTIMES
 from stromboli.workloads.paths import at, items, notes, text
 
 _CLAIM_TEMPLATE = "ResourceClaimTemplate"
-#: kinds of which other objects are made
+#: kinds from which other objects are made
 TEMPLATES = (*RUNTIMES, _CLAIM_TEMPLATE)
 _VOLUME_CLAIM = "PersistentVolumeClaim"
-#: where workloads have templates of claims, of which each pod gets its own
+#: where workloads have claim templates; each pod gets its own claim
 _CLAIM_TEMPLATES = ("spec.volumeClaimTemplates", "spec.leaderWorkerTemplate.volumeClaimTemplates")
 #: annotation of the StorageClass of claims that name none
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -112,7 +112,7 @@ class VolumeClaims:
 
 
 def _of_each(pod: objects.Pod, owner: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """The volumes of which each pod of a workload has its own claim: volume, claim and template."""
+    """The volumes with a claim of each pod's own: volume, claim and template."""
     for _, template in (found for path in _CLAIM_TEMPLATES for found in items(owner, path)):
         volume = text(template, "metadata.name")
         yield volume, f"{volume}-{pod.metadata.name}", template

@@ -112,7 +112,7 @@ class Proposal:
     #: of one that is there: what of it was written, and what it was before
     written: dict[str, Any] = field(default_factory=dict)
     before: dict[str, Any] | None = None
-    #: whether it is a workload of which there are pods
+    #: whether it is a workload with pods
     begun: bool = False
 
 
@@ -287,7 +287,7 @@ class _Reader:
             self._object(kind, manifest, where)
 
     def _object(self, kind: str, manifest: dict[str, Any], where: str) -> None:
-        """Read an object of which nothing is made."""
+        """Read an object from which nothing is made."""
         unmade, other = self._workloads.unmade(kind, manifest), schema.is_other(manifest)
         if not self._finished and (unmade or (schema.type_of(kind) is None and not other)):
             self._later.append((where, manifest))
@@ -304,7 +304,7 @@ class _Reader:
         return bool(kind.row.maker) or any(part.whole for part in kind.row.makes)
 
     def _runtime(self, kind: str, manifest: Any, where: str) -> None:
-        """Read what TrainJobs refer to, and pods of which claims are made."""
+        """Read what TrainJobs refer to, and pods from which claims are made."""
         schema.check("Workload", manifest, where, lenient=self._lenient)
         meta = _placed(kind, manifest, where)["metadata"]
         self._workloads.runtimes[kind, "" if kind in CLUSTER_KINDS else meta["namespace"], meta["name"]] = manifest

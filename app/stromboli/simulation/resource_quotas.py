@@ -51,7 +51,7 @@ class Asked:
 
     @classmethod
     def by_object(cls, manifest: Object, plural: str) -> Asked:
-        """An object of which a quota counts no more than the number."""
+        """An object that a quota only counts."""
         group, slash, _ = text(manifest, "apiVersion").partition("/")
         name = f"count/{plural}.{group}" if slash else f"count/{plural}"
         return cls(text(manifest, "metadata.namespace") or "default", {name: Fraction(1)})

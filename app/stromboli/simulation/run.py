@@ -38,7 +38,7 @@ class Run:
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
     #: the job of each pod that was seen, by pod key
     jobs: dict[str, str] = field(default_factory=dict)
-    #: queues of which an earlier cycle exported an amount of some extended resource
+    #: queues with an amount of some extended resource in an earlier cycle
     named: set[str] = field(default_factory=set)
     #: plugins that raised, and where
     failures: list[PluginFailure] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Run:
 def feed(state: ClusterState, loaded: Iterable[tuple[str, Any]]) -> None:
     """Put objects into a state, kind by kind."""
     objs = in_order(loaded)
-    # Figures tell by name what queues ask for; a file has only so many names.
+    # Figures tell by name what queues ask for; the number of names in a file is bounded.
     state.give_columns(name for kind, obj in objs if kind == "Pod" for name in pod_request(counted(obj).spec))
     with state.expecting(objs):
         for kind, obj in objs:

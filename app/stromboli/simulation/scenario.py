@@ -80,7 +80,7 @@ class Prepared:
     now: float
 
     def run(self, cycles: int, *, nominating: bool) -> Run:
-        """So many sessions; the state is then as the last of them found it."""
+        """A number of sessions; the state is then as the last of them found it."""
         return run(
             self.engine,
             self.state,

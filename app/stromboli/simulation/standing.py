@@ -1,4 +1,4 @@
-"""Workloads that are there and are tried otherwise: their pods that run stay, as far as there are to be so many.
+"""Existing workloads that are replaced on trial: their running pods stay, up to the new number of pods.
 
 A state has the pods and PodGroups of workloads and not the workloads themselves, which are known by kind and name.
 """

@@ -1,4 +1,4 @@
-"""What a run shows people: queues with every resource that their pods ask for, and where the pods of each PodGroup are.
+"""The text of a run: queues with every resource that their pods request, and where the pods of each PodGroup are.
 
 Everything fits 80 columns; names that are longer are folded, never cut.
 """
@@ -160,7 +160,7 @@ def _helps(found: Answer | None) -> list[str]:
 
 
 def told_warnings(session: Session) -> Iterator[str]:
-    """A paragraph for each queue and PodGroup of which something does not work as its spec says."""
+    """A paragraph for each queue and PodGroup with fields that have no effect."""
     for name, said in warnings(session).items():
         kind, _, key = name.partition(" ")
         who = title_of(session.view.jobs, key) if kind == "PodGroup" else name
@@ -177,7 +177,7 @@ def _table(*columns: str, title: str = "") -> Table:
 
 
 def _shown(asked: Vector, held: Vector) -> list[int]:
-    """CPU, and every other resource but the pods' own places of which something is asked for or held."""
+    """CPU, and every other resource but pods that is requested or held."""
     some = (asked + held) > 0
     some[CPU], some[PODS] = True, False
     return np.flatnonzero(some).tolist()

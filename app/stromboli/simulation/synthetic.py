@@ -38,7 +38,7 @@ class Shape(StrEnum):
     idle = "idle"
     #: gangs that have to evict what fills the nodes: eight pods of lower priority on each
     preempt = "preempt"
-    #: gangs of as many queues, each of which deserves its part of what one queue has filled
+    #: gangs of that number of queues, each of which deserves its part of what one queue has filled
     reclaim = "reclaim"
     #: gangs for which no pod may be evicted, on nodes that are full
     stuck = "stuck"

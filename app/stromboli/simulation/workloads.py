@@ -40,9 +40,9 @@ _TYPES: Mapping[str, str] = {
     **{kind: f"V1{kind}" for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController")},
     **{kind: kind for kind in ("CronJob", "JobSet", "LeaderWorkerSet", "RayCluster")},
 }
-#: kinds of which something else makes pods or their groups
+#: kinds whose pods or groups another component creates
 _TEMPLATES = frozenset(("CompositePodGroup", "PodTemplate", "Workload"))
-#: kinds of the table of which nothing is made, and what there is most of
+#: kinds of the table from which nothing is made, and what there is most of
 _NO_WORKLOADS = frozenset(("Node", "Pod", "PodGroup"))
 #: why nothing is made of a workload
 NOT_MADE = "its pods do not follow from it: add what it makes, or its pods"
@@ -65,7 +65,7 @@ class Expansion:
     pods: int = 0
     #: why pods are not made before others run, by their keys
     later: dict[str, str] = field(default_factory=dict)
-    #: kind and key of workloads of which there are pods beside the files
+    #: kind and key of workloads with pods outside the files
     begun: set[tuple[str, str]] = field(default_factory=set)
     #: why nothing became of workloads, or of parts of them, by key
     empty: dict[str, str] = field(default_factory=dict)

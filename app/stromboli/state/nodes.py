@@ -154,7 +154,7 @@ class NodeFacts:
 
 
 def _lost(record: NodeRecord) -> frozenset[str] | None:
-    """The resources of which a node has more devices than can be allocated; None without any."""
+    """The resources whose devices on a node are more than can be allocated; None without any."""
     there, left = record.capacity, record.allocatable
     # The amounts of most nodes are written alike, and need not be parsed.
     differ = [name for name, amount in there.items() if "/" in name and left.get(name) != amount]

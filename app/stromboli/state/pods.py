@@ -28,7 +28,7 @@ _PRIORITY = "volcano.sh/task-priority"
 PREEMPTABLE = "volcano.sh/preemptable"
 #: on a PodGroup: whether its pods are only evicted all together
 EVICTED_TOGETHER = "stromboli.io/evicted-together"
-#: on objects that people make and their PodGroups: the user who made them, and the user's groups, one a line
+#: on objects that users create and their PodGroups: the user who made them, and the user's groups, one a line
 USER_ANNOTATION = "stromboli.io/user"
 USER_GROUPS_ANNOTATION = "stromboli.io/groups"
 #: a scheduling gate, and the annotation that asks for it: the pod waits until its queue may allocate it

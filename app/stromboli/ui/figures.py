@@ -72,7 +72,7 @@ def scale(rows: Iterable[QueueRow], resource: str, total: Amounts) -> float:
 
 
 def scarcest(cluster: Overview) -> str:
-    """The resource of which the largest part is held, of equals one of devices."""
+    """The resource with the highest utilization; of equals, one of devices."""
     parts = {
         name: cluster.used.get(name, 0.0) / have for name, have in cluster.total.items() if have and name != "pods"
     }

@@ -49,7 +49,7 @@ class Asking:
             return None
 
     async def scarcest(self) -> str:
-        """The resource of which least is left, `cpu` for those who may not know."""
+        """The resource with the least left; `cpu` for readers without the right to know."""
         cluster = await self.maybe(Overview, "overview")
         return "cpu" if cluster is None else figures.scarcest(cluster)
 

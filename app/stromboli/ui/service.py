@@ -150,7 +150,7 @@ class Service:
 
 
 def _why(error: Exception) -> str:
-    """What kept a request from its answer, as people say it."""
+    """Why a request got no answer, in words."""
     if isinstance(error, TimeoutError):
         return f"nothing came within {_PATIENCE:.0f} s"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

@@ -34,7 +34,7 @@ def total(specs: Iterable[tuple[objects.PodSpec, int]]) -> dict[str, str]:
 
 
 def of_roles(roles: Sequence[Role], pods: int, where: str) -> dict[str, str]:
-    """What a quota would count for so many pods of some roles, those that are needed first.
+    """What a quota would count for a number of pods of some roles, needed pods first.
 
     Empty for one role, or where one has no template. Raises InvalidObjectError, which names where the templates are.
     """

@@ -104,7 +104,7 @@ class Gang:
         return max(1, sum(role.needed for role in self.roles) if self.least is None else self.least)
 
     def of_size(self, pods: int) -> Gang:
-        """A gang of so many pods, of whose last role there are what the others leave."""
+        """A gang of a number of pods, whose last role has the pods that the other roles leave."""
         *others, last = self.roles
         rest = max(0, pods - sum(role.count for role in others))
         return replace(self, roles=(*others, replace(last, count=rest, needed=rest)))

@@ -291,7 +291,7 @@ class Family:
         return {key: value for key, value in patch.items() if value}
 
     def beneath(self, other: Family) -> Family:
-        """The workload as it is now for pods of which another family said what lies between."""
+        """The current workload of pods whose intermediate owners another family of kinds determined."""
         return replace(other, owner=self.owner, kind=self.kind, workload=self.workload, above=self.above)
 
     @property
@@ -309,7 +309,7 @@ class Family:
         return next((gang.part for gang in self.workload.gangs if _in_name(gang.part) == suffix), suffix)
 
     def _numbers(self, gang: Gang, gone: int = 0) -> Object:
-        """How many pods start together beside those that are gone, of which roles, if named, and in what sub groups."""
+        """How many pods start together besides those that are gone, with their roles, if named, and sub groups."""
         row, asked = self.kind.row if self.kind else None, self._asked(gang)
         spec: Object = {"minMember": max(1, gang.started(gang.min_member if asked is None else asked) - gone)}
         elastic = sum(role.needed for role in gang.roles) < sum(role.count for role in gang.roles)
@@ -345,7 +345,7 @@ class Family:
         return found | self._said([*self._owners, *templates], self.namespace)
 
     def _said(self, everyone: Sequence[Object], *namespace: Object) -> Object:
-        """The queue, priority and topology of which some objects say something; a namespace speaks of queues only."""
+        """The queue, priority and topology that some objects set; a namespace sets queues only."""
         row = self.kind.row if self.kind else None
         spec: Object = {}
         if queue := said.first([*everyone, *namespace], said.QUEUE, self._where("queue")):
@@ -368,7 +368,7 @@ class Family:
         return path_of
 
     def _least(self, gang: Gang, pods: int) -> Object:
-        """What so many pods ask for by their templates; empty without templates."""
+        """What a number of pods request by their templates; empty without templates."""
         return of_roles(gang.roles, pods, described(self.owner or {}))
 
     def _references(self, pod: objects.Pod) -> list[Object]:
@@ -390,7 +390,7 @@ class Family:
         return {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
 
     def _names(self) -> dict[str, str]:
-        """What owns the workload, so that it is found by the name that people gave it."""
+        """The owner of the workload, so that it is found by the name that users gave it."""
         names = [f"{each.get('kind', '')}/{text(each, 'metadata.name')}" for each in self.above]
         names += [f"{KIND}/{self.label.name}"] if self.label is not None else []
         return {WORKLOAD: ",".join(names)} if names else {}

@@ -39,7 +39,7 @@ _STATEFUL_SET = _Rule(
     "StatefulSet",
     "statefulset.kubernetes.io/pod-name",
     "makes each pod when the one before it is ready, unless its podManagementPolicy is Parallel",
-    "make {workload} anew with podManagementPolicy: Parallel",
+    "create {workload} again with podManagementPolicy: Parallel",
 )
 #: the first one whose label pods have counts: a LeaderWorkerSet has StatefulSets
 _RULES = (
@@ -84,7 +84,7 @@ _RULES = (
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A workload of which there are only the pods that come first."""
+    """A workload of which only the first pods exist."""
 
     #: why there are no more pods
     why: str

@@ -1,4 +1,4 @@
-"""What controllers make of workloads, for kinds of which that is more than a spec that is written in them."""
+"""What controllers make of workloads, for kinds where that is more than a spec inside them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def train_job(owner: Object, there: Surroundings) -> Iterator[Object]:
     found = there.runtime(kind, name)
     if found is None:
         problem = (
-            f"its pods follow from {kind} {name or 'NAME'}, which is not there: add it, or what it makes, or its pods"
+            f"its pods follow from {kind} {name or 'NAME'}, which does not exist: add it, or what it makes, or its pods"
         )
         raise InvalidObjectError(described(owner), "spec.runtimeRef", problem)
     template = _patched(mapping(found, "spec.template"), owner)

@@ -11,7 +11,7 @@ from stromboli.workloads import labelled, said
 from stromboli.workloads.groups import ROLE_ANNOTATION
 from stromboli.workloads.readers import MIN_PARALLELISM
 
-#: keys that people write on workloads, pods and PodGroups
+#: keys that users set on workloads, pods and PodGroups
 _READ = tuple(
     key
     for key in (

@@ -1,4 +1,4 @@
-"""PodGroups by the names that people know: those of their workloads."""
+"""PodGroups by the names that users know: those of their workloads."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _SCALING = ("RayCluster", "RayJob", "RayService")
 
 
 def workload_of(group: PodGroup) -> str:
-    """The workload of a PodGroup as people call it, `RayJob/train`; empty where it has none but a pod."""
+    """The workload of a PodGroup in words, `RayJob/train`; empty if it has only a pod."""
     found = [f"{kind}/{name}" for kind, name in group.owners if kind != "Pod"]
     return found[-1] if found else ""
 
 
 def is_by_hand(group: PodGroup) -> bool:
-    """Whether people say how many pods of a group start together, in it or in one of the coscheduling plugin."""
+    """Whether users set how many pods of a group start together, in it or in a PodGroup of the coscheduling plugin."""
     owners = group.metadata.owner_references
     made = bool(owners) and group.metadata.name.startswith("podgroup-")
     return not made or any(owner.get("kind") == KIND for owner in owners)
 
 
 def in_queue(group: PodGroup, queue: str) -> str:
-    """What people change so that a PodGroup is in another queue: what owns it would undo a change of it."""
+    """What users change to move a PodGroup to another queue; a change of the PodGroup would be undone by its owner."""
     owner = _owner(group)
     written = next((key for key in QUEUE if group.metadata.annotations.get(key) == group.spec.queue), "")
     if owner is not None and written:
@@ -52,13 +52,13 @@ def follows_rules(group: PodGroup) -> bool:
 
 
 def said_by(group: PodGroup) -> str:
-    """Where people change what a PodGroup says: in what owns it, which would undo a change of it."""
+    """Where users change a PodGroup: in its owner, which would undo a change of the PodGroup itself."""
     owner = _owner(group)
     return owner.name if owner is not None else f"PodGroup {group.key}"
 
 
 def smaller_gang(group: PodGroup, number: int) -> str:
-    """What people change so that fewer pods of a PodGroup start together: what owns it would undo a change of it."""
+    """What users change so that fewer pods of a PodGroup start together; its owner would undo a change of it."""
     owner = _owner(group)
     if owner is None:
         return f"set minMember: {number} in PodGroup {group.key}{_to_match(group, 'minTaskMember', 'minResources')}"
@@ -68,7 +68,7 @@ def smaller_gang(group: PodGroup, number: int) -> str:
         least = _to_match(group, owner.field("min_resources"))
         return f"set {owner.field('min_member')}: {number} in {owner.name}{least}"
     if owner.field("kind") in _SIZES:
-        return f"set {_SIZES[owner.field('kind')]}: {number} in {owner.name}, if so many suffice"
+        return f"set {_SIZES[owner.field('kind')]}: {number} in {owner.name}, if that many are enough"
     if _is_made_for(group):
         return f"set the annotation {MIN_MEMBER[0]}: {number} on {owner.name}"
     which = "the replicas, or minReplicas where it autoscales," if owner.field("kind") in _SCALING else "the replicas"
@@ -76,14 +76,14 @@ def smaller_gang(group: PodGroup, number: int) -> str:
 
 
 def _to_match(group: PodGroup, *fields: str) -> str:
-    """What to change besides: those of the fields, by their paths, that people set to what would contradict it."""
+    """What to change besides: the fields, by path, that users set to contradicting values."""
     there = {"minTaskMember": group.spec.min_task_member, "minResources": group.spec.min_resources}
     names = [name for name in (field.rpartition(".")[2] for field in fields) if there.get(name)]
     return f", and {' and '.join(names)} to match" if names else ""
 
 
 def further_apart(group: PodGroup, tier: str | int | None = None) -> str:
-    """What people change so that pods of a PodGroup may be as far apart as in a tier, or as it comes."""
+    """What users change so that pods of a PodGroup may be spread over a tier, or anywhere."""
     owner = _owner(group)
     if owner is not None and owner.native:
         changed = f"set the key of schedulingConstraints.topology to {tier} in" if tier is not None else ""

@@ -71,7 +71,7 @@ BOUND: dict[str, tuple[Callable[[Site], None], str]] = {
     "memory": (memory, "the last time OOMKilled, exit code 137"),
     "failed": (failed, "container main ended: exit code 1: its last words: RuntimeError: no data"),
     "unready": (unready, "node unready-n is not ready (Ready is Unknown)"),
-    "gone": (gone, "node no-such-node is not there"),
+    "gone": (gone, "node no-such-node does not exist"),
 }
 
 

@@ -182,7 +182,7 @@ class PodGroup(KubeObject):
 
     @property
     def names(self) -> set[str]:
-        """The names by which people know it: its own, those of what owns it, and of which part of that it is."""
+        """The names that users know: its own, those of its owners, and that of its part of an owner."""
         own, found = self.metadata.name, {name for _, name in self.owners}
         part = self._part if self.owners else None
         return {own, outer_name(own) or own} | found | ({f"{name}-{part}" for name in found} if part else set())
@@ -206,7 +206,7 @@ class PodGroup(KubeObject):
 
     @property
     def title(self) -> str:
-        """What people call it: its workload, such as `RayJob default/train`, if its own name follows from that."""
+        """Its name for users: that of its workload, `RayJob default/train`, if its own name follows from it."""
         return " ".join(self._called)
 
     @property
@@ -246,5 +246,5 @@ class PodGroup(KubeObject):
 
 
 def title_of(group: PodGroup | None, key: str) -> str:
-    """What people call the PodGroup with a key, which may be gone, or whose key may be empty."""
+    """The name for users of the PodGroup with a key; it may be deleted, or the key empty."""
     return group.title if group is not None else f"PodGroup {key or '(none)'}"

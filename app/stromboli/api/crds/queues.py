@@ -76,7 +76,7 @@ class PoolShare(KubeModel):
 
     @property
     def amounts(self) -> dict[str, ResourceList | None]:
-        """All that it says, by the path of the field."""
+        """All amounts, by the path of the field."""
         guarantee = self.guarantee.resource
         return {"capability": self.capability, "deserved": self.deserved, "guarantee.resource": guarantee}
 

@@ -1,4 +1,4 @@
-"""`python -m stromboli.cli.references docs` writes every page, and the tables of those that people write."""
+"""`python -m stromboli.cli.references docs` writes the generated pages, and the generated tables of other pages."""
 
 from __future__ import annotations
 

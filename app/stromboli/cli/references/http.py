@@ -30,7 +30,7 @@ are told what they may read. `/openapi.json` has the same for programs.
 _FIELD = re.compile(r"    (\w+): ")
 
 
-class _Nobody:
+class _NoService:
     """Answers no question: the page only asks which routes there are."""
 
     history = History()
@@ -60,7 +60,7 @@ class _Nobody:
 
 def markdown() -> str:
     """The page."""
-    routes = [api_routes(_Nobody(), None), dashboard_routes(_Nobody(), None, "")]
+    routes = [api_routes(_NoService(), None), dashboard_routes(_NoService(), None, "")]
     app = make_app(Standing(lambda: None), CollectorRegistry(), Probes(), more=routes)
     document = app.openapi()
     return "\n".join([_HEADER, *_routes(document), "## Answers\n", *_answers(document["components"]["schemas"])])
@@ -118,7 +118,7 @@ def _structs(of: tuple[type, ...]) -> Iterator[type[msgspec.Struct]]:
 
 
 def _comments(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """What the comments `#:` above the fields of a class, or of one that it is made from, say by field."""
+    """The comments `#:` above the fields of a class and its bases, by field."""
     comments: dict[str, str] = {}
     for base in struct.__bases__:
         comments |= _comments(base) if base is not msgspec.Struct else {}

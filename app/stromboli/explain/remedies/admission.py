@@ -126,7 +126,7 @@ def _move(case: Case, key: str, queue: str) -> Candidate:
         return Candidate(in_queue(group, queue), "user", change)
     if any("{provided}" in rule.queue for rule in rules):
         # Rules are asked once, when the PodGroup is made.
-        return Candidate(f"{in_queue(group, queue)}, and make it anew", "user", change)
+        return Candidate(f"{in_queue(group, queue)}, and create it again", "user", change)
     return Candidate(f"have queueRules in the policy name queue {queue} for {said_by(group)}", "admin", change)
 
 

@@ -103,7 +103,7 @@ def _unmade(case: Case) -> Iterator[Candidate]:
     unmade = [each for each in wanted if each.name not in pod.claim_names]
     if unmade:
         names = dict.fromkeys(f"{pod.namespace}/{each.resource_claim_template_name}" for each in unmade)
-        words = f"create ResourceClaimTemplate {', '.join(names)}, if it is not there: the claim is made from it"
+        words = f"create ResourceClaimTemplate {', '.join(names)}, if it does not exist: the claim is made from it"
         rest = [each for each in pod.pod_class.spec.resource_claims or () if each not in unmade]
         yield Candidate(words, "user", respec(case, resource_claims=rest))
 
@@ -198,7 +198,7 @@ def _selecting(case: Case, claims: Collection[tuple[str, str]]) -> Iterator[Cand
 
 
 def _by_source(case: Case, claims: Collection[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
-    """Claims by where people say what is asked for: in a template that they were made from, or in themselves."""
+    """Claims by the object that specifies them: the template that they were made from, or themselves."""
     templates = {
         keys.key(pod.namespace, made): keys.key(pod.namespace, each.resource_claim_template_name)
         for pod in case.pods

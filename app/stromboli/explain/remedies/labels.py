@@ -12,7 +12,7 @@ from stromboli.explain.rehearsal import node_of
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.explain.remedies.changes import put_node, respec
 
-#: prefixes of labels that kubelets and cloud providers set, never people
+#: prefixes of labels that only kubelets and cloud providers set
 _SET_BY_NODES = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/")
 #: how similar values of one label have to be, of 1
 _LIKE = 0.5

@@ -16,7 +16,7 @@ from stromboli.plugins.minruntime.run_times import RunTimes
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import timestamp
 
-#: the fields that say them, as people write them and as models have them
+#: the fields with run times, as written in the spec and as attributes of the models
 _FIELDS = {
     "preemptable": ("preemptMinRuntime", "preempt_min_runtime", "preempt"),
     "reclaimable": ("reclaimMinRuntime", "reclaim_min_runtime", "reclaim"),

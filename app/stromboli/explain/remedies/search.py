@@ -246,7 +246,7 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
 
 
 def _beside(session: Session, job: Job | None, group: str, own: Sequence[PodRecord]) -> Iterator[PodRecord]:
-    """The other pods of a pod's gang that wait, be its PodGroup not there."""
+    """The other waiting pods of a pod's gang, even if its PodGroup does not exist."""
     view = session.view
     gang = view.pending(job) if job else [pod for pod in view.pods.records if pod is not None and pod.job == group]
     yield from (pod for pod in gang if group and pod is not own[0])

@@ -23,7 +23,7 @@ from stromboli.framework.session.session import Session
 from stromboli.policy.rules import Rules
 
 CONDITION = "FieldIgnored"
-_OVER = PodGroupCondition(type=CONDITION, status="False", reason="PolicyHeedsIt")
+_OVER = PodGroupCondition(type=CONDITION, status="False", reason="PolicyReadsIt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ _NOTED = {
     ),
     GROUP_CLAIMS: (
         "resourceClaims",
-        "has no effect: pods wait for a claim of their own where they name {}, of which one is made for the group",
+        "has no effect: pods that name {} wait for a claim of their own, while one claim is made for the group",
     ),
 }
 #: where the policies of sub groups name a tier
@@ -143,7 +143,7 @@ def tell(session: Session) -> None:
 
 
 def jobs_with_ignored(session: Session) -> Iterable[Job]:
-    """The jobs of which something has no effect."""
+    """The jobs with fields that have no effect."""
     known = session.view.jobs
     noted = known.holds("ignored", _says_what_has_no_effect)
     return known.of(_without_class(session) | _topology_unread(session) | _without_tier(session) | noted)

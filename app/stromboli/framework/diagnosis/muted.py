@@ -1,4 +1,4 @@
-"""Plugins that a policy has in a tier where nothing heeds what they say."""
+"""Plugins that a policy has in a tier where their answers have no effect."""
 
 from __future__ import annotations
 

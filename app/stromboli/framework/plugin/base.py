@@ -75,7 +75,7 @@ class Plugin(Hints):
     reads: ClassVar[Reads] = Reads()
     #: whether what it permits outweighs rejections by others in its tier; it may be set in `open`
     insists: bool = False
-    #: the fields of a queue's spec, as they are written, that it heeds; what no plugin heeds is told to be ignored
+    #: the fields of a queue's spec that it reads, by their names there; fields without a reader are reported as ignored
     queue_fields: ClassVar[frozenset[str]] = frozenset()
     #: dataclasses that `leave` returns, or that are in it, beside plain data: a journal can keep them
     left_types: ClassVar[tuple[type, ...]] = ()

@@ -31,7 +31,7 @@ class _Attempt(Protocol):
     def __call__(self, job: Job, turn: Callable[[], Reason | None], otherwise: None) -> Reason | None: ...
 
 
-def heed_limits(
+def correct_for_limits(
     view: View, ask: Questions, kernel: Kernel, attempt: _Attempt, statement: Callable[[], Statement]
 ) -> None:
     """Correct the reasons of gangs that more nodes seem to help but that something else keeps from starting.

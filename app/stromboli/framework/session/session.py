@@ -36,7 +36,7 @@ from stromboli.framework.session.breaker import ChurnBreaker
 from stromboli.framework.session.budget import Budget
 from stromboli.framework.session.keeper import Keeper
 from stromboli.framework.session.ledger import Ledger
-from stromboli.framework.session.limits_first import heed_limits
+from stromboli.framework.session.limits_first import correct_for_limits
 from stromboli.framework.session.never_fits import anything_waits, judge
 from stromboli.framework.session.outcome import Outcome
 from stromboli.framework.session.statement import Statement, eviction
@@ -120,7 +120,7 @@ class Session:
         self._each_plugin("open", self.view, clock)
         self.points.forget()
         if self.view.never_fits:
-            heed_limits(self.view, self.ask, self.kernel, self.attempt, self.statement)
+            correct_for_limits(self.view, self.ask, self.kernel, self.attempt, self.statement)
         for name in (*((PLACE_RESERVED,) if self.keeper.reservations else ()), *self.policy.actions):
             started = clock()
             self._run_action(name, actions[name])

@@ -33,7 +33,7 @@ class ClaimingGangs:
     def __init__(self, view: View, claims: ClaimsOfPods) -> None:
         self._view = view
         self._claims = claims
-        #: jobs of which pods that had devices lost their places again
+        #: jobs with pods that had devices and lost their places again
         self._tried: set[str] = set()
         #: by job: which of its pods that wait name each claim, by its key
         self._naming: dict[str, defaultdict[str, list[PodRecord]]] = {}

@@ -1,4 +1,4 @@
-"""What claims of some pods take of the devices that nodes have, as limits that a search can reason about.
+"""The devices of nodes that claims of some pods take, as limits for a search.
 
 Each limit is of a set of devices that some request may get, and counts the requests that get no other device. A device
 that draws on counters counts by its fractions of them, too, as partitions of one card exclude each other. What exceeds
@@ -25,7 +25,7 @@ from stromboli.kube.dra.stock import Balance, Stock
 
 #: sets of devices that are counted, and devices of a set whose counters are
 _MOST_SETS, _MOST_DEVICES = 8, 1_000
-#: how many parts a device has of which no capacity is taken
+#: the number of parts of a device that take no capacity
 _UNLIMITED = 1_000_000
 CROWDED = "node(s) had insufficient resources for all pods that share a resource claim"
 

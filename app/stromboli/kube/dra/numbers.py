@@ -35,7 +35,7 @@ def on_its_nodes(claim: ResourceClaim, nodes: Mask, facts: NodeFacts) -> tuple[D
 
     def where() -> Passage:
         names = [facts.records[row].name for row in np.flatnonzero(nodes).tolist()]
-        told = first_few(names, _MOST_NODES) if names else "no node that is there"
+        told = first_few(names, _MOST_NODES) if names else "no existing node"
         namespace, _, name = claim.key.partition("/")
         return Passage((namespace,), f"the devices of ResourceClaim {name} are on {told}", "")
 

@@ -24,7 +24,7 @@ _MAGIC = 6
 
 
 class UnreadableLinesError(StromboliError):
-    """What follows the lines that were read cannot be read."""
+    """The rest of a file, after the lines that were read, cannot be read."""
 
 
 def lines_of(file: BinaryIO) -> Iterator[str]:

@@ -97,7 +97,7 @@ def read_swf(
 
 
 class _Problems:
-    """What is wrong in a file: the first lines by number, how many more there are, and where it ends too soon."""
+    """Mistakes in a file: the first lines by number, how many more there are, and where the file is cut off."""
 
     def __init__(self, source: str) -> None:
         self._source = source

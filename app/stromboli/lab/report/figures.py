@@ -9,7 +9,7 @@ from math import floor, log10
 _WIDTH, _HEIGHT = 640, 320
 #: room for axes
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 12, 12, 40
-#: colours of policies, told apart by people who see few colours, and on either background
+#: colours of policies, distinguishable with colour blindness and on either background
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a00", "#888888")
 #: dashes, for more policies than colours and for those who see none
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")

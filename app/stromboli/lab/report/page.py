@@ -31,7 +31,7 @@ th:first-child, td:first-child { text-align: left; } .soft { color: var(--soft);
 
 
 def page(title: str, comparisons: Sequence[Comparison], known: int, planned: int) -> str:
-    """The report of a sweep of which so many of the planned trials are known."""
+    """The report of a sweep with the outcomes of some of its planned trials."""
     state = f"{known:,} trials" if known == planned else f"{known:,} of {planned:,} trials: the sweep is not done"
     body = "".join(map(_section, comparisons)) or "<p>No trial is done.</p>"
     return (

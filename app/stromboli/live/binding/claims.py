@@ -324,7 +324,7 @@ def _has_conditions(allocation: Mapping[str, Any]) -> bool:
 
 
 def _is_idle(claim: Object) -> bool:
-    """Whether a claim has devices of certain nodes for nobody."""
+    """Whether a claim has devices of certain nodes but no consumer."""
     status = claim.get("status") or {}
     return not status.get("reservedFor") and bool((status.get("allocation") or {}).get("nodeSelector"))
 

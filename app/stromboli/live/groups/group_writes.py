@@ -50,7 +50,7 @@ class GroupWrites:
         log.info("pod group changed", job=key, changed=", ".join(changes.get("spec") or changes))
 
     async def belong(self, group: PodGroup, pods: Sequence[tuple[str, str]]) -> None:
-        """Have a PodGroup belong to some pods, by name and uid, beside what it belongs to: it goes with the last."""
+        """Add some pods, by name and uid, to the owners of a PodGroup: it is deleted with the last owner."""
         before = [{**each} for each in group.metadata.owner_references]
         known = {each.get("uid") for each in before}
         kind = {"apiVersion": "v1", "kind": "Pod"}

@@ -78,7 +78,7 @@ class Unserved:
 
     def _words(self, scheduler: str) -> str:
         near = did_you_mean(scheduler, self._served)
-        silent = "" if scheduler in self._heard_of else ", of which nothing is heard"
+        silent = "" if scheduler in self._heard_of else ", which shows no activity"
         return f"spec.schedulerName is {scheduler}{silent}; {served_here(self._served)}{near}"
 
     def _seen(self, type: str, pod: objects.Pod | str) -> None:

@@ -17,7 +17,7 @@ _MOST_TOGETHER, _MOST_SETS = 2, 3
 
 
 def conflicts(problem: Problem, budget: int) -> tuple[list[tuple[str, ...]], int]:
-    """The smallest sets of constraints without any of which there are places, and the steps that finding them took.
+    """The smallest sets of constraints whose removal makes places possible, and the steps that finding them took.
 
     Empty if the budget does not suffice, or if more constraints would have to be removed at once.
     """

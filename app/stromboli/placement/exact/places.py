@@ -212,7 +212,7 @@ class _Attempt:
         sets, steps = conflicts(problem, self._solver.left)
         self._solver.took(steps)
         instead = ", or ".join(" and ".join(problem.without(name) for name in names) for names in sets)
-        begun = "lacks pods that cannot be placed beside its own"
+        begun = "lacks pods that cannot be placed beside those that it has"
         verb = begun if self._job.ready_count else "starts with pods that cannot be placed together"
         message = f"{self._job.title} {verb}, even if all others finish"
         limits = {QUEUE, *(quota.words for quota in problem.quotas if not quota.grows)}

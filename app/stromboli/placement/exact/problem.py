@@ -37,7 +37,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """So many pods of some kinds have to get places."""
+    """A minimum number of pods of some kinds has to get places."""
 
     kinds: int
     least: int
@@ -300,7 +300,7 @@ class Problem:
         return iter(dict.fromkeys(masks))
 
     def _counted(self, node: int) -> tuple[float | None, ...]:
-        """What rules have counted in the domains of a node."""
+        """The counts of rules in the domains of a node."""
         counted = ((rule.domains.of[node], rule) for rule in self.balanced)
         return tuple(each.get(domain) for domain, rule in counted for each in (rule.counts, rule.uncertain))
 

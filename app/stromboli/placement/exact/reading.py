@@ -37,7 +37,7 @@ from stromboli.state.pods import PodRecord
 
 #: one thing of which nodes have a limited number, as amounts count
 _WHOLE = 1000.0
-#: kinds of pods that a job has on nodes, of which those that wait are kept away
+#: kinds of placed pods of a job that keep its waiting pods away
 _MOST_OWN = 64
 
 
@@ -193,7 +193,7 @@ class _Reader:
         return kernel.without(pod, replaced, hopeful=self._empty)
 
     def _apart_from_own(self) -> Iterator[ApartRule]:
-        """What keeps kinds away from pods of the job that have places, as a host port."""
+        """Rules that keep kinds away from placed pods of the job, such as a host port."""
         view, first = self._session.view, self._first
         own: dict[Hashable, list[PodRecord]] = {}
         for pod in view.holding(self._job):

@@ -76,7 +76,7 @@ class Account:
 
     @property
     def now(self) -> Vector:
-        """What it holds now, or gets at once."""
+        """The amounts that it holds or is getting now."""
         return self.allocated + self.terminating
 
     def ancestors(self, level: int) -> list[Account]:
@@ -104,7 +104,7 @@ def named(account: Account) -> Mask:
 
 
 def deserves_all(account: Account, request: Vector) -> bool:
-    """Whether the queue stays within its deserved amount of every requested resource that has one, be it 0."""
+    """Whether the queue stays within its deserved amount, even 0, of every requested resource that has one."""
     counted = shares.asked(request, account.pods) & (named(account) | account.forgoes)
     future = account.allocated[counted] + request[counted]
     return bool(counted.any() and (future < account.deserved[counted] + TOLERANCE).all())

@@ -18,7 +18,7 @@ def required(view: View, job: Job, first: Sequence[PodRecord] = ()) -> Vector:
 
 
 def at_least(view: View, job: Job, first: Sequence[PodRecord]) -> Vector:
-    """The same, whichever others it starts with: of each resource, what those that request least of it request."""
+    """The least that a gang requests with its first pods: of its other pods the smallest requests, by resource."""
     requests = np.array([view.request(pod) for pod in _others(view, job, first)])
     lacking = _count(job, first) - len(first)
     if not lacking or not len(requests):

@@ -21,7 +21,7 @@ from stromboli.plugins.fgd.typical import Worth
 
 
 class Score(Protocol):
-    """A rule. `fits` has shape (rows, cards): the cards of which enough is left."""
+    """A rule. `fits` has shape (rows, cards): the cards with enough left."""
 
     #: whether pods without cards are scored
     scores_all: bool
@@ -73,7 +73,7 @@ class BestFit(_BestCard):
 
 
 class GpuPacking(_BestCard):
-    """Cards in use before untouched ones, and those before nodes of which no card is in use."""
+    """Cards in use first, then unused cards of nodes in use, then nodes without a card in use."""
 
     def of_nodes(self, wanted: Wanted, rows: Rows, cpu: Vector, fits: Mask) -> Vector:
         stock = self._stock

@@ -86,7 +86,7 @@ class Stock:
         self.most_cards = float(CARD * max(1, self.there.sum(axis=1).max(initial=1)))
         #: thousandths of cards that a node has for each thousandth of a processor
         self._per_cpu: Vector = CARD * self.there.sum(axis=1) / np.maximum(view.nodes.allocatable[CPU], 1.0)
-        #: of each node, how many pods there have so many cards; in column 0 those that have a part of one
+        #: number of pods by node and by the number of their cards; column 0 counts pods with a part of a card
         self.classes: Counts = np.zeros((len(self.kind), self.there.shape[1] + 1), np.int64)
         self._parts: dict[Wanted, Rows] = {}
         self._changes = Changes(holdings)

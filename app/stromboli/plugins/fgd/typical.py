@@ -27,7 +27,7 @@ from stromboli.state.pods import PodRecord, PodTable
 #: states of pods that count as usual
 _SEEN = tuple(state for state in PodState if state not in (PodState.Succeeded, PodState.Failed, PodState.Unknown))
 
-#: the most common pods that make up this part of all are typical, so many kinds at most
+#: the most common kinds of pods that make up this part of all pods are typical, up to this number of kinds
 _TYPICAL, _MOST = 0.95, 256
 
 

@@ -57,7 +57,7 @@ class Kind(NamedTuple):
         return len(used)
 
     def _best(self, count: int, free: list[int]) -> tuple[int, ...] | None:
-        """The smallest set of NUMA nodes with so many free CPUs; among equals the one with the lowest numbers."""
+        """The smallest set of NUMA nodes with enough free CPUs; among equals the one with the lowest numbers."""
         size = self._smallest(count, tuple(free))
         if not size:
             return None
@@ -66,7 +66,7 @@ class Kind(NamedTuple):
 
     @staticmethod
     def _smallest(count: int, of: tuple[int, ...]) -> int:
-        """The minimum number of NUMA nodes with so many CPUs; 0 if all are not enough."""
+        """The minimum number of NUMA nodes with enough CPUs; 0 if all are not enough."""
         have = 0
         for size, most in enumerate(sorted(of, reverse=True), 1):
             have += most
