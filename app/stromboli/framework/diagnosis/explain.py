@@ -176,9 +176,7 @@ def _why_pending(session: Session, pod: PodRecord, job: Job | None, blocking: Re
 
 
 def _is_held_back(view: View, pod: PodRecord, job: Job) -> bool:
-    """Whether scheduling gates are the reason to show for a pod: not if sessions lift its only gate, and
-    this session recorded why it did not.
-    """
+    """Whether a pod shows its gates as the reason: not if this session recorded why it did not lift the only one."""
     if not pod.pod_class.gated:
         return False
     lifted = all(gate.name == QUEUE_GATE for gate in pod.pod_class.spec.scheduling_gates or ())
@@ -186,10 +184,7 @@ def _is_held_back(view: View, pod: PodRecord, job: Job) -> bool:
 
 
 def why_job(session: Session, job: Job) -> Reason | None:
-    """The reason of the first stage that blocks a job; None when all pods that it starts with have places.
-
-    Conditions, Events, answers and lists all tell this one.
-    """
+    """The reason of the first stage that blocks a job, on all surfaces; None when its first pods have places."""
     view = session.view
     rows = view.membership.pending(job.index)
     if len(rows):
