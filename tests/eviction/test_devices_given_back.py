@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stromboli.api import objects
 from stromboli.api.decisions import Bind, Evict
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.framework.cluster.environment import Environment
@@ -85,6 +86,36 @@ def test_a_gang_that_shares_a_claim_keeps_its_places_until_the_device_is_free(ac
         live.delete("Pod", "default/v")
     live.delete("ResourceClaim", "default/a")
     assert bound(sessions.decide(live.snapshot(), now=NOON + 9)) == ["p", "q"]
+
+
+@BOTH
+@pytest.mark.parametrize("phase", ["", "Inqueue"])
+def test_a_more_important_pod_takes_over_the_device_and_no_other_pod_goes(action: str, phase: str) -> None:
+    """A pod that only the more important one might evict holds another device. The claim outlives the victim."""
+    low = [of("low", "v", "n0", **claims("a")), held("a", "v")]
+    equal = [of("high", "w", "n0", **claims("c")), held("c", "w", gpu="gpu-1")]
+    live = cluster(*low, *equal, of("high", "p", **claims("b")), dra.claim("b"), gpus=2)
+    live.upsert("PodGroup", pod_group("high", 2, priorityClassName="high"))
+    sessions = Successive(engine(action), Environment())
+    assert gone(sessions.decide(live.snapshot(), now=NOON)) == ["v"]
+    live.upsert("PriorityClass", objects.PriorityClass(metadata=objects.Metadata(name="top"), value=5_000))
+    top = pod_group("top", 1, priorityClassName="top", phase=phase)
+    for each in (top, pod("q", "top", cpu="100m", memory="", priority=5_000, **claims("d"))):
+        live.upsert(type(each).__name__, each)
+    live.upsert("ResourceClaim", dra.claim("d"))
+    later = [
+        lambda: live.upsert("Pod", of("low", "v", "n0", deleted=True, **claims("a"))),
+        lambda: live.upsert("PodGroup", pod_group("top", 1, priorityClassName="top")),
+        lambda: live.delete("Pod", "default/v"),
+        lambda: None,
+    ]
+    for number, change in enumerate(later):
+        change()
+        result = sessions.decide(live.snapshot(), now=NOON + 1 + number)
+        assert (gone(result), bound(result)) == ([], [])
+    assert all_reasons(result.session)["default/q"].reason == "WaitingForRelease"
+    live.delete("ResourceClaim", "default/a")
+    assert bound(sessions.decide(live.snapshot(), now=NOON + 9)) == ["q"]
 
 
 @BOTH

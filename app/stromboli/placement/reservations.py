@@ -37,7 +37,8 @@ def place_reserved(session: Session) -> None:
     keeper = session.keeper
     for queue, holders in _holders(session).items():
         for job in _outranking(session, queue, holders):
-            lower = [holder.key for holder in holders if _outranks(session, job, holder)]
+            held = [holder for holder in holders if holder.key in keeper.reservations]
+            lower = [holder.key for holder in held if _outranks(session, job, holder)]
             session.attempt(job, partial(_take_over, session, job, lower), otherwise=None)
     for key in sorted(keeper.reservations, key=lambda key: (keeper.reservations[key].since, key)):
         keeper.release(key)
@@ -109,11 +110,31 @@ def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
         return
     for key in lower:
         keeper.release(key)
+    found: list[_Promise] = []
     try:
-        _promise_all(session, job, _found(session, job, pods) or _found(session, job, pods, later=True))
+        found = _found(session, job, pods) or _found(session, job, pods, later=True)
+        _promise_all(session, job, found)
     finally:
         for key in lower:
             keeper.hold(key)
+    # Devices that claims give back later are not counted one by one, so only one job may wait for those of a node.
+    devices = {node for pod, node, now in found if not now and _waits_for_claims(session, pod)}
+    for key in lower:
+        if not devices.isdisjoint(_nodes_of_claims(session, key)):
+            keeper.release(key)
+            keeper.go_on(key, ())
+
+
+def _nodes_of_claims(session: Session, key: str) -> set[int]:
+    """The nodes on which places are reserved for pods of a job that have claims."""
+    index, pods = session.view.nodes.facts.index, session.view.pending(session.view.jobs[key])
+    taken = session.keeper.taken[key]
+    places = [taken[pod.row].node for pod in pods if pod.row in taken and _waits_for_claims(session, pod)]
+    return {index[node] for node in places}
+
+
+def _waits_for_claims(session: Session, pod: PodRecord) -> bool:
+    return pod.pod_class.needs_claims(session.view.snapshot.claimed)
 
 
 def _promise_all(session: Session, job: Job, places: Sequence[_Promise]) -> None:
@@ -228,7 +249,7 @@ def _later(session: Session, pod: PodRecord, node: int) -> bool:
     nodes = session.view.nodes
     if not session.kernel.varies(pod) or not fits(session.view.request(pod), nodes.future_idle(node), nodes.always):
         return False
-    claims = pod.pod_class.needs_claims(session.view.snapshot.claimed)
+    claims = _waits_for_claims(session, pod)
     passing = session.kernel.feasible(pod, hopeful=True) if claims else session.passing_later(pod)
     return bool(passing[node])
 

@@ -297,17 +297,14 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
         who = Actionable.Wait if passing else _who_changes(session, pod, causes)
         reason = Reason(Stage.Placement, "NoMatchingNode", message, who, nodes=counts, scalable=scalable)
     found = (cause.detail() for cause in causes if isinstance(cause, Detailed))
-    details = dict.fromkeys(each for each in found if each.words)
-    return reason.saying(pod.namespace, details) if details else reason
+    return reason.saying(pod.namespace, dict.fromkeys(each for each in found if each.words))
 
 
 def _who_changes(session: Session, pod: PodRecord, causes: list[str]) -> Actionable:
     """The role that can make a node take a pod: an administrator, if all that keeps one from it is theirs to change."""
-    if any(isinstance(cause, Administrative) for cause in causes):
-        large_enough = fits(session.view.request(pod), session.view.nodes.allocatable)
-        if (session.kernel.mendable(pod) & large_enough).any():
-            return Actionable.Admin
-    return Actionable.User
+    large_enough = fits(session.view.request(pod), session.view.nodes.allocatable)
+    mended = any(isinstance(cause, Administrative) for cause in causes) and session.kernel.mendable(pod) & large_enough
+    return Actionable.Admin if np.any(mended) else Actionable.User
 
 
 def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int], *, passing: bool) -> Reason:
