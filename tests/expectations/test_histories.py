@@ -219,6 +219,7 @@ class Histories(RuleBasedStateMachine):
     def lose(self, gone: str, ends: bool) -> None:
         """Take a node away with its pods."""
         del self.world.nodes[gone]
+        self.world.leaving = {name: each for name, each in self.world.leaving.items() if each[1] != gone}
         for job in self.world.jobs:
             if gone in job.pods.values():
                 job.short = not ends
