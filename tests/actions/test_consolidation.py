@@ -106,6 +106,21 @@ def test_a_gang_moves_whole_and_what_it_can_do_without_alone() -> None:
     assert moved(elastic) == {"gang-2": "left"}
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_sub_group_that_its_job_can_do_without_moves_whole(size: int) -> None:
+    nodes = [node(name, cpu=str(size + 3)) for name in ("left", "right")]
+    policy = {"name": "parts", "subGroupSize": size, "minSubGroups": 1, "matchLabelKeys": ["part"]}
+    group = pod_group("parted", size, queue="rich", phase="Running", subGroupPolicy=[policy])
+    parts = [
+        pod(f"{part}-{i}", "parted", node=part, labels={"part": part})
+        for part in ("left", "right")
+        for i in range(size)
+    ]
+    placed = moved(decide(nodes, group, *parts, starving(cpu="4")))
+    assert len(placed) == size
+    assert len({name.partition("-")[0] for name in placed}) == 1
+
+
 def test_all_pods_of_a_gang_find_places_or_nobody_moves() -> None:
     nodes = [node(name, cpu="4") for name in ("a", "b", "c", "d")]
     halves = [each for name in "abcd" for each in running(f"on-{name}", name, cpu="2")]

@@ -2,8 +2,8 @@
 
 For each pod of the job that fits on no node those are tried on which it would fit if all movable pods moved, the one
 that lacks least first. Pods move away one by one, the least important first, until the pod fits: one that its gang can
-spare moves alone, any other with its whole gang. What turns out not to be needed stays. All of it is on one statement,
-which is kept when the job may then run.
+spare moves alone or with its sub group, any other with its whole gang. What turns out not to be needed stays. All of
+it is on one statement, which is kept when the job may then run.
 """
 
 from __future__ import annotations
@@ -100,8 +100,7 @@ class Relocation:
         return nodes
 
     def _held_amounts(self) -> HeldAmounts:
-        every_pod = np.ones(len(self._context.pod_index.rows), np.bool_)
-        return self._context.held_amounts(self._job, every_pod)
+        return self._context.held_amounts(self._job, np.ones(len(self._context.pod_index.rows), np.bool_))
 
     def _move_away(self, pod: PodRecord, node: int) -> bool:
         """Move others away from a node until a pod fits there, and promise it the place."""
@@ -117,7 +116,7 @@ class Relocation:
         return True
 
     def _moves(self, node: int) -> Iterator[Statement]:
-        """Move pods away from a node in victim order, each alone if its gang can spare it, else with the whole gang."""
+        """Move pods away from a node in victim order, each alone or with its sub group, or with the whole gang."""
         session, made = self._session, list[Statement]()
         movable = self._movable(session.view.records(self._held_amounts().on(node)))
         in_order = sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue))
@@ -127,7 +126,8 @@ class Relocation:
             if not alone and (job.key in tried or job.allocated_count > self._most):
                 continue
             tried |= set() if alone else {job.key}
-            pods = (pod,) if alone else whole_gang(session, job)
+            group = session.view.sub_job_of(job, pod)
+            pods = (pod,) if alone and not group.policy else whole_gang(session, job, group if alone else None)
             unit = self._move(pods, node, self._most - _moved(self._statement, *made))
             if unit is not None:
                 if not alone:
