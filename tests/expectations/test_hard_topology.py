@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stromboli.api.crds import HyperNode
+from stromboli.api.decisions import Evict
 from stromboli.engine import SessionResult
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, racks, state
@@ -173,3 +174,17 @@ def test_without_any_shares_limits_are_ignored() -> None:
 def test_volcano_says_nothing() -> None:
     result = run(node("n"), queue("q", deserved={"cpu": "1"}), *job(2, {"mode": "hard"}), by=WITHOUT, rules="volcano")
     assert (of_queue(result), of_pod_group(result)) == ("", [])
+
+
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_nobody_is_evicted_in_another_rack_than_where_a_job_waits_for_room(action: str, count: int) -> None:
+    """Its first pod waits for one that terminates in the first rack, and only the second one has victims."""
+    order = CAPACITY.replace("allocate, backfill", f"allocate, {action}, backfill")
+    queues = [queue("mine", deserved={"cpu": "8"}), queue("theirs", deserved={"cpu": "0"})]
+    group = pod_group("x", 1, "mine", networkTopology={"mode": "hard", "highestTierAllowed": 1})
+    victims = [pod_group("v", 1, "theirs", "Running"), *gang("v", 1, memory="", cpu="2", node="r1-0")]
+    ends = [pod_group("e", 1, "mine", "Running"), *gang("e", 1, memory="", cpu="2", node="r0-0", deleted=True)]
+    waiting = gang("x", count, memory="", cpu="2")
+    result = run(*racks(1, 1, per_spine=1), *queues, *victims, *ends, group, *waiting, by=order)
+    assert [each for each in result.decisions if isinstance(each, Evict)] == []

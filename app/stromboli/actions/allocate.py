@@ -135,6 +135,8 @@ class Allocate(Action):
         solution.apply()
         pending_jobs[job.key] = solution.pending
         if session.ask.job_missing(job) > 0:
+            if session.rules.hard_topology:
+                domains.locate(session, solution.statement, job)
             return False
         solution.commit(job)
         return bool(solution.pending)

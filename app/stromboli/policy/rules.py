@@ -101,7 +101,8 @@ class Rules:
         "the queue is set aside with a reason, and all others are served",
     )
     hard_topology: bool = _rule(
-        "a hard topology is enforced only with a tier that some HyperNode has",
+        "a hard topology is enforced only with a tier that some HyperNode has, and not beside pods that are promised "
+        "places",
         "without a tier the pods stay within one HyperNode other than the whole cluster; with a tier name that "
         "does not exist they wait",
     )
