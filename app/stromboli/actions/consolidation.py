@@ -30,9 +30,9 @@ class ConsolidationArguments(Arguments):
     """Arguments of consolidation."""
 
     most: int = Field(default=16, alias="maxMovedPods", ge=1)
-    """How many pods may move for one job."""
+    """Maximum number of pods that move for one job."""
     keeping: Duration = Field(default=120.0, alias="keepPlaces")
-    """How long places are kept for pods that were moved, and for those that they were moved for."""
+    """Time for which places are reserved for moved pods, and for the pods that they were moved for."""
 
 
 class Consolidation(Action):

@@ -37,12 +37,12 @@ class PreemptArguments(ErrorCacheArguments):
     workers: int = Field(default=16, alias="topologyAwarePreemptWorkerNum")
     """Accepted for compatibility."""
     percentage: int = Field(default=10, alias="minCandidateNodesPercentage")
-    """How many of the nodes that work are compared, in percent of all nodes."""
+    """Number of candidate nodes that are compared, in percent of all nodes."""
     at_least: int = Field(default=1, alias="minCandidateNodesAbsolute")
     at_most: int = Field(default=100, alias="maxCandidateNodesAbsolute")
 
     def choices(self, nodes: int) -> int:
-        """How many of the nodes that work are compared."""
+        """Number of candidate nodes to compare, out of `nodes`."""
         return min(max(nodes * self.percentage // 100, self.at_least), self.at_most, max(1, nodes))
 
 

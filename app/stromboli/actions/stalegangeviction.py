@@ -25,7 +25,7 @@ class StaleGangEvictionArguments(Arguments):
     """Arguments of stalegangeviction."""
 
     grace_period: Duration = Field(default=60.0, alias="gracePeriod")
-    """How long a gang may stay below its minimum."""
+    """Time for which a gang may stay below its minimum."""
 
 
 class StaleGangEviction(Action):

@@ -53,15 +53,15 @@ class TimeoutsArguments(Arguments):
     """Arguments of timeouts."""
 
     ready: Duration = Field(default=0.0, alias="podsReadyTimeout", ge=0)
-    """How long fewer pods of a gang than its minimum may be ready while they have nodes; 0 is for ever."""
+    """Time for which fewer pods of a gang than its minimum may be ready while they have nodes; 0 is for ever."""
     base: Duration = Field(default=60.0, alias="backoffBase", ge=0)
-    """How long a gang that timed out is not tried; twice as long each further time."""
+    """Time for which a gang that timed out is not tried; it doubles with each timeout."""
     longest: Duration = Field(default=3600.0, alias="backoffMax", ge=0)
     """The longest of these pauses."""
     limit: int | None = Field(default=None, alias="backoffLimitCount", ge=0)
-    """How often a gang is tried again; without it as often as it takes."""
+    """Number of times that a gang is tried again; unlimited without it."""
     run: Duration = Field(default=0.0, alias="maxRunTime", ge=0)
-    """How long jobs may run whose PodGroup has no annotation `stromboli.io/max-run-time`; 0 is for ever."""
+    """Maximum run time of jobs whose PodGroup has no annotation `stromboli.io/max-run-time`; 0 is for ever."""
 
 
 class Timeouts(Action):
@@ -239,7 +239,7 @@ def _told(pod_group: PodGroup) -> re.Match[str] | None:
 
 
 def _recalled(pod_group: PodGroup) -> tuple[int, float]:
-    """How often a gang timed out, and until when it pauses, as its condition says."""
+    """Number of times that a gang timed out, and the end of its pause, from its condition; zeros without one."""
     told = _told(pod_group)
     return (int(told[1]), seconds(told[2] or "")) if told else (0, 0.0)
 

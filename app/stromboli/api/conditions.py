@@ -1,4 +1,4 @@
-"""How much the terms of a pod ask of nodes and of other pods: the number of conditions in their selectors."""
+"""Size of a pod's selectors: the number of conditions in its terms on nodes and on other pods."""
 
 from __future__ import annotations
 

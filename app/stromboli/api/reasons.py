@@ -24,7 +24,7 @@ class Stage(IntEnum):
 
 
 class Actionable(StrEnum):
-    """Who can act on a reason."""
+    """The party that can act on a reason."""
 
     Wait = "wait"
     User = "user"
@@ -137,7 +137,7 @@ def detailed(detail: str, passages: Iterable[Passage], readable: Collection[str]
 
 
 class OncePerReason(Generic[T]):
-    """What follows from a reason, found once for the thousands of jobs or pods that share the same object."""
+    """Cache of a value derived from reasons, found once for the thousands of jobs or pods that share an object."""
 
     __slots__ = ("_find", "_found")
 

@@ -184,7 +184,7 @@ def copies_on(wanted: Sequence[tuple[int, float]], idle: Sequence[float], always
 
 
 def copies_that_fit(request: Vector, idle: Vector, always: Collection[int] = ()) -> Vector:
-    """How many copies of a request fit on each node, shape (nodes,), compared as in `fits`."""
+    """Number of copies of a request that fit on each node, shape (nodes,), compared as in `fits`."""
     if idle.shape[1] <= FEW:
         wanted = [(column, want) for column, want in enumerate(request.tolist()) if want > 0]
         return np.array([copies_on(wanted, node, always) for node in idle.T.tolist()])

@@ -126,7 +126,7 @@ def nearest(found: object, known: Collection[str], least: float = 0.6) -> str:
 
 @lru_cache(maxsize=32_768)
 def _likeness(word: str, name: str, least: float) -> float:
-    """How similar two names are, 0 below `least`; kept, as names are compared anew whenever one more is known."""
+    """Similarity of two names, 0 below `least`; cached, as names are compared again whenever one is added."""
     matcher = difflib.SequenceMatcher(a=name, b=word)
     return matcher.ratio() if _reaches(matcher, least) else 0.0
 

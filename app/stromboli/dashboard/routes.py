@@ -200,8 +200,7 @@ def dashboard_routes(
 
     @router.get("/jobs/{namespace}/{name}/story", responses=answers(Story, 401, 403, 404, 503))
     async def story(request: Request, namespace: str, name: str) -> Response:
-        """What happened to a job, as far as this replica remembers. Needs `get` on PodGroups and pods of its
-        namespace."""
+        """History of a job, as far as this replica remembers. Needs `get` on PodGroups and pods of its namespace."""
         await _pods_of(await caller(request, reviews), "get", namespace)
         kept = history().decided
         row, begun = await reports.ask(lambda report: (report.job(key := f"{namespace}/{name}"), report.begun(key)))

@@ -1,4 +1,4 @@
-"""What actions allow: which jobs may evict others, and for which of their pods."""
+"""Policies of the actions: which jobs may evict others, and for which of their pods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gang_pods(session: Session, job: Job) -> list[PodRecord]:
 
 
 def search_steps(session: Session) -> int:
-    """What the search for victims takes beside what the kernel does, in steps, see `Turns`."""
+    """Steps of the search for victims besides those of the kernel, see `Turns`."""
     return _SEARCH * len(session.view.nodes)
 
 
@@ -91,7 +91,7 @@ class GangEvictionArguments(Arguments):
     """Arguments of the actions that evict for gangs."""
 
     max_domains: int = Field(default=MAX_DOMAINS, alias="maxDomains")
-    """How many HyperNodes are tried for a job; 0 and less count as the default."""
+    """Number of HyperNodes that are tried for a job; 0 and less count as the default."""
     allow_whole_bundle: bool = Field(default=True, alias="allowWholeBundle")
     """Whether gangs may be evicted that then cannot run, or only what they have above their minimum."""
 

@@ -265,7 +265,7 @@ class Round(Part, frozen=True, kw_only=True):
 
 
 class QueueAnswer(Part, frozen=True, kw_only=True):
-    """How a queue stands."""
+    """Answer about a queue."""
 
     kind: str = "Queue"
     name: str

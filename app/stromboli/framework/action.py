@@ -1,4 +1,4 @@
-"""What an action is: one step of a session."""
+"""Interface of an action: one step of a session."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def queue_not_open(queue: Queue) -> Reason:
 
 
 def not_open(queue: Queue) -> str:
-    """What keeps a queue from taking new work, in words."""
+    """Reason why a queue takes no new work, in words."""
     if queue.state == "Open" and queue.closed_by is not None:
         return f"queue {queue.closed_by.name}, above it, is {queue.closed_by.state}"
     return f"its state is {queue.state or 'not set'}"

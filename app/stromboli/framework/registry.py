@@ -32,7 +32,7 @@ class Registry:
 
     @property
     def reads(self) -> Reads:
-        """All that plugins read from pods; it tells the state what makes up a pod's class."""
+        """Everything that plugins read from pods; it tells the state what makes up a pod's class."""
         return reduce(or_, (plugin.reads for plugin in self.plugins.values()), Reads())
 
     def argument_models(

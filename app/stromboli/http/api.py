@@ -245,7 +245,7 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
 
     @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 415, 429, 503), openapi_extra=_CHANGE)
     async def whatif(request: Request) -> Response:
-        """What would happen after the change in the body; nothing is written. Needs `list` on all pods."""
+        """Effects of the change in the body; nothing is written. Needs `list` on all pods."""
         who = await caller(request, reviews)
         # It reports pods of any namespace.
         await who.demand("list", "", "pods")

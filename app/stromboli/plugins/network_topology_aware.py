@@ -254,7 +254,7 @@ class NetworkTopologyAware(Plugin):
         return self._alike
 
     def _close(self, sub_job: SubJob, rows: Rows) -> Vector:
-        """How close nodes are to the placed pods of a group, 0 to 1, then the number of those pods on each."""
+        """Closeness of nodes to the placed pods of a group, 0 to 1, then the number of those pods on each."""
         tree, anchor = self._tree, sub_job.anchor
         spread = self._top_tier - self._lowest_tier
         of_hyper_node = np.ones(len(tree)) if spread == 0 else (self._top_tier - tree.lca_tiers(anchor)) / spread

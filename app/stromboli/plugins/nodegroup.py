@@ -65,7 +65,7 @@ class Affinity:
         return group not in self.anti_required and (group in self.required or group in self.preferred)
 
     def score(self, group: str, *, ordered: bool) -> float:
-        """How good a group is, 150 at most."""
+        """Score of a group, 150 at most."""
         if group in self.anti_preferred:
             return -1.0
         score = _SCORE if group in self.required else 0.0

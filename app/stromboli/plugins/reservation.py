@@ -52,7 +52,7 @@ class ReservationArguments(Arguments):
     """Arguments of reservation."""
 
     after: Duration = Field(default=1800.0, alias="after", ge=0)
-    """How long a gang waits before places are kept for it."""
+    """Time that a gang waits before places are reserved for it."""
     default: Duration = Field(default=3600.0, alias="defaultRunTime", gt=0)
     """The assumed run time of jobs that declare none."""
 
@@ -132,7 +132,7 @@ class Reservation(Plugin):
         return lengths
 
     def _deadlines(self) -> Vector:
-        """How long the last pod of each job may run, shape (jobs,); infinite if one of its pods has no bound."""
+        """Maximum run time of the last pod of each job, shape (jobs,); infinite if one of its pods has no bound."""
         view = self._view
         column = view.snapshot.pod_facts.column("deadline", lambda pod: pod.deadline or math.inf)
         jobs = view.membership.index_of[view.pods.job]

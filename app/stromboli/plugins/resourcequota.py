@@ -111,7 +111,7 @@ class ResourceQuota(Plugin):
                 yield name, max(claim.asked[common] - known, _NOTHING)
 
     def _claim(self, job: Job, quota: Quota, pods: list[PodRecord]) -> Claim | None:
-        """What a job requests of a quota, which covers the pods of its scopes; None if it covers none."""
+        """Claim of a job on a quota, which covers the pods of its scopes; None if it covers none."""
         given = job.pod_group.spec
         if not self._view.rules.quotas:
             return Claim(quotas.amounts(given.min_resources), {})

@@ -218,7 +218,7 @@ def _agrees(metadata: Metadata) -> bool:
 
 
 def _expendable(job: Job, *, strict: bool) -> int:
-    """How many running pods a job may lose now, including evictions of the session."""
+    """Number of running pods that a job may lose now, including evictions of the session."""
     annotations, counts = job.pod_group.metadata.annotations, job.counts
     running = counts[PodState.Running]
     if least := annotations.get(_MIN_AVAILABLE):

@@ -53,7 +53,7 @@ class UserLimitsArguments(Arguments):
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """What a user holds in a queue, and may hold; vectors have one entry more than there are dimensions: pods."""
+    """Holdings and limits of a user in a queue; vectors have one entry more than there are dimensions: pods."""
 
     user: str
     queue: str
@@ -320,7 +320,7 @@ def _amount(resource: str, amount: float) -> str:
 
 
 def _copies(left: Vector, request: Vector, count: int) -> int:
-    """How many of some copies of a request fit into what is left."""
+    """Number of copies of a request, `count` at most, that fit into what is left."""
     return int(min(count, max(0.0, np.floor(((left + TOLERANCE)[request > 0] / request[request > 0]).min()))))
 
 

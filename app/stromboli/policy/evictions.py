@@ -20,11 +20,11 @@ class EvictionSettings(BaseModel):
     )
 
     most: int = Field(default=5, ge=1, le=1_000, alias="maxRepeats")
-    """How often a job that was placed again may be evicted for the same queue within `window`."""
+    """Number of times that a job placed again may be evicted for the same queue within `window`."""
     window: float = Field(default=600.0, gt=0, le=_LONGEST)
     """The period over which evictions are counted, a duration such as `10m`."""
     keep: float = Field(default=300.0, ge=0, le=_LONGEST, alias="keepRoom")
-    """How long freed resources are reserved for the preemptor, a duration; `0s` disables the reservation."""
+    """Time for which freed resources are reserved for the preemptor, a duration; `0s` disables the reservation."""
 
     @field_validator("window", "keep", mode="before")
     @classmethod

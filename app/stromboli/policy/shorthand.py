@@ -43,7 +43,7 @@ def tier(value: object) -> tuple[str, dict[str, Any]] | None:
 
 
 def entries(value: object, meaning: Shorthand) -> tuple[str, list[dict[str, Any]]]:
-    """How a list is to be written in place of which there are names or one entry, and its entries; none for others."""
+    """Suggested form of a list given as names or as one entry, and its entries; both empty for anything else."""
     if isinstance(value, dict):
         return "", [value]
     names = _SEPARATORS.split(value.strip()) if isinstance(value, str) else ()

@@ -18,12 +18,12 @@ from stromboli.workloads.paths import Object, mapping
 
 
 def min_resources(spec: objects.PodSpec, pods: int) -> dict[str, str]:
-    """What a resource quota would count for this many such pods. Raises InvalidQuantityError."""
+    """Amounts that a resource quota would count for this many such pods. Raises InvalidQuantityError."""
     return total([(spec, pods)])
 
 
 def total(specs: Iterable[tuple[objects.PodSpec, int]]) -> dict[str, str]:
-    """What a resource quota would count for some pods of each spec. Raises InvalidQuantityError."""
+    """Amounts that a resource quota would count for some pods of each spec. Raises InvalidQuantityError."""
     amounts: dict[str, Fraction] = {}
     for spec, pods in specs:
         if pods:
@@ -34,7 +34,7 @@ def total(specs: Iterable[tuple[objects.PodSpec, int]]) -> dict[str, str]:
 
 
 def of_roles(roles: Sequence[Role], pods: int, where: str) -> dict[str, str]:
-    """What a quota would count for a number of pods of some roles, needed pods first.
+    """Amounts that a quota would count for a number of pods of some roles, needed pods first.
 
     Empty for one role, or where one has no template. Raises InvalidObjectError, which names where the templates are.
     """
@@ -59,7 +59,7 @@ def pod_spec(manifest: Object, where: str) -> objects.PodSpec:
 
 
 def usage(spec: objects.PodSpec) -> dict[str, Fraction]:
-    """What a resource quota counts for a pod, by the quota's names. Raises InvalidQuantityError."""
+    """Amounts that a resource quota counts for a pod, by the quota's names. Raises InvalidQuantityError."""
     used = {"count/pods": Fraction(1), "pods": Fraction(1)}
     for name, amount in requests.total(spec, "requests", exact).items():
         used[name] = used[f"requests.{name}"] = amount
@@ -92,7 +92,7 @@ def with_requests(spec: objects.PodSpec) -> objects.PodSpec:
 
 
 def _pod_level(spec: objects.PodSpec, whole: objects.ResourceRequirements) -> objects.ResourceRequirements:
-    """What a pod asks for as a whole.
+    """Requests and limits of a pod as a whole.
 
     Its limits of huge pages are those of its containers. Where it has limits, it requests of cpu and memory what its
     containers do, and of what they do not request, its limits.
@@ -122,7 +122,7 @@ def _container(container: objects.Container) -> objects.Container:
 
 
 def scaled(resources: Mapping[str, Any] | None, pods: int, before: int) -> dict[str, str] | None:
-    """What other than `before` pods ask for, if all are alike. Raises InvalidQuantityError."""
+    """Amounts for `before` pods scaled to `pods` identical ones; None if unknown. Raises InvalidQuantityError."""
     if resources is None or before <= 0:
         return None
     return {name: formatted(parse(amount) * pods / before) for name, amount in resources.items()}

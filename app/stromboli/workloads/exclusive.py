@@ -19,7 +19,7 @@ _LABELLED_NODES = "alpha.jobset.sigs.k8s.io/node-selector"
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveTopology:
-    """What keeps pods that belong together in a domain that no others are in."""
+    """Topology in which pods that belong together have a domain to themselves."""
 
     #: the label of nodes whose values tell domains apart
     topology: str
@@ -50,7 +50,7 @@ class ExclusiveTopology:
 
 
 def exclusive_topology(*annotations: Mapping[str, str]) -> ExclusiveTopology | None:
-    """What annotations ask for, the first ones before the others; None for none, or where nodes are labelled for it."""
+    """Exclusive topology that annotations ask for, the first ones first; None for none, or where nodes are labelled."""
     for noted in annotations:
         for annotation, label in _KEYS.items():
             if annotation in noted and _LABELLED_NODES not in noted:

@@ -88,19 +88,19 @@ class Gang:
 
     @property
     def pods(self) -> int:
-        """How many pods there are."""
+        """Number of pods."""
         return sum(role.count for role in self.roles)
 
     @property
     def run_time(self) -> str | None:
-        """How long its pods run at most by its templates; None where some are not ended."""
+        """Maximum run time of its pods by its templates; None where some are not ended."""
         found = [role.deadline for role in self.roles if role.count]
         ends = [each for each in found if each is not None]
         return f"{max(ends)}s" if ends and len(ends) == len(found) else None
 
     @property
     def min_member(self) -> int:
-        """How many pods the workload has start together: one at least, for pods of none would be no gang."""
+        """Number of pods that the workload has start together: one at least, for pods of none would be no gang."""
         return max(1, sum(role.needed for role in self.roles) if self.least is None else self.least)
 
     def of_size(self, pods: int) -> Gang:
@@ -110,7 +110,7 @@ class Gang:
         return replace(self, roles=(*others, replace(last, count=rest, needed=rest)))
 
     def started(self, wanted: int) -> int:
-        """How many pods start together where so many are wanted: a gang of more than there can be never starts.
+        """Number of pods that start together if `wanted` should: a gang larger than its pods never starts.
 
         One does at least: a group that starts with none has completed at once.
         """
@@ -122,7 +122,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What an object stands for; without gangs, its parts are workloads of their own."""
+    """Gangs that an object stands for; without gangs, its parts are workloads of their own."""
 
     gangs: tuple[Gang, ...] = ()
     #: the label of pods that says which gang they are in

@@ -241,7 +241,7 @@ class Family:
         return [*self.below, *([self.owner] if self.owner else ()), *self.above]
 
     def _made_by(self, like: Object) -> dict[str, str]:
-        """Who made the workload, for limits of users."""
+        """Creator of the workload as annotations, for limits of users."""
         user, groups = made_by([like, *self._upwards])
         return {key: value for key, value in ((USER_ANNOTATION, user), (USER_GROUPS_ANNOTATION, groups)) if value}
 
@@ -309,7 +309,7 @@ class Family:
         return next((gang.part for gang in self.workload.gangs if _in_name(gang.part) == suffix), suffix)
 
     def _numbers(self, gang: Gang, gone: int = 0) -> Object:
-        """How many pods start together besides those that are gone, with their roles, if named, and sub groups."""
+        """Numbers of pods that start together besides those gone, with their roles, if named, and sub groups."""
         row, asked = self.kind.row if self.kind else None, self._asked(gang)
         spec: Object = {"minMember": max(1, gang.started(gang.min_member if asked is None else asked) - gone)}
         elastic = sum(role.needed for role in gang.roles) < sum(role.count for role in gang.roles)
@@ -324,7 +324,7 @@ class Family:
         return spec
 
     def _asked(self, gang: Gang) -> int | None:
-        """How many pods start together by an annotation."""
+        """Number of pods that start together by an annotation; None without one."""
         return said.min_member(self._owners) if gang.adjustable else None
 
     def _fewer(self, gang: Gang) -> str:
@@ -368,7 +368,7 @@ class Family:
         return path_of
 
     def _least(self, gang: Gang, pods: int) -> Object:
-        """What a number of pods request by their templates; empty without templates."""
+        """Amounts that a number of pods request by their templates; empty without templates."""
         return of_roles(gang.roles, pods, described(self.owner or {}))
 
     def _references(self, pod: objects.Pod) -> list[Object]:

@@ -97,7 +97,7 @@ def object_of(group: PodGroup) -> Object | None:
 
 
 def least_of(pod: objects.Pod, label: Label) -> int:
-    """How many pods of a group start together, by what a pod of it says. Raises InvalidObjectError."""
+    """Number of pods of a group that start together, by what a pod of it says. Raises InvalidObjectError."""
     if not keys.is_name(label.name):
         raise InvalidObjectError(f"Pod {pod.metadata.key}", label.key, f"should be a name, not {shown(label.name)}")
     if label.key == LIGHT:

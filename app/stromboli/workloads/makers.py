@@ -1,4 +1,4 @@
-"""What controllers make of workloads, for kinds where that is more than a spec inside them."""
+"""Manifests that controllers make of workloads, for kinds where that is more than a spec inside them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _group_of_trainer(owner: Object, runtime: Object, jobs: Sequence[Object], qu
 
 
 def _in_group(name: str) -> Object:
-    """What a replicated job says so that its pods are in a PodGroup."""
+    """Part of a replicated job that puts its pods into a PodGroup."""
     return {"template": {"spec": {"template": {"metadata": {"annotations": {GROUP_ANNOTATION: name}}}}}}
 
 
@@ -171,7 +171,7 @@ def _trained(job: Object, owner: Object, runtime: Object) -> Object:
 
 
 def _nodes(name: str, owner: Object, runtime: Object, *, trains: bool) -> Any:
-    """How many pods a replicated job has; None where the runtime's own number stays."""
+    """Number of pods of a replicated job; None where the runtime's own number stays."""
     asked = at(owner, "spec.trainer.numNodes")
     policy = mapping(runtime, "spec.mlPolicy")
     mpi = mapping(policy, "mpi")

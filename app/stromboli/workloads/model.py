@@ -1,4 +1,4 @@
-"""What a row of the table of kinds says: where in an object its roles, numbers and names are."""
+"""Row of the table of kinds: where in an object its roles, numbers and names are."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Model(BaseModel):
 
 
 class Starts(StrEnum):
-    """How the pods of a workload start."""
+    """The way in which the pods of a workload start."""
 
     together = "together"
     one_by_one = "oneByOne"
@@ -101,7 +101,7 @@ class WorkloadKind(_Model):
     role_labels: tuple[str, ...] = ()
     """Labels of its pods that name their role; the first one that names a known role counts."""
     makes: tuple[Part, ...] = ()
-    """What `simulate` makes of it, for kinds that start in parts."""
+    """Objects that `simulate` makes of it, for kinds that start in parts."""
     maker: str = ""
     """The function that makes it, for kinds that need more than paths."""
     scheduler_name: Path = ""
@@ -111,7 +111,7 @@ class WorkloadKind(_Model):
     min_member: Path = ""
     """The number of pods that start together, if users set it."""
     min_resources: Path = ""
-    """What has to be free before it is admitted, if users set it."""
+    """Amounts that have to be free before it is admitted, if users set them."""
     queue: Path = ""
     """The name of its queue."""
     priority_class: Path = ""
@@ -119,13 +119,13 @@ class WorkloadKind(_Model):
     run_time: Path = ""
     """After how many seconds it is ended."""
     network_topology: Path = ""
-    """How close together its pods are placed, as in a PodGroup."""
+    """Required or preferred proximity of its pods, as in a PodGroup."""
     group_name: str = ""
     """The name of the PodGroup that its own controller makes, with {name} for the name of the workload."""
     made_by: str = ""
     """When its own controller makes the PodGroup, for documentation."""
     gang: str = ""
-    """What starts together, for documentation."""
+    """Pods that start together, for documentation."""
 
 
 class _Metadata(BaseModel):

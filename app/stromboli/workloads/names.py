@@ -30,7 +30,7 @@ def is_by_hand(group: PodGroup) -> bool:
 
 
 def in_queue(group: PodGroup, queue: str) -> str:
-    """What users change to move a PodGroup to another queue; a change of the PodGroup would be undone by its owner."""
+    """Advice for moving a PodGroup to another queue; a change of the PodGroup would be undone by its owner."""
     owner = _owner(group)
     written = next((key for key in QUEUE if group.metadata.annotations.get(key) == group.spec.queue), "")
     if owner is not None and written:
@@ -58,7 +58,7 @@ def said_by(group: PodGroup) -> str:
 
 
 def smaller_gang(group: PodGroup, number: int) -> str:
-    """What users change so that fewer pods of a PodGroup start together; its owner would undo a change of it."""
+    """Advice for starting fewer pods of a PodGroup together; its owner would undo a change of it."""
     owner = _owner(group)
     if owner is None:
         return f"set minMember: {number} in PodGroup {group.key}{_to_match(group, 'minTaskMember', 'minResources')}"
@@ -76,14 +76,14 @@ def smaller_gang(group: PodGroup, number: int) -> str:
 
 
 def _to_match(group: PodGroup, *fields: str) -> str:
-    """What to change besides: the fields, by path, that users set to contradicting values."""
+    """Further fields to change, by path: those that users set to contradicting values."""
     there = {"minTaskMember": group.spec.min_task_member, "minResources": group.spec.min_resources}
     names = [name for name in (field.rpartition(".")[2] for field in fields) if there.get(name)]
     return f", and {' and '.join(names)} to match" if names else ""
 
 
 def further_apart(group: PodGroup, tier: str | int | None = None) -> str:
-    """What users change so that pods of a PodGroup may be spread over a tier, or anywhere."""
+    """Advice for letting pods of a PodGroup be spread over a tier, or anywhere."""
     owner = _owner(group)
     if owner is not None and owner.native:
         changed = f"set the key of schedulingConstraints.topology to {tier} in" if tier is not None else ""

@@ -116,14 +116,14 @@ def as_pod_group(native: Object) -> Object:
 
 @dataclass(frozen=True, slots=True)
 class OfPods:
-    """What the pods of a group say that it leaves open: the priority of the most important one, and a queue."""
+    """Values of a group's pods for what it leaves open: the priority of the most important one, and a queue."""
 
     priority: int = 0
     priority_class: str = ""
     queue: str = ""
 
     def seen(self, pod: Pod) -> OfPods:
-        """What they say with one more pod; the first one that names a queue counts."""
+        """These values with one more pod; the first one that names a queue counts."""
         own, found = (self.priority, self.priority_class), (pod.spec.priority or 0, pod.spec.priority_class_name or "")
         like: Object = {"metadata": {"labels": pod.metadata.labels, "annotations": pod.metadata.annotations}}
         return OfPods(*(max(own, found) if found[1] else own), self.queue or said.first([like], said.QUEUE))

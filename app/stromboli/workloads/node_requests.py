@@ -15,7 +15,7 @@ OVER = ("Failed", "BookingExpired", "CapacityRevoked")
 
 
 def nodes_asked_for(snapshot: Snapshot, job: str) -> str:
-    """What became of the requests for the nodes of a job, by its key; empty without one."""
+    """State of the requests for the nodes of a job, by its key; empty without one."""
     requests: Mapping[str, Any] = snapshot.objects.get("ProvisioningRequest", {})
     beside = (requests[key] for key in requests if namespace_of(key) == namespace_of(job))
     own = (each for each in beside if group_of_request(each) == job)

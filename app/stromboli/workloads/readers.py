@@ -61,7 +61,7 @@ def _job_deadline(owner: Object, batch_job: Object) -> int | None:
 
 
 def _indexes(listed: object) -> int:
-    """How many indexes a list such as `1,3-5` has."""
+    """Number of indexes in a list such as `1,3-5`."""
     total = 0
     for part in listed.split(",") if isinstance(listed, str) and listed else ():
         first, _, last = part.partition("-")
@@ -99,7 +99,7 @@ def job_set(owner: Object, kind: WorkloadKind) -> Workload:
 
 
 def _succeeded_jobs(owner: Object) -> dict[str, int]:
-    """How many Jobs of each replicated job of a JobSet have succeeded."""
+    """Number of Jobs of each replicated job of a JobSet that have succeeded."""
     counted = (each for _, each in items(owner, "status.replicatedJobsStatus"))
     return {text(each, "name"): readers.count(str(each.get("succeeded") or 0)) or 0 for each in counted}
 

@@ -1,4 +1,4 @@
-"""What users set for a workload by labels and annotations: on the workload, on its owner, or on its pods.
+"""Settings of a workload by labels and annotations: on the workload, on its owner, or on its pods.
 
 Each is looked up in one order: the workload itself, what owns it, what it owns, and the pod. Keys of Volcano come
 before those of Kueue and KAI, and a field of the spec comes after both.
@@ -61,7 +61,7 @@ def said(objects: Iterable[Object], keys: Sequence[str]) -> tuple[Object, str, s
 
 
 def first(objects: Iterable[Object], keys: Sequence[str], path_of: Callable[[Object], str] = lambda _: "") -> str:
-    """What the first object says by a key, or in its spec; `path_of` says where."""
+    """Value of a key, or in the spec at `path_of`, in the first object that has one; empty for none."""
     for obj in objects:
         found = said((obj,), keys)
         if found is not None:
@@ -73,7 +73,7 @@ def first(objects: Iterable[Object], keys: Sequence[str], path_of: Callable[[Obj
 
 
 def run_time(objects: Iterable[Object], path_of: Callable[[Object], str]) -> str:
-    """How long the first object that says so runs at most, by a key or in its spec; empty where none does."""
+    """Maximum run time by the first object that declares one, by a key or in its spec; empty where none does."""
     for obj in objects:
         found, in_spec = said((obj,), RUN_TIME), seconds(obj, path_of(obj))
         if found is not None or in_spec:
@@ -82,7 +82,7 @@ def run_time(objects: Iterable[Object], path_of: Callable[[Object], str]) -> str
 
 
 def min_member(owners: Iterable[Object]) -> int | None:
-    """How many pods start together, where an owner is annotated with it. Raises InvalidObjectError."""
+    """Number of pods that start together, by an owner's annotation; None without. Raises InvalidObjectError."""
     for owner in owners:
         for key in MIN_MEMBER:
             if key in notes(owner):
@@ -91,7 +91,7 @@ def min_member(owners: Iterable[Object]) -> int | None:
 
 
 def network_topology(objects: Iterable[Object]) -> Object:
-    """How close together pods are placed. Raises InvalidObjectError."""
+    """Network topology of the pods. Raises InvalidObjectError."""
     for obj in objects:
         for path in _CONSTRAINTS:
             key = next((text(each, "key") for _, each in items(obj, path)), "")

@@ -73,7 +73,7 @@ def _executors(role: Role, most: int | None, after: str = "driver") -> Gang:
 
 
 def _executors_of(owner: Object, default: int = 1) -> tuple[int, int, int | None]:
-    """How many executors there are at first, at least and, where they scale, at most."""
+    """Number of executors at first, the minimum and, where they scale, the maximum."""
     told = mapping(owner, "spec.sparkConf")
     instances = count(owner, owner, "spec.executor.instances", readers.count(str(told.get(_INSTANCES))))
     if not (at(owner, "spec.dynamicAllocation.enabled") is True or told.get(_SCALES) == "true"):
@@ -121,7 +121,7 @@ def _container(owner: Object, said: Object, container: Object) -> Object:
 
 
 def _memory(said: Object, factor: Fraction) -> str:
-    """What pods request beside the heap, too: a share of it, and 384 MiB at least, where the overhead is not said."""
+    """Memory request of pods: the heap and its overhead, which is at least 384 MiB and a share of it by default."""
     heap, overhead = (_bytes(text(said, key)) for key in ("memory", "memoryOverhead"))
     if heap is None:
         return text(said, "memory") or str(2**30 + max(_OVERHEAD, int(2**30 * factor)))

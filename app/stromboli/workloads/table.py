@@ -78,7 +78,7 @@ class Kinds:
         return self.get(version, kind)
 
     def read(self, owner: Object) -> Workload:
-        """What an object stands for; nothing of its own where a part of what it wraps makes its pods in order.
+        """Workload that an object stands for; empty where a part of what it wraps makes its pods in order.
 
         Raises InvalidObjectError.
         """

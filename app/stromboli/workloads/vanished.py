@@ -34,7 +34,7 @@ def is_of(owner: Object, pod: objects.Pod) -> bool:
 
 
 def gone(owner: Object | None, noted: Mapping[str, str]) -> int:
-    """How many pods succeeded and are gone, by annotations of their PodGroup."""
+    """Number of pods that succeeded and are gone, by annotations of their PodGroup."""
     attempt, _, number = noted.get(GONE, "").partition(" ")
     return (readers.count(number) or 0) if attempt and attempt == attempt_of(owner) else 0
 

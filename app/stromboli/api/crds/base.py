@@ -170,7 +170,7 @@ class LabelRequirement(KubeModel):
     key: str
     """The label's key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How the label's value is compared."""
+    """Operator that compares the label's value."""
     values: list[str] = Field(default_factory=list)
     """The values that In and NotIn compare with."""
 

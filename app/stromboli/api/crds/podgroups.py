@@ -83,7 +83,7 @@ class PodGroupPhase(StrEnum):
 
 
 class NetworkTopology(KubeModel):
-    """How close together pods are placed, in tiers of HyperNodes. Without a tier, nothing is required."""
+    """Required or preferred proximity of pods, in tiers of HyperNodes. Without a tier, nothing is required."""
 
     mode: Annotated[Literal["hard", "soft"], crd(default="hard")] = "hard"
     """hard: the pods stay within the tier or wait. soft: lower tiers are preferred."""
@@ -103,7 +103,7 @@ class SubGroupPolicy(KubeModel):
     match_label_keys: Annotated[list[str], crd(**{"x-kubernetes-list-type": "atomic"})] = Field(default_factory=list)
     """Pods with equal values of these labels form a sub group. Without keys there are no sub groups."""
     network_topology: NetworkTopology | None = None
-    """How close together the pods of a sub group are placed."""
+    """Required or preferred proximity of the pods of a sub group."""
     sub_group_size: Annotated[Int32, crd(default=1, minimum=1)] = 1
     """Number of pods that a sub group needs to start."""
     min_sub_groups: Annotated[Int32, crd(default=0, minimum=0)] = 0
@@ -111,7 +111,7 @@ class SubGroupPolicy(KubeModel):
 
 
 class PodGroupSpec(KubeModel):
-    """What a gang needs to start."""
+    """Requirements for a gang to start."""
 
     min_member: Count = 0
     """Number of pods that start together or not at all."""
@@ -124,7 +124,7 @@ class PodGroupSpec(KubeModel):
     min_resources: ResourceList | None = None
     """Resources that must be available before the PodGroup is admitted to its queue; absent, it is always admitted."""
     network_topology: NetworkTopology | None = None
-    """How close together the pods are placed."""
+    """Required or preferred proximity of the pods."""
     sub_group_policy: Annotated[list[SubGroupPolicy], crd(maxItems=10_000)] = Field(default_factory=list)
     """Policies that divide the PodGroup into sub groups; a pod belongs to the first policy that selects it."""
 
@@ -137,7 +137,7 @@ class PodGroupCondition(Condition):
 
 
 class PodGroupStatus(KubeModel):
-    """How far a gang has come."""
+    """Observed state of a gang."""
 
     phase: Annotated[str, crd(enum=list(PodGroupPhase))] = ""
     """Pending, Inqueue (admitted), Running, Completed, or Unknown: some pods run and others cannot."""

@@ -63,7 +63,7 @@ class Guarantee(KubeModel):
 
 
 class PoolShare(KubeModel):
-    """What a queue is entitled to in one of the node pools that the policy names."""
+    """Share of a queue in one of the node pools of the policy."""
 
     name: Name
     """Name of the pool."""
@@ -93,7 +93,7 @@ class ClusterShare(KubeModel):
 
 
 class QueueSpec(KubeModel):
-    """What a queue is entitled to, and how it is served."""
+    """Share of a queue, and how it is served."""
 
     weight: Annotated[Int32, crd(default=1, minimum=1, maximum=65535)] = 0
     """Share of the cluster beyond all guarantees, relative to the other queues."""
@@ -104,18 +104,18 @@ class QueueSpec(KubeModel):
     guarantee: Guarantee = Field(default_factory=Guarantee)
     """Resources that are reserved for the queue even while it does not use them."""
     borrowing_limit: ResourceList | None = None
-    """How much the queue may use beyond what it deserves. A resource that is not listed is unlimited."""
+    """Amounts that the queue may use beyond what it deserves. A resource that is not listed is unlimited."""
     lending_limit: ResourceList | None = None
-    """How much of what the queue deserves others may use while it does not. A resource that is not listed is lent
+    """Amounts of what the queue deserves that others may use while it does not. A resource that is not listed is lent
     whole."""
     pools: Annotated[list[PoolShare], crd(maxItems=64)] = Field(default_factory=list)
-    """What the queue is entitled to in node pools. Where `deserved` is absent, it is the sum of what pools say."""
+    """Shares of the queue in node pools. Where `deserved` is absent, it is the sum of what pools say."""
     reclaimable: StrictBool | None = None
     """Whether other queues may reclaim what this queue uses beyond its share. Absent means yes."""
     preempt_min_runtime: RunTime = ""
-    """How long jobs run before they may be preempted, a duration such as `30m`. Queues below inherit it."""
+    """Time that jobs run before they may be preempted, a duration such as `30m`. Queues below inherit it."""
     reclaim_min_runtime: RunTime = ""
-    """How long jobs run before other queues may reclaim what they hold, a duration such as `30m`. Queues below inherit
+    """Time that jobs run before other queues may reclaim what they hold, a duration such as `30m`. Queues below inherit
     it."""
     parent: DNSName = ""
     """Name of the parent queue; absent means root."""
@@ -141,7 +141,7 @@ class Reservation(KubeModel):
 
 
 class QueueStatus(KubeModel):
-    """What the pods of a queue use, and how many PodGroups it has."""
+    """Resources that the pods of a queue use, and the number of its PodGroups."""
 
     state: Annotated[str, crd(enum=list(QueueState))] = ""
     """Open accepts work, Closed and Closing do not."""

@@ -1,4 +1,4 @@
-"""What a session knows beyond the cluster's objects. The shell collects it; plugins only read it."""
+"""Inputs of a session besides the cluster's objects. The shell collects them; plugins only read them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExtenderError(StromboliError):
 
 
 class ExtenderTransport(Protocol):
-    """How a session reaches an HTTP extender."""
+    """Transport between a session and an HTTP extender."""
 
     def post(self, url: str, payload: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
         """The decoded answer to a request; `timeout` is in seconds.
@@ -43,7 +43,7 @@ class ExtenderTransport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """How this scheduler shares the nodes with others."""
+    """Division of the nodes among schedulers, as seen by this one."""
 
     #: hard never leaves the nodes of its NodeShard, soft takes them first
     mode: Literal["hard", "soft"]
@@ -53,7 +53,7 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a job was admitted with. If its queue or its minResources change, it has to be admitted again."""
+    """Queue and minResources that a job was admitted with. If they change, it has to be admitted again."""
 
     key: str
     uid: str

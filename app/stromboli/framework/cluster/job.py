@@ -1,4 +1,4 @@
-"""What a session knows of queues, jobs (PodGroups) and their sub groups."""
+"""Queues, jobs (PodGroups) and their sub groups, as a session knows them."""
 
 from __future__ import annotations
 

@@ -174,13 +174,13 @@ class Nodes:
         return self.plain and not self._leaving
 
     def future_idle(self, rows: Rows | int | slice = slice(None)) -> Matrix:
-        """What will be idle once terminating pods have gone and pipelined pods have come."""
+        """Amounts that will be idle once terminating pods have gone and pipelined pods have come."""
         out: Matrix = self._of(self.idle, rows) + self._of(self.releasing, rows)
         out -= self._of(self.pipelined, rows)
         return out
 
     def available(self, rows: Rows) -> Matrix:
-        """What pods can get now: the idle amounts, less promises that terminating pods do not cover."""
+        """Amounts that pods can get now: the idle ones, less promises that terminating pods do not cover."""
         idle = self._of(self.idle, rows)
         return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
 
@@ -257,7 +257,7 @@ class NodeLedger:
 
     @staticmethod
     def taken(request: Vector, scoring: tuple[float, float]) -> Vector:
-        """What a pod takes on its node, for `occupy`."""
+        """Amounts that a pod takes on its node, for `occupy`."""
         return np.concatenate([-request, request, scoring])
 
     def occupy(self, row: int, taken: Vector, count: int) -> None:

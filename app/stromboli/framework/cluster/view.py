@@ -1,4 +1,4 @@
-"""What plugins and actions may read: the cluster as one session sees it.
+"""The read-only interface of plugins and actions: the cluster as one session sees it.
 
 Nothing here can be written: arrays are read-only, and plugins answer through return values. Statements change the
 underlying columns, so every read sees the current state.

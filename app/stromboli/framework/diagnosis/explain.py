@@ -88,7 +88,7 @@ def _known_without_a_look(view: View, rows: Rows, gated: Mask) -> list[bool]:
 
 
 class _Blocked:
-    """What keeps the pods of one job from their places."""
+    """Reasons that keep the pods of one job from their places."""
 
     __slots__ = ("_first", "_gated", "_helped", "_job", "_session", "_together")
 
@@ -321,7 +321,7 @@ def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str
 
 
 def _lacking(session: Session, pod: PodRecord, rows: Rows) -> dict[str, int]:
-    """How many of some nodes lack what, in words."""
+    """Number of nodes by the set of resources that they lack, in words."""
     view, request, counts = session.view, session.view.request(pod), dict[str, int]()
     future = view.nodes.future_idle(rows)
     columns = np.flatnonzero(compared(request, view.nodes.always)).tolist()

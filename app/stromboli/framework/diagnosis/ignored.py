@@ -45,7 +45,7 @@ class QueueField:
 
     @property
     def readers(self) -> str:
-        """What reads the field, in words: `the plugins capacity and fairshare`."""
+        """Readers of the field, in words: `the plugins capacity and fairshare`."""
         names = [f"{name} (with enableHierarchy)" if name in self.hierarchical else name for name in self.plugins]
         parts = [
             _named("plugin", names),
@@ -204,7 +204,7 @@ def fields_read(session: Session) -> Collection[str]:
 
 @cache
 def _read_besides(actions: tuple[str, ...], rules: Rules, trees: frozenset[str]) -> frozenset[str]:
-    """What actions, rules and plugins with a hierarchy read."""
+    """Names of the fields that actions, rules and plugins with a hierarchy read."""
     return frozenset(
         field.name
         for field in QUEUE_FIELDS

@@ -1,4 +1,4 @@
-"""What happens to one pod in a session, in order, with what each plugin says of each node when a place is chosen.
+"""Trace of one pod in a session, in order, with each plugin's answer for each node when a place is chosen.
 
 A session that was not asked to trace a pod does nothing for it: `PodTrace.follow` puts recording stand-ins for the
 ledger and the trace of refusals into a session that is run once more to be explained. They decide nothing, so that

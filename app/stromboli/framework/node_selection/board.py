@@ -82,7 +82,7 @@ class Board:
 
     @property
     def copies(self) -> Vector:
-        """How many pods fit on each node, now or when terminating pods have gone; may be negative."""
+        """Number of pods that fit on each node, now or when terminating pods have gone; may be negative."""
         if self._copies is None:
             self._copies = self._count_copies(self.rows)
         return self._copies

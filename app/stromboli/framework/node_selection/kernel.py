@@ -105,7 +105,7 @@ class Kernel(NodeQuestions):
 
     @property
     def boards_kept(self) -> int:
-        """How many boards there are, for reports of work done."""
+        """Number of boards kept, for reports of work done."""
         return len(self._boards)
 
     def _new_board(self, pod: PodRecord, *, hopeful: bool = False) -> Board:

@@ -1,4 +1,4 @@
-"""What a plugin is: a class whose methods are the extension points in which it takes part.
+"""The plugin interface: a class whose methods are the extension points in which it takes part.
 
 Override a method and the session calls it; methods that are not overridden cost nothing. Plugins get read-only views
 and return values: a key to sort by, the nodes that pass, a score per node, a vote, or the `Reason` for a rejection. One
@@ -114,7 +114,7 @@ class Plugin(Hints):
         """The session ends: report gauges of queues and conditions of PodGroups."""
 
     def leave(self) -> Any:
-        """What the plugin of the next session finds in `left`; anything that compares with its like by ==."""
+        """State that the plugin of the next session finds in `left`; it must be comparable by ==."""
         return self.left
 
     # -- orders: keys of all plugins are concatenated, smaller comes first ---------------------------------------
@@ -158,7 +158,7 @@ class Plugin(Hints):
 
     @combines(Combination.Largest, switch="job_ready")
     def job_missing(self, job: Job) -> int:
-        """How many more pods of a job must get a place, at least, before it is ready to be committed.
+        """Number of further pods of a job that must get a place, at least, before it is ready to be committed.
 
         0 or less is ready; the largest answer of all plugins counts.
         """
@@ -176,7 +176,7 @@ class Plugin(Hints):
 
     @combines(Combination.Largest, switch="sub_job_ready")
     def sub_job_missing(self, sub_job: SubJob) -> int:
-        """How many more pods a sub group must get, at least; asked of jobs that have sub group policies."""
+        """Number of further pods that a sub group must get, at least; asked of jobs that have sub group policies."""
         raise NotImplementedError
 
     @combines(Combination.Vote, switch="sub_job_pipelined")
@@ -210,12 +210,12 @@ class Plugin(Hints):
 
     @combines(Combination.Smallest, switch="allocatable")
     def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
-        """How many of `count` pods like this one a queue may take, and why not all. The smallest answer counts."""
+        """Number of pods like this one, `count` at most, that a queue may take, and why not all."""
         raise NotImplementedError
 
     @combines(Combination.Smallest, switch="allocatable")
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
-        """How many of `count` identical pods that a queue may take can start now, and why not all.
+        """Number of pods that can start now, of `count` identical ones that a queue may take, and why not all.
 
         Asked before pods are bound while others terminate; pods that may not start yet are nominated. Terminating pods
         count until they are gone, so a queue may have less free capacity now than later.
@@ -289,7 +289,7 @@ class Plugin(Hints):
 
     @combines(Combination.Joined, switch="predicate")
     def relations(self, pods: Sequence[PodRecord]) -> Sequence[Relation]:
-        """How placements of some pods of a gang affect each other, if `predicate` follows from that.
+        """Relations between placements of some pods of a gang, if `predicate` follows from them.
 
         Each pod stands for all identical ones. Asked when a gang found no places in the order of its pods, to search
         for places or to prove that there are none. A plugin that varies and does not override this is asked about each

@@ -1,4 +1,4 @@
-"""How the answers of several plugins become one, declared beside each method of `Plugin` with `combines`.
+"""Combination of the answers of several plugins, declared on each method of `Plugin` with `combines`.
 
 The declaration is the only source: `points` asks plugins by it, and `docs/plugins.md` prints it.
 """
@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Combination(Enum):
-    """How one answer is made of several; the value is what the documentation says."""
+    """The way in which several answers become one; the value is the text of the documentation."""
 
     Concatenated = "Keys are concatenated: what an earlier plugin says outweighs all later ones."
     FirstReason = "The first reason counts."
@@ -57,7 +57,7 @@ class Combination(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What an extension point declares besides its signature."""
+    """Properties that an extension point declares besides its signature."""
 
     combination: Combination
     #: the switch of a policy that turns it off, by its name in `policy.switches`; empty where none does

@@ -1,4 +1,4 @@
-"""What a plugin declares about its own answers, so that a session keeps them instead of asking again.
+"""Hints: declarations of a plugin about its own answers, so that a session keeps them instead of asking again.
 
 Hints are for speed and change no decision. Some restrict: answers are kept for all pods of a class, and a plugin whose
 answers depend on more has to say so (`identity`, `varies`, `varies_on_node`, `one_by_one`, `neighbourhoods`). The
@@ -33,7 +33,7 @@ class Hints:
 
     @combines(Combination.Alike)
     def identity(self, pod: PodRecord) -> Hashable:
-        """What else than its class a pod's predicates and scores depend on, such as its queue.
+        """Anything besides its class that a pod's predicates and scores depend on, such as its queue.
 
         Pods with different answers share nothing, and predicates and scores are shown the pod itself: what they read
         of it has to follow from its class and this answer.
@@ -97,7 +97,7 @@ class Hints:
 
     @combines(Combination.Columns, switch="job_order", about=("job_order",))
     def job_orders(self) -> Vector | Rows | None:
-        """What `job_order` answers for all jobs as things stand, by index, shape (jobs,), where that is a number.
+        """Answers of `job_order` for all jobs as things stand, by index, shape (jobs,), if these are numbers.
 
         Spares asking about each of thousands that wait, most of which have no turn in the session; None when they are
         to be asked about.
@@ -106,8 +106,8 @@ class Hints:
 
     @combines(Combination.SumOfAll, switch="hyper_node_order", about=("hyper_node_order",))
     def hyper_node_order_with(self, sub_job: SubJob, hyper_nodes: Rows, requested: Matrix) -> Vector | None:
-        """What `hyper_node_order` would return for each HyperNode if it were the only one and pods had been placed
-        there.
+        """Answers that `hyper_node_order` would give for each HyperNode if it were the only one and pods had been
+        placed there.
 
         `requested` is what these pods request, shape (dimensions, HyperNodes). None if that cannot be computed; if a
         plugin scores HyperNodes and does not override this, jobs with sub groups are tried in all of them.

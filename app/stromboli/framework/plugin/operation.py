@@ -13,7 +13,7 @@ from stromboli.state.pods import PodRecord
 
 
 class Kind(Enum):
-    """What an operation does."""
+    """Kind of an operation."""
 
     Allocate = "allocate"
     Pipeline = "pipeline"

@@ -1,4 +1,4 @@
-"""How placements of pods affect each other: rules between pods as data, about which a search can reason.
+"""Relations between placements of pods: rules as data, about which a search can reason.
 
 A predicate says where one more pod may go in the current state. A relation says what the answer will be once other pods
 of the gang are placed, without placing them. Pods are referred to by their index in the plugin's arguments; each stands
@@ -90,7 +90,7 @@ class Limited(Relation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rationed(Relation):
-    """What pods may take together on some nodes, such as a limit of their queue.
+    """Limit on the total that pods take on some nodes, such as a limit of their queue.
 
     Amounts are in the units of requests, or in thousandths.
     """

@@ -1,4 +1,4 @@
-"""What plugins report when a session closes: gauges and conditions of queues, and conditions of PodGroups."""
+"""Reports of plugins when a session closes: gauges and conditions of queues, and conditions of PodGroups."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class QueueGauges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolGauges:
-    """What a queue with its descendants holds and may have in a node pool, shape (dimensions,); explained only."""
+    """Holdings and limits of a queue with its descendants in a node pool, shape (dimensions,); explained only."""
 
     #: the nodes of the pool, shape (nodes,)
     nodes: Mask
@@ -68,7 +68,7 @@ class PoolGauges:
 
 
 class Report:
-    """What plugins report, and the facts about the session that they report from."""
+    """Reports of plugins, and the facts about the session that they are made from."""
 
     __slots__ = ("diagnose", "gauges", "pools", "queue_conditions", "tells")
 

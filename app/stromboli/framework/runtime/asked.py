@@ -1,4 +1,4 @@
-"""How a plugin is called at one extension point.
+"""Calls of a plugin at one extension point.
 
 Most methods are called as they are. A method whose answers are shared by the pods of a class is called through
 `SharedAnswer`, and a function that is no bound method, such as a static one, through `PlainFunction`, so that every

@@ -77,7 +77,7 @@ def count(method: Method, answer: Any) -> int:
 
 
 def allowed(method: Method, answer: Any, most: int) -> tuple[int, Reason | None]:
-    """How many pods, and why not all of `most`."""
+    """The allowed number of pods, and why not all of `most`, from a plugin's checked answer."""
     if type(answer) is not tuple or len(answer) != 2:
         raise AnswerError(method, "a number of pods and a Reason or None", answer)
     number, why = answer

@@ -1,4 +1,4 @@
-"""How one answer is made of several: a function for each `Combination` that needs nothing but the answers.
+"""Combiners: a function for each `Combination` that makes one answer of several and needs nothing but the answers.
 
 Each asks the plugins in order, checks what they answer, and says what a failure costs. Keys are in `keys`, victims in
 `voices`.
@@ -233,7 +233,7 @@ def all_pass(taking_part: Participants, point: str, size: int, *subject: Any) ->
 
 
 def alike(taking_part: Participants, point: str, pod: PodRecord) -> tuple[Hashable, ...]:
-    """What distinguishes a pod from others according to all plugins; if one fails, the pod shares nothing."""
+    """Keys that distinguish a pod from others, one of each plugin; if one fails, the pod shares nothing."""
     methods = taking_part.all[point]
     try:
         return tuple([checks.hashable(method, method(pod)) for method in methods])
@@ -320,7 +320,7 @@ def total_of_all(taking_part: Participants, point: str, size: int, *subject: Any
 
 
 def columns(taking_part: Participants, point: str, size: int, *subject: Any) -> list[Vector] | None:
-    """What all plugins that order say by a hint of all things at once, each of shape (size,); None when one cannot."""
+    """Answers of all ordering plugins to a hint for all objects, each of shape (size,); None when one has none."""
     methods = taking_part.all[point]
     plugins = list(map(plugin_of, methods))
     if any(plugins != list(map(plugin_of, taking_part.all[about])) for about in DECLARED[point].about):

@@ -1,4 +1,4 @@
-"""What plugins say of nodes for a pod: which pass, their scores, and what that depends on. Work done is counted."""
+"""Answers of plugins about nodes for a pod: which pass, their scores, and what these depend on. Work is counted."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class NodeQuestions:
         return (pod.pod_class.id, *self._points.identity("identity", pod))
 
     def terms(self, pod: PodRecord) -> Hashable:
-        """What predicates read of a pod besides what it requests and what makes it vary."""
+        """Key of everything that predicates read of a pod besides its request and what makes it vary."""
         return (pod.pod_class.terms, *self._points.identity("identity", pod))
 
     def follows(self, pod: PodRecord) -> bool:

@@ -101,7 +101,7 @@ class Points(Participants):
         return number
 
     def allowed(self, point: str, subject: Sequence[Any], most: int, *, unless: str = "") -> tuple[int, Reason | None]:
-        """How many pods, `most` at most, and why not all. Plugins that take part in `unless` are not asked."""
+        """Number of pods allowed, `most` at most, and why not all. Plugins that take part in `unless` are not asked."""
         allowed: tuple[int, Reason | None] = self._ask[point](subject, most, unless)
         return allowed
 
@@ -121,7 +121,7 @@ class Points(Participants):
         return texts
 
     def uses(self, point: str, kind: type[Use], *subject: Any) -> list[Use]:
-        """What plugins name, all of one type, such as claims that a pod uses or relations between pods."""
+        """Objects that plugins name, all of one type, such as claims that a pod uses or relations between pods."""
         uses: list[Use] = self._ask[point](kind, *subject)
         return uses
 
@@ -147,7 +147,7 @@ class Points(Participants):
         return scores
 
     def identity(self, point: str, pod: PodRecord) -> tuple[Hashable, ...]:
-        """What distinguishes a pod from others of its class."""
+        """Keys that distinguish a pod from others of its class."""
         identity: tuple[Hashable, ...] = self._ask[point](pod)
         return identity
 

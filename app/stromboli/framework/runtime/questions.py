@@ -1,4 +1,4 @@
-"""What actions ask the plugins: each question once, with the name and the type of its answer."""
+"""Questions of actions to plugins: each once, with the name and the type of its answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stromboli.state.pods import PodRecord
 
 
 class Questions:
-    """How the answers of several plugins become one is a property of the point, see `Points`."""
+    """Questions to the plugins of a session; how answers are combined is declared by the point, see `Points`."""
 
     __slots__ = (
         "_job_missing",
@@ -100,7 +100,7 @@ class Questions:
         return self._points.verdict("job_enqueueable", job)
 
     def job_missing(self, job: Job) -> int:
-        """How many pods a job still needs, at least, to be ready; 0 or less when it is."""
+        """Number of pods that a job still needs to be ready, at least; 0 or less when it is."""
         return self._job_missing(job)
 
     @property
@@ -120,7 +120,7 @@ class Questions:
         return self._points.verdict("job_pipelined", job, unanimous=self._rules.evict_only_what_helps)[0]
 
     def sub_job_missing(self, sub_job: SubJob) -> int:
-        """How many pods a group still needs, at least, to be ready; the only group of a job is the job."""
+        """Number of pods that a group still needs to be ready, at least; the only group of a job is the job."""
         if not sub_job.job.divided:
             return self._job_missing(sub_job.job)
         return self._points.number("sub_job_missing", sub_job)
@@ -150,7 +150,7 @@ class Questions:
         return self._overused(queue)
 
     def allocatable(self, queue: Queue, pod: PodRecord, count: int = 1) -> tuple[int, Reason | None]:
-        """How many of `count` pods like this one a queue may take, and why not all."""
+        """Number of pods like this one, `count` at most, that a queue may take, and why not all."""
         return self._points.allowed("allocatable", (queue, pod), count, unless="lendable" if self._lending else "")
 
     @property
@@ -159,7 +159,7 @@ class Questions:
         return any(plugin.counts_pods for plugin in self._points.plugins)
 
     def startable(self, queue: Queue, pod: PodRecord, count: int = 1) -> tuple[int, Reason | None]:
-        """How many of `count` pods like this one, which a queue may take, may be bound now, and why not all."""
+        """Number of pods like this one that may be bound now, of `count` that a queue may take, and why not all."""
         return self._points.allowed("startable", (queue, pod), count)
 
     @property
@@ -285,7 +285,7 @@ class Questions:
         return self._points.gradients("hyper_node_gradient", number, of, root, evicting)
 
     def hyper_node_scores(self, sub_job: SubJob, hyper_nodes: Rows) -> Vector:
-        """How good each of some is for a group, shape (HyperNodes,); the highest is the best."""
+        """Scores of HyperNodes for a group, shape (HyperNodes,); the highest is the best."""
         total = self._points.scores("hyper_node_order", len(hyper_nodes), sub_job, hyper_nodes)
         return np.zeros(len(hyper_nodes)) if total is None else total
 

@@ -1,4 +1,4 @@
-"""What the cluster could hold if no pod ran: which requests fit on some node, how often, and which side by side."""
+"""Capacity of the cluster if no pod ran: which requests fit on some node, how often, and which side by side."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class EmptyNodes:
         return fit_side_by_side(requests, numbers, self.amounts, self._counts)
 
     def copies(self, request: Vector) -> float:
-        """How many pods of one request fit on all nodes together."""
+        """Number of pods of one request that fit on all nodes together."""
         return float(np.maximum(copies_that_fit(request, self.amounts), 0) @ self._counts)
 
 

@@ -1,4 +1,4 @@
-"""What a session hands over to the next one."""
+"""State that a session hands over to the next."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def nominated_hyper_nodes(session: Session) -> dict[str, str]:
 
 
 def _left(session: Session) -> dict[str, Any]:
-    """What plugins and actions leave for the next session. For a failed plugin the previous state is kept."""
+    """State that plugins and actions leave for the next session. For a failed plugin the previous state is kept."""
     left = {**session.view.environment.left, **session.actions_left, **session.budget.left}
     if HELD_BACK not in session.actions_left:
         left.pop(HELD_BACK, None)

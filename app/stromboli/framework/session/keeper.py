@@ -1,4 +1,4 @@
-"""What is reserved in a session: places for which pods were evicted or moved, and nominated nodes.
+"""Reservations of a session: places for which pods were evicted or moved, and nominated nodes.
 
 Between an eviction and the end of its victims other pods would take what they free, and more pods would be evicted for
 it. The replacement of a moved pod arrives some time later and perhaps first in order. So a reserved place counts as

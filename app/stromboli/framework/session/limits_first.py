@@ -52,7 +52,7 @@ def correct_for_limits(
 
 
 class _Besides:
-    """What else keeps a gang from starting: pods that it lacks, or a limit of what they may hold now."""
+    """Other obstacles to the start of a gang: pods that it lacks, or a limit of what they may hold now."""
 
     def __init__(self, view: View, ask: Questions, kernel: Kernel, statement: Callable[[], Statement]) -> None:
         self._view = view
@@ -63,7 +63,7 @@ class _Besides:
         self.left = _MOST
 
     def why(self, job: Job) -> Reason | None:
-        """What keeps a gang from starting; None if nothing is known."""
+        """Reason that keeps a gang from starting; None if nothing is known."""
         lacking, need = self._ask.job_valid(job), job.min_available
         rows = self._view.membership.pending(job.index)
         if lacking is not None or len(rows) < need:

@@ -23,7 +23,7 @@ _MARGIN = 1.1
 
 
 class LongTurns:
-    """What queues have saved for long turns of one action, and which jobs wait for that."""
+    """Steps that queues have saved for long turns of one action, and the jobs that wait for that."""
 
     def __init__(self, limit: int, left: Mapping[str, Any], time: Callable[[], float]) -> None:
         """`limit` is the budget of a session, `left` what the same action left in the session before."""

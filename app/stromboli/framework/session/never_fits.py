@@ -219,7 +219,7 @@ class _Judge:
         return doubtful
 
     def _requested(self, never: Mask) -> Matrix:
-        """What jobs hold and may get, without the pods that can `never` run, a mask of shape (pending pods,)."""
+        """Amounts that jobs hold and may get, without pods that can `never` run, a mask of shape (pending pods,)."""
         never = never & ~self._view.quiet[self._job_of]
         if not never.any():
             return self._view.job_requested
@@ -348,7 +348,7 @@ class _Judge:
         return found
 
     def _most_of(self, kinds: Rows, counts: Rows, need: int) -> float:
-        """How many pods of several kinds fit on all nodes together, at most."""
+        """Upper bound on the number of pods of several kinds that fit on all nodes together."""
         copies = np.array([self._copies_of(kind) for kind in kinds.tolist()])
         most = float(np.minimum(copies, counts).sum())
         if len(kinds) > _MANY_KINDS:

@@ -105,7 +105,7 @@ def _numbered(*columns: Rows | Mask) -> Rows:
 
 
 def places(groups: Rows) -> Rows:
-    """How many of the same group come before each."""
+    """Number of earlier elements of the same group, for each."""
     order = np.argsort(groups, kind="stable")
     begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
     places = np.empty(len(groups), np.intp)

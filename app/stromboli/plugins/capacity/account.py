@@ -1,4 +1,4 @@
-"""What a queue has and may have, and the order of queues by it."""
+"""Holdings and limits of a queue, and the order of queues by them."""
 
 from __future__ import annotations
 

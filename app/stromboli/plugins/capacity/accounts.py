@@ -216,7 +216,7 @@ class Accounts:
         return self._view.vector(root.queue.spec.capability)
 
     def _guarantee_parents(self, parent: Account) -> None:
-        """What is guaranteed to children is guaranteed to their parent."""
+        """Raises the guarantees of parents to the sum of their children's."""
         for child in parent.children:
             self._guarantee_parents(child)
         together = _total(np.minimum(child.guarantee, child.capability) for child in parent.children)

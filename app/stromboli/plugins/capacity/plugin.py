@@ -42,7 +42,7 @@ class CapacityArguments(Arguments):
     """Arguments of capacity."""
 
     ancestor_reclaim_level: int = Field(default=0, alias="ancestorReclaimLevel")
-    """How many levels above a queue count when it takes back what it deserves, with `enableHierarchy`: 1 is the parent.
+    """Number of levels above a queue that count when it reclaims its share, with `enableHierarchy`: 1 is the parent.
     A queue then takes on behalf of an ancestor that has less than it deserves, and from relatives whose ancestors have
     more."""
     dynamic_resource_allocation: bool = Field(default=True, alias="capacity.DynamicResourceAllocationEnable")
@@ -129,7 +129,7 @@ class Capacity(Plugin):
     def _within_guarantees(
         self, account: Account, pod: PodRecord, count: int, why: Reason | None
     ) -> tuple[int, Reason | None]:
-        """How many of some copies of a pod leave what is guaranteed to other queues, and why no more."""
+        """Number of copies of a pod, `count` at most, that leave others' guarantees intact, and why no more."""
         pool, request = account.pool, self._view.request(pod)
         fitting = count if pool is None else pool.copies(request, count)
         if pool is None or fitting == count:

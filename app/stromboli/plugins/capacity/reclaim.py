@@ -76,8 +76,8 @@ class Reclaim:
         return gives
 
     def _dues(self) -> tuple[Matrix, Matrix, Mask, Mask]:
-        """What queues deserve, are guaranteed, where it is said what they deserve, and which of cpu and memory
-        they say that they deserve none of, shape (queues, dimensions).
+        """Amounts that queues deserve and are guaranteed, whether they say what they deserve, and which of cpu and
+        memory they say that they deserve none of, shape (queues, dimensions).
         """
         if self._known_dues is None:
             accounts = self._opened.every.values()
@@ -93,7 +93,7 @@ class Reclaim:
     def _surplus(
         self, own: Account, candidates: Sequence[PodRecord], wanted: Vector | None, level: int
     ) -> list[PodRecord]:
-        """What queues, and their ancestors up to a level, can give to one that wants an amount: above what they
+        """Pods that queues, and their ancestors up to a level, can give to one that wants an amount: above what they
         deserve, down to guarantees.
         """
         if self._opened.stopped is not None:

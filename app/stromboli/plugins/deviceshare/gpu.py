@@ -32,7 +32,7 @@ _UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
 
 
 class _Gpus:
-    """What both ways to share have in common: equal cards, numbered from 0, which is their id."""
+    """Common part of both ways to share: equal cards, numbered from 0, which is their id."""
 
     def inventory(self, node: NodeRecord) -> Inventory | None:
         total, number = units(node.capacity, MEMORY), units(node.capacity, NUMBER)

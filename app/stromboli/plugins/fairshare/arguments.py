@@ -1,4 +1,4 @@
-"""What a policy can say to fairshare."""
+"""Arguments of fairshare in a policy."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class FairShareArguments(Arguments):
     resources: str = "nvidia.com/gpu"
     """Resources that are divided beside cpu and memory, separated by commas; of all others only limits count."""
     k_value: float = Field(default=1.0, alias="kValue")
-    """How much past usage counts against a queue's weight; 0 or less turns it off."""
+    """Factor by which past usage counts against a queue's weight; 0 or less turns it off."""
     saturation_multiplier: float = Field(default=1.0, alias="reclaimerSaturationMultiplier")
-    """How much more saturated than the reclaimer a queue must stay that it takes from, where the reclaimer goes above
-    its fair share. Less than 1 counts as 1."""
+    """Factor by which a victim's queue must stay more saturated than the reclaimer, where the reclaimer goes above its
+    fair share. Less than 1 counts as 1."""
     non_preemptible_priority: int = Field(default=100, alias="nonPreemptiblePriority")
     """Jobs of this priority or more are never evicted and stay within the quota, unless `volcano.sh/preemptable` on
     the PodGroup says otherwise."""
 
     usage_window: Seconds | None = Field(default=None, alias="usage.window")
-    """How long what a queue held counts against it, such as `168h`. Without window, half-life and reset nothing
+    """Time for which past usage counts against a queue, such as `168h`. Without window, half-life and reset nothing
     counts; with other ones it begins anew."""
     usage_half_life: Seconds | None = Field(default=None, alias="usage.halfLife")
     """After which time it counts half."""
@@ -37,8 +37,8 @@ class FairShareArguments(Arguments):
     """It is forgotten at the multiples of this time since 1970 (UTC): `24h` is each midnight."""
 
     usage_source: Literal["sessions", "prometheus"] = Field(default="sessions", alias="usage.source")
-    """Who knows what queues held: the sessions themselves, or the Prometheus that `metrics` of the policy names, which
-    knows a window and nothing else."""
+    """Source of past usage: the sessions themselves, or the Prometheus that `metrics` of the policy names, which knows
+    only a window."""
 
     @model_validator(mode="after")
     def _prometheus_has_a_window(self) -> Self:

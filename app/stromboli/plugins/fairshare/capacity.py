@@ -73,7 +73,7 @@ def copies(
     preemptible: bool,
     more: tuple[Matrix, Matrix] | None = None,
 ) -> int:
-    """How many pods of `count` that request the same a job may have more; `more` as in `over_capacity`."""
+    """Number of pods with the same request, `count` at most, that a job may have more; `more` as in `over_capacity`."""
     asked = request > 0
     held, fixed = _now(tree, path, more)
     left = tree.limit[path] - held

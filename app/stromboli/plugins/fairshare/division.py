@@ -47,7 +47,7 @@ class Claims:
 
 @dataclass(slots=True, eq=False)
 class Division:
-    """How pools were divided."""
+    """Result of dividing pools."""
 
     #: shape (claims,)
     share: Vector
@@ -134,7 +134,7 @@ def _give_remainders(claims: Claims, division: Division, cut_short: Vector) -> N
 
 @dataclass(slots=True, eq=False)
 class History:
-    """How the queues of a tree came to their fair shares, level by level."""
+    """Derivation of the fair shares of a tree's queues, level by level."""
 
     tree: DivisionTree
     #: the rows of each level, and how it was divided

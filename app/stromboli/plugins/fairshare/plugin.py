@@ -90,7 +90,7 @@ class FairShare(Plugin):
         return found
 
     def _quotas(self, view: View, queue: Queue) -> tuple[Vector, str]:
-        """What jobs of a queue may hold that are never evicted; nothing limits them where a queue cannot be read."""
+        """Upper bound on what never-evicted jobs of a queue may hold; infinite where a queue cannot be read."""
         line = [each for each in lineage(queue, view.queues) if each is queue or each.name != ROOT]
         amounts = Amounts(line, view.dimensions)
         most = np.full(len(view.dimensions), np.inf)
@@ -119,7 +119,7 @@ class FairShare(Plugin):
         return (*key, float(self._tree.created[row]), self._tree.names[row])
 
     def _next_request(self, row: int) -> Vector:
-        """What the job asks for now that a queue places next: of a parent, that of the child that comes first."""
+        """Request of the job that a queue places next: of a parent, that of the child that comes first."""
         children = self._tree.children(row)
         if children:
             waiting = [child for child in children if self._tree.request[child].any()]

@@ -1,4 +1,4 @@
-"""What a queue may reclaim from others, victim by victim.
+"""Rules for what a queue may reclaim from others, victim by victim.
 
 A queue that stays within its fair share may reclaim. Each victim must come from a queue that has more than its due, at
 the level where the paths of the two queues part. With all victims gone, no queue on the reclaimer's path may be above

@@ -1,4 +1,4 @@
-"""What a job has to get at once."""
+"""Amounts that a job has to get at once."""
 
 from __future__ import annotations
 

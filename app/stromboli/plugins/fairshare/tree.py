@@ -48,7 +48,7 @@ class DivisionTree(QueueTree):
         self.fair_share = np.zeros_like(self.quota)
 
     def requestable(self) -> Matrix:
-        """What queues could use."""
+        """Amounts that queues could use."""
         return np.minimum(self.limit, self.request)
 
     def allocatable(self, row: int) -> Vector:

@@ -1,4 +1,4 @@
-"""What is evicted together, and what gangs gave and took already in this session."""
+"""Units that are evicted together, and what gangs gave and took already in this session."""
 
 from __future__ import annotations
 

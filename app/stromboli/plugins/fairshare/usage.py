@@ -36,7 +36,7 @@ class Memory:
 
     @property
     def span(self) -> float:
-        """How far back anything counts."""
+        """Maximum age of usage that counts."""
         return min(self.window, self.reset, _FORGOTTEN * self.half_life)
 
     @property
@@ -46,7 +46,7 @@ class Memory:
         return length if math.isinf(self.reset) else self.reset / math.ceil(self.reset / length)
 
     def weight(self, number: int, now: float) -> float:
-        """How much a bucket counts."""
+        """Weight of a bucket."""
         end = (number + 1) * self.bucket
         since = now - self.window
         if math.isfinite(self.reset):
@@ -169,7 +169,7 @@ class UsageHistory:
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
-        """What `as_data` made. Raises ValueError, KeyError, TypeError or OverflowError for anything else."""
+        """Reads the output of `as_data`. Raises ValueError, KeyError, TypeError or OverflowError for anything else."""
         queues, resources = _names(data["queues"]), _names(data["resources"])
         shape = len(queues), len(resources)
         until, length = float(data["until"]), float(data["length"])

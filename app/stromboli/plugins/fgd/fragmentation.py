@@ -1,4 +1,4 @@
-"""How much of the free cards of nodes is of no use to the pods that usually come, whichever plugin places them."""
+"""Fragmentation: the part of nodes' free cards that is of no use to the pods that usually come, whoever places them."""
 
 from __future__ import annotations
 

@@ -39,17 +39,17 @@ class TypicalPod(Arguments):
     cpu: int
     """In thousandths of a processor."""
     cards: int = 0
-    """How many it gets."""
+    """Number of cards that it gets."""
     part: int = CARD
-    """How much of each, in thousandths."""
+    """Part of each card, in thousandths."""
     types: str = ""
     """The types of card that it may have, separated by commas; all when empty."""
     weight: int = Field(default=1, ge=1)
-    """How many of them there are."""
+    """Number of such pods, relative to the others."""
 
     @property
     def asked(self) -> Wanted:
-        """What it asks for, of cards that have a thousandth of their memory for each."""
+        """Its request, with the memory of a card counted as a thousand units."""
         request = Request(self.cards, 0, None, 0) if self.cards else None
         choice = ByTypeAndId.read({USE_TYPE: self.types}) if self.types else None
         return Wanted(float(self.cpu), request, choice, share=self.part)
@@ -61,20 +61,20 @@ class FgdArguments(Arguments):
     score: Literal["fgd", "bestfit", "packing", "clustering", "dotprod", "random"] = Field(
         default="fgd", alias="fgd.score"
     )
-    """What makes a node good: few new fragments (`fgd`), little left of its CPU and cards (`bestfit`), cards in use
+    """Rule that scores nodes: few new fragments (`fgd`), little left of its CPU and cards (`bestfit`), cards in use
     before others (`packing`), pods with as many cards there (`clustering`), little left of what the pod asks for
     (`dotprod`), or nothing (`random`)."""
     weight: int = Field(default=1, alias="fgd.weight")
     """Multiplies the score; 0 turns it off."""
     step: float = Field(default=1.0, alias="fgd.step", gt=0)
-    """How coarse the score `fgd` is: nodes whose gains differ by less than about 0.04 cards times this are equal."""
+    """Granularity of the score `fgd`: nodes whose gains differ by less than about 0.04 cards times this are equal."""
     balance: float = Field(default=0.0, alias="fgd.balance", ge=0)
-    """What a card counts for the score `fgd` that is idle beyond the part of its CPU that a node has left, beside a
-    fragment, which counts 1."""
+    """Weight in the score `fgd` of a card that is idle beyond the part of its CPU that a node has left; a fragment
+    counts 1."""
     typical: list[TypicalPod] = Field(default_factory=list, alias="fgd.typicalPods")
     """The pods that usually come; when there are none, the pods of the cluster that wait or run."""
     seed: int = Field(default=0, alias="fgd.seed")
-    """What numbers the score `random` draws."""
+    """Seed of the score `random`."""
 
 
 class Fgd(Plugin):

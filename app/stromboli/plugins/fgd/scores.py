@@ -1,4 +1,4 @@
-"""How good nodes are for a pod, from 0 to 100, and which card a sharing pod gets there.
+"""Scores of nodes for a pod, from 0 to 100, and the card that a sharing pod gets there.
 
 Scores are whole numbers: nodes that are nearly as good are equal, and the first of them is taken. That is part of each
 rule, and improves the allocation of some by a point.

@@ -43,7 +43,7 @@ class Wanted:
 
     @property
     def cards(self) -> int:
-        """How many cards it asks for."""
+        """Number of cards that it asks for."""
         return 0 if self.request is None else self.request.cards
 
     def part(self, kind: Kind) -> int:
@@ -115,11 +115,11 @@ class Stock:
         return found[self.kind[rows]]
 
     def whole(self, rows: Rows) -> Rows:
-        """How many cards of some nodes are free."""
+        """Number of free cards of some nodes."""
         return cast("Rows", (self.left[rows] == CARD).sum(axis=1))
 
     def beyond_cpu(self, rows: Rows, cpu: Vector, idle: Rows) -> Vector:
-        """How many thousandths of cards are idle beyond the part of its CPU that a node has left, shape (rows,)."""
+        """Thousandths of cards that are idle beyond the part of its CPU that a node has left, shape (rows,)."""
         found: Vector = np.maximum(0.0, idle - cpu * self._per_cpu[rows])
         return found
 
@@ -137,7 +137,7 @@ def wanted(pod: PodRecord, sharing: Virtual, request: Vector) -> Wanted:
 
 
 def _left(cards: Cards) -> Counts:
-    """What is left of cards in thousandths: of memory or of compute, whichever is less; 0 of those that are full."""
+    """Thousandths left of cards: of memory or of compute, whichever is less; 0 of those that are full."""
     memory = np.maximum(cards.memory, 1)
     left = np.minimum(np.rint(CARD * (memory - cards.used_memory) / memory), (100 - cards.used_cores) * 10)
     found = np.where(cards.there & (cards.users < cards.seats), np.clip(left, 0, CARD), 0)

@@ -32,7 +32,7 @@ _TYPICAL, _MOST = 0.95, 256
 
 
 def pods_seen(view: View, asked: Callable[[PodRecord], Wanted]) -> Mapping[Wanted, int]:
-    """How many pods that wait or run ask for what; pods of a class ask for the same."""
+    """Number of pods that wait or run, by their request; pods of a class request the same."""
     pods = view.pods
     there = np.isin(pods.state, _SEEN) & (pods.job != PodTable.FREE)
     first = dict(zip(pods.pod_class[there].tolist(), np.flatnonzero(there).tolist(), strict=True))
@@ -86,8 +86,8 @@ class Worth:
         self._several *= CARD * np.arange(most_cards + 1)
 
     def of(self, kind: Rows, cpu: Vector, left: Rows) -> Vector:
-        """What the cards of nodes are worth, shape (nodes,), with so much CPU and, shape (nodes, cards), of each card
-        left."""
+        """Value of the cards of nodes, shape (nodes,), if `cpu` of their CPU is left and `left`, shape (nodes, cards),
+        of their cards."""
         enough = self._cpus.searchsorted(cpu, side="right")
         cards = self._card[kind[:, None], enough[:, None], left].sum(axis=1)
         found: Vector = cards + self._several[kind, enough, (left == CARD).sum(axis=1)]

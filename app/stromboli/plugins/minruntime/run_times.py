@@ -31,9 +31,9 @@ class MinRuntimeArguments(Arguments):
     """Arguments of minruntime."""
 
     preempt: Duration = Field(default=0.0, alias="defaultPreemptMinRuntime", ge=0)
-    """How long a job runs before jobs of its own queue may preempt it, where no queue says it."""
+    """Time that a job runs before jobs of its own queue may preempt it, where no queue says it."""
     reclaim: Duration = Field(default=0.0, alias="defaultReclaimMinRuntime", ge=0)
-    """How long a job runs before other queues may reclaim what it holds, where no queue says it."""
+    """Time that a job runs before other queues may reclaim what it holds, where no queue says it."""
     method: Literal["lca", "queue"] = Field(default="lca", alias="reclaimResolveMethod")
     """Where `reclaimMinRuntime` is looked for: from the queue of the job upwards (`queue`), or from the queue above it
     that is next below the lowest common ancestor with the reclaiming queue (`lca`)."""

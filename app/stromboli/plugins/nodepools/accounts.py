@@ -58,7 +58,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortage:
-    """What keeps a queue from holding more in pools: the queue or ancestor, its amounts, its limit, and dimensions."""
+    """Limit that keeps a queue from more in pools: the queue or ancestor, its amounts, its limit, and dimensions."""
 
     account: Account
     pools: tuple[int, ...]
@@ -122,21 +122,21 @@ class Accounts:
         return True
 
     def copies(self, account: Account, request: Vector) -> list[float]:
-        """How many copies of a request a queue may take in each pool, whatever its nodes have; below 1 for none."""
+        """Number of copies of a request that a queue may take in each pool, whatever nodes have; below 1 for none."""
         asked = shares.asked(request, self.pods)
         left = self.left(account)[:, asked] / request[asked]
         copies: list[float] = np.floor(left).min(axis=1, initial=np.inf).tolist()
         return copies
 
     def copies_now(self, account: Account, pool: int, request: Vector) -> float:
-        """How many copies of a request a queue may bind in a pool before its pods there have terminated."""
+        """Number of copies of a request that a queue may bind in a pool before its pods there have terminated."""
         asked = shares.asked(request, self.pods)
         limits = [each.capability[pool] - each.held[pool] - each.terminating[pool] for each in account.path]
         left = reduce(np.minimum, limits)[asked]
         return float(np.floor(left / request[asked]).min(initial=np.inf))
 
     def left(self, account: Account) -> Matrix:
-        """What a queue may take besides in each pool, by limits and guarantees, shape (pools, dimensions)."""
+        """Amounts that a queue may still take in each pool, by limits and guarantees, shape (pools, dimensions)."""
         left: Matrix = account.capability - account.held
         for each in account.path[1:]:
             np.minimum(left, each.capability - each.held, out=left)
@@ -241,7 +241,7 @@ def _queues_of(view: View, rows: Rows) -> Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shares:
-    """What a queue says of pools, each of shape (pools, dimensions); capabilities it does not name are infinite."""
+    """A queue's entries for pools, each of shape (pools, dimensions); capabilities it does not name are infinite."""
 
     said: Sequence[PoolShare]
     deserved: Matrix

@@ -52,8 +52,7 @@ def ceilings(view: View, pools: Sequence[NodePool], *, hierarchy: bool) -> Mappi
 
 
 def rations(view: View, accounts: Accounts, account: Account, requests: Matrix) -> Iterator[Rationed]:
-    """What pods with some requests, shape (pods, dimensions), may take in each pool by the limits of their queue and of
-    those above it."""
+    """Limits in each pool on pods with some requests, shape (pods, dimensions), by their queue and those above it."""
     for pool, name in enumerate(accounts.names):
         nodes = accounts.of_node == pool
         for each in account.path:

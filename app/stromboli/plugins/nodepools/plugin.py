@@ -62,7 +62,7 @@ class _Owner(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """What pools in an order mean for each node, shape (nodes,): whether it is in one, and what that is worth."""
+    """Effect of an order of pools on each node, shape (nodes,): whether it is in one, and its score by that."""
 
     usable: Mask
     scores: Vector
@@ -146,7 +146,7 @@ class NodePools(Plugin):
                 yield full, _shown(self._accounts.of_node, nodes) != pool
 
     def relations(self, pods: Sequence[PodRecord]) -> list[Relation]:
-        """What a queue and those above it may have in pools; guarantees of others leave less."""
+        """Limits of a queue and those above it in pools; guarantees of others leave less."""
         owner = self._owner(pods[0])
         if owner is None or not self._accounts.used:
             return []
@@ -228,7 +228,7 @@ class NodePools(Plugin):
         return self._waits([pool], owner.job.queue) if copies < 1 else None
 
     def _copies_now(self, owner: _Owner, pod: PodRecord) -> dict[int, float]:
-        """How many pods like one may start now in each pool that it may use."""
+        """Number of pods like one that may start now in each pool that it may use."""
         request = self._view.request(pod)
         return {pool: self._accounts.copies_now(owner.account, pool, request) for pool in owner.choice.usable}
 
@@ -264,7 +264,7 @@ class NodePools(Plugin):
         )
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
-        """What queues hold of pools beyond what they deserve there, where the pod's own deserves it."""
+        """Pods of queues that hold more of a pool than they deserve there, where the pod's own queue deserves it."""
         accounts, view, job = self._accounts, self._view, self._view.job_of(pod)
         pools = [accounts.pool(int(view.pods.node[candidate.row])) for candidate in candidates]
         if job is None or not self._account(job.queue).named.any() or all(pool < 0 for pool in pools):
@@ -376,7 +376,7 @@ class NodePools(Plugin):
         return () if owner is None else owner.choice.pools or ()
 
     def _copies(self, account: Account, pod: PodRecord) -> list[float]:
-        """How many pods like one a queue may take in each pool; nothing where no queue says anything about pools."""
+        """Number of pods like one that a queue may take in each pool; empty where no queue names pools."""
         if not self._accounts.used:
             return []
         key = account.queue.index, pod.pod_class.id
@@ -387,5 +387,5 @@ class NodePools(Plugin):
 
 
 def _shown(column: Column, nodes: NodeView) -> Column:
-    """What a column of all nodes has for some; that of all is not copied."""
+    """Values of a column for the nodes of a view; not copied when these are all."""
     return column if len(nodes.rows) == len(column) else column.take(nodes.rows)

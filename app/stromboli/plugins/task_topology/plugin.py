@@ -171,7 +171,7 @@ class Plan:
                 self._on_node[node] += sign
 
     def pull(self, bucket: Bucket, role: str, nodes: int) -> Vector:
-        """How many pods of a bucket are on each node, less those that were placed and repel a role, shape (nodes,)."""
+        """Number of pods of a bucket on each node, less those that were placed and repel a role, shape (nodes,)."""
         if bucket is not self._last:
             self._last, self._on_node = bucket, np.zeros(nodes)
             self._on_node[list(bucket.nodes)] = list(bucket.nodes.values())
@@ -180,7 +180,7 @@ class Plan:
         return out
 
     def _count_repelled(self, number: int, nodes: int) -> Vector:
-        """How many placed pods on each node repel a role, shape (nodes,)."""
+        """Number of placed pods on each node that repel a role, shape (nodes,)."""
         repelled, placed = np.zeros(nodes), np.array(self._placed, np.intp).reshape(-1, 3)
         np.add.at(repelled, placed[:, 0], placed[:, 2] * self.roles.apart[number, placed[:, 1]])
         return repelled
@@ -229,7 +229,7 @@ class TaskTopology(Plugin):
         return score
 
     def _joined(self, bucket: Bucket, pod: PodRecord, nodes: NodeView) -> Vector | int:
-        """How many of the waiting pods of a bucket each node could take together, shape (nodes,) if not all the same.
+        """Number of waiting pods of a bucket that each node could take together, shape (nodes,) if not all the same.
 
         Others are left out in their order until the rest fits; the pod itself is counted in any case.
         """

@@ -19,7 +19,7 @@ _APART_FROM_ITSELF, _TOGETHER_WITH_OTHERS, _TOGETHER_WITH_ITSELF, _APART_FROM_OT
 
 
 class Roles:
-    """What a job says about its roles, which are numbered: matrices of shape (roles, roles)."""
+    """Affinities and order of a job's roles, which are numbered: matrices of shape (roles, roles)."""
 
     def __init__(self, together: list[list[str]], apart: list[list[str]], order: list[str]) -> None:
         named = dict.fromkeys(role for group in (*together, *apart, order) for role in group)
