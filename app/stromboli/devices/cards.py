@@ -153,7 +153,7 @@ class Picks:
 
 @dataclass(slots=True)
 class Draft:
-    """What a pod would get on each node."""
+    """Devices that a pod would get on each node."""
 
     #: whether it suffices, shape (nodes,)
     fits: Mask

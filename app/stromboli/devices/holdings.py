@@ -87,7 +87,7 @@ class Holdings:
         self.log.append(node)
 
     def holding(self, pod: PodRecord) -> tuple[int, Plan]:
-        """What a pod has or had in this session, or held before; no slices for none."""
+        """Node and device slices that a pod has, had in this session, or held before; -1 and no slices for none."""
         known = self._held.get(pod.row)
         if known is None:
             parts = self.parts.of(pod.row)

@@ -59,7 +59,7 @@ class Request:
     cores: int
 
     def memory_of(self, cards: Cards) -> int | Counts:
-        """What it gets of each card; shape (nodes, cards) where that depends on the card."""
+        """Memory that it gets of each card; shape (nodes, cards) where that depends on the card."""
         return self.memory if self.percentage is None else cards.memory * self.percentage // 100
 
 
@@ -173,7 +173,7 @@ class Virtual:
         return draft
 
     def _gains(self, cards: Cards, picks: Picks) -> Matrix:
-        """What taking each card is worth: the fuller it is then, when they are packed; idle, when they are spread.
+        """Score of taking each card: its fill afterwards when packing; whether it is idle when spreading.
 
         Shape (nodes, cards), in the order in which they are taken.
         """

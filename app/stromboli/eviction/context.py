@@ -1,4 +1,4 @@
-"""What the searches of one action share: which pods may be evicted at most, their ranks, and what was found before."""
+"""State that the searches of one action share: the eligible pods, their ranks, and earlier findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEARCHES = 5
 
 
 class PreemptionContext:
-    """What all searches of one action share in one session: the indexed pods, what the action may evict, and caches."""
+    """State that all searches of an action share in a session: indexed pods, eligibility for eviction, and caches."""
 
     def __init__(
         self, session: Session, pod_index: PodIndex, action: str, point: str, *, less_important: bool = False
@@ -114,7 +114,7 @@ class PreemptionContext:
         return queue_ranks(self.session, self.pod_index, queue) if self.reclaiming else self.pod_index.ranks
 
     def held_amounts(self, job: Job, candidates: Mask) -> HeldAmounts:
-        """What candidates for a job hold now; `candidates` is a mask as of `candidates`."""
+        """Amounts that candidates for a job hold now; `candidates` is a mask as `candidates` returns it."""
         ranks = self.ranks(job.queue)
         key = candidates.tobytes(), ranks
         found = self._held_amounts.get(key, lambda: HeldAmounts(self.session, self.pod_index, candidates, ranks))

@@ -271,7 +271,7 @@ class GangFirstFit:
         return None
 
     def _bundles(self, within: Mask) -> list[Unit]:
-        """What may be evicted on some nodes, shape (nodes,), in order."""
+        """Units that may be evicted on some nodes, shape (nodes,), in order."""
         session, index = self._session, self._context.pod_index
         willing = self._candidates & within[index.node] & index.alive() & index.willing
         found: list[Unit] = []

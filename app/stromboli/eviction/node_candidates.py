@@ -147,7 +147,7 @@ class NodeCandidates:
         return np.argsort(held.job, kind="stable"), places
 
     def _bounds(self, at: Rows, places: Rows) -> list[tuple[Any, ...]]:
-        """What the cheapest unit of each job costs at least: a pod that it can spare, or else all its candidates."""
+        """Lower bound on the cost of each job's cheapest unit: a pod that it can spare, or else all its candidates."""
         held, began = self._held_amounts, self._pod_index.began[self._held_amounts.rows[at]]
         starts = np.flatnonzero(np.diff(held.job[at], prepend=-1))
         jobs, sizes = held.job[at[starts]], np.diff(starts, append=len(at))
@@ -162,7 +162,7 @@ class NodeCandidates:
         return sorted(self.units(self._asked_on(node)[1]), key=cheapness)
 
     def _gained(self, node: int, units: Sequence[Unit], elsewhere: Mask) -> float:
-        """How many more pods fit when units are evicted."""
+        """Number of additional pods that fit once units are evicted."""
         gains: dict[int, list[float]] = {}
         node_of = self._session.view.pods.node
         for unit in units:

@@ -22,7 +22,7 @@ descending: Callable[[Any], Any] = cmp_to_key(lambda one, other: (one < other) -
 
 
 class Cost(NamedTuple):
-    """What evicting a set of pods costs; the smaller tuple is cheaper. The criteria, the most important first:
+    """The cost of evicting a set of pods; the smaller tuple is cheaper. The criteria, the most important first:
 
     0. Pods that must not be evicted are no candidates: a disruption budget that is used up (plugin `pdb`), a pod that
        protects itself, a plugin's veto. So no budget is broken, whatever it would save.

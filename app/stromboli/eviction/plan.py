@@ -45,7 +45,7 @@ class Plan:
 
     @property
     def cost(self) -> Cost:
-        """What the evictions cost."""
+        """The cost of the evictions."""
         return Cost.of(unit for unit, _ in self.evicted)
 
     def evict(self, unit: Unit) -> Evicted:

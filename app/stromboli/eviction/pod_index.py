@@ -20,7 +20,7 @@ from stromboli.framework.session.session import Session
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
-    """How important indexed pods are as victims, as numbers: a lower one is evicted first, equals have the same."""
+    """Ranks of indexed pods as victims: a lower one is evicted first, equals have the same."""
 
     #: shape (indexed pods,)
     rank: Rows
@@ -152,7 +152,7 @@ class PodIndex:
 
 
 def queue_ranks(session: Session, pod_index: PodIndex, queue: Queue) -> Ranks:
-    """How important pods are as victims for a queue that takes back what others hold.
+    """Ranks of pods as victims for a queue that reclaims its share.
 
     Queues come before priorities as far as a plugin orders them. If a plugin has its order followed, though more pods
     are evicted, the queue that is served last gives up its last job first.

@@ -184,5 +184,5 @@ class Relocation:
 
 
 def _moved(*units: Statement) -> int:
-    """How many pods move."""
+    """Number of pods that move."""
     return sum(operation.origin >= 0 for unit in units for operation in unit.operations)

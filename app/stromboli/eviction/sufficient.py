@@ -85,7 +85,7 @@ def _fewest(units: Sequence[Unit], short: Sequence[float], taken: Sequence[Unit]
 
 
 def _size(units: Iterable[Unit]) -> tuple[int, int]:
-    """How many gangs and pods some units are."""
+    """Number of gangs and of pods in some units."""
     return sum(unit.whole for unit in units), len({pod.row for unit in units for pod in unit.pods})
 
 
@@ -96,5 +96,5 @@ def _too_few(count: int, units: Sequence[Unit], lacking: Sequence[float]) -> boo
 
 
 def _without(lacking: Sequence[float], unit: Unit) -> list[float]:
-    """What is lacking once an unit is evicted."""
+    """Amounts still lacking once a unit is evicted."""
     return [lack - gain for lack, gain in zip(lacking, unit.gain, strict=True)]

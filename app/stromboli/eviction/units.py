@@ -39,7 +39,7 @@ class Unit:
 
 
 class Surplus:
-    """What a gang has above its minimum: in all, by role, and in ready groups by policy."""
+    """Pods of a gang above its minimum: in all, by role, and in ready groups by policy."""
 
     def __init__(self, session: Session, job: Job) -> None:
         self._session = session

@@ -83,14 +83,14 @@ class Pool:
             amount, at = np.maximum(at.kept, at.taken) - before, at.above
 
     def left(self) -> Vector:
-        """How much more it may use: its own reserve, and what is reserved for none."""
+        """Amounts that it may still use: its own reserve, and what is reserved for no queue."""
         left = self.limit - self.taken
         if self.above is not None:
             left = np.minimum(left, np.maximum(self.kept - self.taken, 0) + np.maximum(self.above.left(), 0))
         return left
 
     def copies(self, request: Vector, count: int) -> int:
-        """How many of some copies of a request it may use."""
+        """Number of copies of a request, `count` at most, that it may use."""
         return shares.copies_within(self.bound, self.taken, request, count, self.pods)
 
     @property

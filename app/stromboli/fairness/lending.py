@@ -11,7 +11,7 @@ from stromboli.framework.cluster.view import View
 
 
 def own(view: View, queue: Queue) -> Vector:
-    """What a queue holds without borrowing: what it says that it deserves, or its guarantee where that is more."""
+    """The queue's share without borrowed capacity: its `deserved`, or its guarantee if larger."""
     owned: Vector = np.maximum(view.vector(shares.entitled(queue)), view.vector(queue.spec.guarantee.resource))
     return owned
 

@@ -112,7 +112,7 @@ class Excess:
         return Reason(Stage.Placement, "ClusterFull", message, Actionable.Wait, detail, scalable=grows)
 
     def _by_spec(self, view: View, column: int, name: str) -> str:
-        """What of a spec a limit follows from: what the queue borrows, or the first queue above that has no more."""
+        """Cause of a limit in a spec, in words: the borrowing limit, or the first queue above that may have no more."""
         for queue in self.line:
             if lending.ceiling(view, queue)[column] <= self.bound[column]:
                 borrows = queue.spec.borrowing_limit and lending.most(view, queue)[column] <= self.bound[column]

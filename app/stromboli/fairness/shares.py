@@ -106,7 +106,7 @@ def keeps(held: Vector, request: Vector, guarantee: Vector, pods: bool = False) 
 
 
 def copies_within(limit: Vector, used: Vector, request: Vector, count: int, pods: bool = False) -> int:
-    """How many copies of `request`, up to `count`, can be added to `used` within `limit`."""
+    """Number of copies of `request`, `count` at most, that can be added to `used` within `limit`."""
     tops, amounts = limit.tolist(), used.tolist()
     for column, want in enumerate(request.tolist()):
         if want <= 0 or (column == PODS and not pods):
@@ -152,8 +152,8 @@ def _waits(owner: Mapping[str, Any]) -> bool:
 
 
 def claims(view: View, *, beyond_allocated: bool) -> Matrix:
-    """What each job claims (`reserved`), shape (jobs, dimensions): those that were admitted with minResources, may
-    start and do not hold them yet.
+    """Amounts that each job claims (`reserved`), shape (jobs, dimensions): jobs that were admitted with minResources,
+    may start and do not hold them yet.
 
     Without `beyond_allocated` only jobs that run claim no more than they lack.
     """
@@ -216,7 +216,7 @@ def capability(view: View, queue: Queue) -> Vector:
 
 
 def reserved(view: View, job: Job, *, beyond_allocated: bool) -> Vector:
-    """What an admitted job still claims: its minResources without the requests of gated pods.
+    """Amounts that an admitted job still claims: its minResources without the requests of gated pods.
 
     With `beyond_allocated`, and always under strict rules, without what it already holds.
     """

@@ -38,7 +38,7 @@ def without_and_with(request: Vector) -> Matrix:
 
 
 def balanced(cases: Matrix, allocated: Matrix, allocatable: Matrix) -> Vector:
-    """How much a pod evens out the used shares of resources: 75 is unchanged, 50 worse, 100 better.
+    """Score of how a pod evens out the used shares of resources: 75 is unchanged, 50 worse, 100 better.
 
     `cases` comes from `without_and_with`. For each node, resources that it does not have are ignored.
     """

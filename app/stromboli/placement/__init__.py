@@ -1,1 +1,1 @@
-"""How pods, gangs and jobs find places; for actions."""
+"""Placement of pods, gangs and jobs; for actions."""

@@ -63,7 +63,7 @@ def copies_in(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) ->
 
 
 def least_placements(session: Session, of: Job | SubJob) -> int:
-    """How many pods must get a place in a trial, at least, for a job or group to become ready or pipelined."""
+    """Minimum number of pods that must get a place in a trial for a job or group to become ready or pipelined."""
     if isinstance(of, Job):
         missing, may_stay = session.ask.job_missing(of), session.ask.job_pipelined(of)
     else:
@@ -162,14 +162,14 @@ def _largest(session: Session, job: Job, tier: int, amounts: Matrix) -> str:
 
 
 def _copies_by_amounts(session: Session, pod: PodRecord, most: float) -> Vector:
-    """How many copies of a pod fit on each node by amounts, now or later, `most` at most; shape (nodes,)."""
+    """Number of copies of a pod that fit on each node by amounts, now or later, `most` at most; shape (nodes,)."""
     nodes = session.view.nodes
     free = np.maximum(nodes.available(nodes.rows), nodes.future_idle())
     return np.clip(copies_that_fit(session.view.request(pod), free, nodes.always), 0, most)
 
 
 def copies_on_nodes(session: Session, pod: PodRecord, most: float = np.inf) -> Vector:
-    """How many pods like this one each node takes, now or later, `most` at most, shape (nodes,)."""
+    """Number of pods like this one that each node takes, now or later, `most` at most, shape (nodes,)."""
     board = session.kernel.board(pod)
     copies = np.zeros(len(session.view.nodes))
     copies[board.rows] = np.clip(board.copies, 0, most)

@@ -1,4 +1,4 @@
-"""How many pods fit on nodes by amounts, and where rules between them, such as host ports, leave fewer."""
+"""Number of pods that fit on nodes by amounts, and by rules between them, such as host ports."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Alike:
         return np.flatnonzero(self._session.kernel.without(self._pod, self.replaced))
 
     def alone(self, free: Matrix, most: int) -> Vector:
-        """How many fit into each column of `free`, shape (dimensions, nodes), by amounts; `most` at most."""
+        """Number of pods that fit into each column of `free`, shape (dimensions, nodes), by amounts; `most` at most."""
         return np.clip(copies_that_fit(self._request, free, self._session.view.nodes.always), 0, most)
 
     def together(self, nodes: Rows, copies: Vector) -> Vector:
-        """How many of these copies the nodes take when the rules between them hold, shape (nodes,)."""
+        """Number of these copies that the nodes take when the rules between them hold, shape (nodes,)."""
         everywhere = np.zeros(len(self._session.view.nodes))
         everywhere[nodes] = copies
         return _together(everywhere, self.relations)[nodes]
 
     def place(self, count: int, free: Matrix) -> int:
-        """How many of `count` pods find places, filling each node in turn; what they take is subtracted from `free`."""
+        """Places up to `count` pods, filling each node in turn, subtracts them from `free` and returns their number."""
         nodes = self.passing()
         copies = self.together(nodes, self.alone(free[:, nodes], count)).astype(np.intp)
         taken = np.clip(count - (np.cumsum(copies) - copies), 0, copies)
@@ -47,7 +47,7 @@ class Alike:
 
 
 def fitting(session: Session, pods: Iterable[PodRecord], free: Matrix) -> int:
-    """How many of some pods fit into `free`, which is used up, shape (dimensions, nodes): class by class."""
+    """Number of pods that fit into `free`, which is used up, shape (dimensions, nodes): class by class."""
     classes: dict[int, list[PodRecord]] = {}
     for pod in pods:
         classes.setdefault(pod.pod_class.id, []).append(pod)

@@ -54,7 +54,7 @@ class PendingGroup:
         return self.pods[self.at :]
 
     def run_length(self, limit: int, kernel: Kernel) -> int:
-        """How many pods from here on are alike, `limit` at most: of one class, role and identity.
+        """Number of identical pods from here on, `limit` at most: of one class, role and identity.
 
         Labels are not part of a class, but a pod whose labels matter to others (`varies`) stands alone.
         """
@@ -169,7 +169,7 @@ def in_turn(session: Session, job: Job) -> list[PodRecord]:
 
 
 def least_together(session: Session, job: Job, pods: Sequence[PodRecord]) -> int:
-    """How many of some pods of a job, in order, have to get places together; at least 1.
+    """Number of pods of a job, in order, that have to get places together; at least 1.
 
     That is the number that the job lacks to start, or else the number that completes the first pod's group.
     """

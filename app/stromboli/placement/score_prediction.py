@@ -135,7 +135,7 @@ class _Prediction:
         return ordered[np.unique(self._of_root[ordered], return_index=True)[1]]
 
     def _most(self, turn: Turn) -> Vector:
-        """How many pods of a turn's group fit in leaves at most, shape (leaves,)."""
+        """Upper bound on the pods of a turn's group that fit in each leaf, shape (leaves,)."""
         identity, most = self._session.kernel.identity, np.zeros(len(self._leaves))
         for key in {identity(pod): None for pod in turn.pods}:
             most += self._at_most[key]
@@ -146,7 +146,7 @@ class _Prediction:
         return self._session.view.topology.sums(copies)[self._leaves]
 
     def _sure_copies(self, pods: Sequence[PodRecord]) -> Vector:
-        """How many pods with the largest request of all find a node that all pods pass now, shape (leaves,)."""
+        """Number of pods with the largest request of all that find a node which all pods pass now, shape (leaves,)."""
         nodes, boards = self._session.view.nodes, [self._session.kernel.board(pod) for pod in pods]
         rows = reduce(np.intersect1d, [board.rows for board in boards])
         copies = np.zeros(len(nodes))

@@ -13,7 +13,7 @@ from stromboli.state.pods import PodRecord
 
 
 def startable(session: Session, job: Job, pod: PodRecord, count: int) -> int:
-    """How many of `count` pods like one of a job may be bound now; if it is none, the reason is kept for the pod."""
+    """Number of pods like one of a job, of `count`, that may be bound now; if 0, the reason is kept for the pod."""
     if not _some_end(session):
         return count
     number, why = session.ask.startable(job.queue, pod, count)

@@ -94,7 +94,7 @@ def _of_containers(pod: objects.Pod, *, failed: bool) -> Iterator[str]:
 
 
 def _advice(pod: objects.Pod, container: objects.ContainerStatus, reason: str, message: str) -> str:
-    """What a person can do about a container that does not start; empty if nothing is known."""
+    """Advice about a container that does not start; empty if nothing is known."""
     containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
     image = next((each.image for each in containers if each.name == container.name), "") or "of the container"
     host, slash, _ = image.partition("/")
@@ -114,7 +114,7 @@ def _ended(
     state: ContainerState | None,
     unless: int | None = None,
 ) -> str:
-    """How a container ended, unless with some exit code: `OOMKilled, exit code 137: it used more ...`; empty if not."""
+    """End of a container, in words: `OOMKilled, exit code 137: it used ...`; empty if none, or with code `unless`."""
     ended = state.terminated if state is not None else None
     if ended is None or ended.exit_code == unless:
         return ""

@@ -61,7 +61,7 @@ class NodeRecord(Struct, frozen=True, gc=False):
 
 
 def devices_lost(record: NodeRecord, resource: str) -> str:
-    """How many devices a node has and can allocate, in words."""
+    """Number of devices that a node has, and that it can allocate, in words."""
     there, left = _count(record.capacity, resource), _count(record.allocatable, resource)
     return f"{there:g}, {left:g} of them allocatable" if left else f"{there:g}, none allocatable"
 

@@ -37,7 +37,7 @@ class Occupancy:
 
     @property
     def strays(self) -> int:
-        """How many pods are on nodes that are not there."""
+        """Number of pods on nodes that do not exist."""
         return len(self._node_of_stray)
 
     # -- pods ------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ StateColumn = npt.NDArray[np.int8]
 
 
 class PodRecord(Struct, frozen=True, gc=False, eq=False):
-    """What does not change while a pod waits: its identity and how it is ordered. A changed pod gets a new record."""
+    """Constant data of a waiting pod: its identity and how it is ordered. A changed pod gets a new record."""
 
     row: int
     #: `NAMESPACE/NAME`

@@ -150,7 +150,7 @@ class Demand:
         yield from (nodes[parts[at]] for at in np.argsort(order[starts]).tolist())
 
     def _left(self, devices: Rows, sought: Mask, balance: Balance) -> list[Rows]:
-        """What is left of the counters that each device draws on, and the device's position in its pool."""
+        """State of the counter pool that each device draws on, and the device's position in it, for sorting."""
         stock = self.devices.stock
         pools = np.where(sought, stock.pool.take(devices), -1)
         states = stock.states(balance.drawn, np.unique(pools[pools >= 0]))

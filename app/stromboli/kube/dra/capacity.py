@@ -104,7 +104,7 @@ class Capacities:
                 self.amounts.pop(name, None)
 
     def consumed(self, requested: Mapping[str, Amount]) -> dict[str, Amount] | None:
-        """What a request consumes of an unused device, by capacity; None if the device cannot satisfy it."""
+        """Amounts that a request consumes of an unused device, by capacity; None if the device cannot satisfy it."""
         if not requested.keys() <= self.amounts.keys():
             return None
         out = {}

@@ -75,7 +75,7 @@ class DynamicResources:
         return pod.pod_class.needs_claims(self._claimed)
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
-        """What the devices of some pods mean for each other."""
+        """Relations between pods by their devices."""
         if any(map(self.concerns, pods)):
             yield from self._opened().relations(pods)
 
@@ -195,7 +195,7 @@ class _Book:
         yield Narrowing("devices that are chosen with the node", concerned, causes)
 
     def _related(self, pod: PodRecord) -> tuple[Needs, frozenset[str]]:
-        """What the claims of a pod need, and what keeps it off nodes until others are gone."""
+        """Needs of a pod's claims, and the causes that keep it off nodes until others are gone."""
         causes = [cause for cause, _ in self.filters(pod, lambda: np.ones(len(self._facts), np.bool_))]
         waiting, naming = self._waiting(self._claims.existing(pod)), self._gangs.naming(pod)
         told = frozenset(str(cause) for cause in causes if not isinstance(cause, Anywhere))
@@ -363,7 +363,7 @@ class _Book:
         budget.spend(_TRY_COST * max(0, _TRIES - tries.left - _FREE_TRIES))
 
     def _numbers(self, claims: Sequence[ResourceClaim], lacking: Mask) -> Passage:
-        """How many devices there are for claims that some nodes have too few for."""
+        """Number of devices for claims that some nodes have too few for, in words."""
         return told_of(self._demand(claims), claims, self._inventory, self._in_use, self._balance, lacking)
 
     def _demand(self, claims: Sequence[ResourceClaim]) -> Demand:

@@ -1,4 +1,4 @@
-"""How many claims can have devices that agree in an attribute, or differ, on each node at most."""
+"""Upper bounds on claims per node whose devices must agree in an attribute, or differ."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def names(constraint: Constraint, request: ClaimRequest) -> bool:
 
 
 def compared_of(demand: Demand, naming: Mapping[str, int]) -> list[Compared]:
-    """What the constraints of a pod's claims compare; `naming` says how many pods share each claim."""
+    """Comparisons in the constraints of a pod's claims; `naming` says how many pods share each claim."""
     of_claim: defaultdict[str, list[ClaimRequest]] = defaultdict(list)
     for request in demand.claim_requests:
         of_claim[request.claim].append(request)
@@ -84,7 +84,7 @@ def comparisons(
     inventory: Inventory,
     supply: Callable[[Mask, Sequence[Compared]], tuple[Units, Units]],
 ) -> Iterator[Limited]:
-    """How many of such claims the free devices of a node suffice for, and all of them.
+    """Limits on the number of such claims on each node, by its free devices, and by all of them.
 
     `supply` says how many times each device can be taken for some claims now, and at all, shape (devices + 1,).
     """
@@ -103,7 +103,7 @@ def comparisons(
 
 
 def _claims(kind: Compared, values: Rows, inventory: Inventory, units: Units) -> Vector:
-    """How many claims devices that can be taken so often suffice for on each node, at most."""
+    """Upper bound on the claims on each node whose devices can each be taken `units` times."""
     numbers, of = np.unique(np.where(units > 0, values, -1), return_inverse=True)
     enough = np.bincount(of, units) >= (1 if kind.differ else kind.count)
     numbers = numbers[(numbers >= 0) & enough]

@@ -46,7 +46,7 @@ class ClaimingGangs:
         return job if job is not None and job.min_available > 1 else None
 
     def together(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> Vector | None:
-        """What the pods of a gang request at least that have to share one of some claims for it to start, one of them
+        """Least total request of the pods of a gang that must share one of some claims for it to start, the given one
         included; None if that is one alone."""
         job = self.of(pod)
         if job is None:
@@ -62,7 +62,7 @@ class ClaimingGangs:
         return out
 
     def naming(self, pod: PodRecord) -> Mapping[str, int]:
-        """How many of the pods of a job that wait name each claim, by key."""
+        """Number of waiting pods of a job that name each claim, by key."""
         job = self._view.job_of(pod)
         return Counter() if job is None else Counter({key: len(pods) for key, pods in self._named_by(job).items()})
 

@@ -109,7 +109,7 @@ class Holdings:
         return mask
 
     def balance(self, devices: Devices) -> Balance:
-        """What held devices and shares draw on; it must not be changed."""
+        """Balance of the counters that held devices and shares draw on; it must not be changed."""
         stock = devices.stock
         if self._balance is None or self._balance.stock is not stock:
             self._balance = Balance(stock)

@@ -45,7 +45,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the claims of one pod need that have no devices yet."""
+    """Needs of one pod's claims that have no devices yet."""
 
     wanted: Sequence[Wanted] = ()
     compared: Sequence[Compared] = ()
@@ -74,7 +74,7 @@ def _wanted(demand: Demand, naming: Mapping[str, int]) -> Iterator[Wanted]:
 
 
 def sharing(pods: Sequence[Needs], nodes: int) -> Iterator[Near]:
-    """That pods which share claims of devices go to one node."""
+    """Relations that keep pods which share claims of devices on one node."""
     for at, mine in enumerate(pods):
         for claim in sorted(mine.shared):
             selected = np.array([claim in each.shared for each in pods])
@@ -97,7 +97,7 @@ class Supply:
         return self.inventory.devices
 
     def limits(self, pods: Sequence[Needs]) -> Iterator[Limited | Rationed]:
-        """What pods take of sets of devices, and what constraints between devices allow."""
+        """Limits on what pods take of sets of devices, and by constraints between devices."""
         yield from self._of_sets([each.wanted for each in pods])
         yield from comparisons([each.compared for each in pods], self.inventory, self._units)
 
@@ -133,7 +133,7 @@ class Supply:
                 yield from self._drawn(f"counters of {words}", within, devices, multiple)
 
     def _units(self, devices: Mask, wanted: Sequence[Wanted | Compared]) -> tuple[Units, Units]:
-        """How many times each of some devices can be taken now, and at all, shape (devices + 1,)."""
+        """Number of times that each of some devices can be taken now, and at all, shape (devices + 1,)."""
         in_use = self.in_use.copy()
         in_use[[row for rows in self.returns.free_on.values() for row in rows]] = False
         free, whole = (devices & ~in_use).astype(np.int64), devices.astype(np.int64)
@@ -146,7 +146,7 @@ class Supply:
         return self.devices.where("multiple", lambda offer: offer.multiple, bool)
 
     def _shares(self, row: int, wanted: Sequence[Wanted | Compared]) -> tuple[int, int]:
-        """How many parts of a device are left at most, and in all."""
+        """Upper bounds on the parts of a device that are left, and on all of them."""
         stock, drawn = self.balance.stock, self.balance.drawn
         parts = [each.parts[row] for each in wanted if row in each.parts]
         draws = [(of, amount) for of, amount in stock.share(row, least(parts)) if amount] if parts else []
@@ -155,7 +155,7 @@ class Supply:
         return min(left, default=_UNLIMITED), min(whole, default=_UNLIMITED)
 
     def _counted(self, devices: Mask, wanted: Sequence[Wanted]) -> tuple[Vector, Vector]:
-        """How many of some devices, or parts of them, each node has free for what is wanted, and in all."""
+        """Number of some devices, or parts of them, that each node has free for what is wanted, and in all."""
         units = self._units(devices, wanted)
         # What becomes free on one node alone is counted there.
         for row in (row for rows in self.returns.free_on.values() for row in rows):
@@ -171,7 +171,7 @@ class Supply:
     def _drawn(
         self, words: str, within: Sequence[Sequence[Wanted]], devices: Mask, multiple: Mask
     ) -> Iterator[Limited]:
-        """What requests draw of the counters of some devices, all of which belong to their nodes, in whole counters.
+        """Limits by the counters of some devices, all of which belong to their nodes, in whole counters.
 
         A device that draws on none counts for as much as the one that draws least.
         """

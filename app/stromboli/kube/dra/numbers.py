@@ -1,4 +1,4 @@
-"""How many devices there are for the requests of claims that cannot be satisfied, in words."""
+"""Numbers of devices for the requests of claims that cannot be satisfied, in words."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def told_of(
     balance: Balance,
     lacking: Mask,
 ) -> Passage:
-    """What each request of some claims is for, how many devices match, and how many of these are free.
+    """Purpose of each request of some claims, the number of devices that match, and of free ones among these.
 
     `lacking` are the nodes that do not have enough.
     """

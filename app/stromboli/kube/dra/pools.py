@@ -280,7 +280,7 @@ def _places(specs: Iterable[SliceSpec]) -> tuple[Place, ...]:
 
 
 def _stock(specs: Iterable[SliceSpec], offers: Sequence[Offer]) -> PoolStock | None:
-    """What the devices of a pool draw on, None for nothing. Raises KeyError and InvalidQuantityError."""
+    """Counters that the devices of a pool draw on, None for none. Raises KeyError and InvalidQuantityError."""
     if not any(offer.counters or offer.multiple for offer in offers):
         return None
     sets: dict[str, dict[str, int]] = {}

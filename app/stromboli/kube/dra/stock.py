@@ -117,7 +117,7 @@ class Stock:
         return number >= 0 and self._pools[number][1].parts[self.place[device]] is not None
 
     def counters(self, device: int) -> Draws:
-        """What a device draws on while allocated."""
+        """Counters that a device draws on while allocated, and amounts."""
         number = int(self.pool[device])
         if number < 0:
             return ()
@@ -125,7 +125,7 @@ class Stock:
         return [(offset + row, drawn) for row, drawn in self._pools[number][1].counters[self.place[device]]]
 
     def share(self, device: int, consumed: Mapping[str, Amount]) -> Draws:
-        """What a share of a device draws on in addition; unknown capacities are ignored."""
+        """Amounts that a share of a device draws in addition; unknown capacities are ignored."""
         number = int(self.pool[device])
         parts = self._pools[number][1].parts[self.place[device]] if number >= 0 else None
         if parts is None:
@@ -165,7 +165,7 @@ class Balance:
         return Balance(self.stock, self.drawn.copy(), self.shares.copy())
 
     def draws(self, device: int, consumed: Mapping[str, Amount] | None) -> Draws:
-        """What a device, or a share with some consumption, draws on if it is allocated now."""
+        """Amounts that a device, or a share with some consumption, draws if it is allocated now."""
         if consumed is None:
             return self.stock.counters(device)
         counters = () if self.shares[device] else self.stock.counters(device)

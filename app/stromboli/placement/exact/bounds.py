@@ -69,7 +69,7 @@ def _beyond_quotas(problem: Problem, opened: Sequence[int]) -> bool:
 
 
 def _at_least(problem: Problem, kinds: int, opened: Sequence[int]) -> int:
-    """How many pods of some kinds must get places, whatever becomes of all others."""
+    """Minimum number of pods of some kinds that must get places, whatever becomes of all others."""
     return max(
         (
             need.least - sum(problem.kinds[kind].count for kind in bits(need.kinds & ~kinds) if opened[kind])
@@ -114,7 +114,7 @@ def _cliques(conflicts: Sequence[int]) -> Iterator[int]:
 
 
 def _capacity(problem: Problem, kinds: int, free: Matrix) -> Vector:
-    """How many pods of some kinds each node takes at most, shape (nodes,): as many as of the smallest of each resource.
+    """Upper bound on pods of some kinds on each node, shape (nodes,), by their smallest request of each resource.
 
     `free` has the shape (nodes, dimensions).
     """
@@ -145,7 +145,7 @@ class _Matching:
         self.steps = len(problem.free) + len(self._counts)
 
     def pods(self, budget: int) -> int | None:
-        """How many pods get places, at most; None where that takes more steps than the budget has."""
+        """Upper bound on the number of pods that get places; None where that takes more steps than the budget has."""
         matched = 0
         for kind, count in self._counts.items():
             for _ in range(count):

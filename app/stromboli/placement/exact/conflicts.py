@@ -1,4 +1,4 @@
-"""What keeps a gang from being placed: the smallest sets of constraints whose removal would allow it."""
+"""Conflicts of a gang: the smallest sets of constraints whose removal would allow it to be placed."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class _Attempt:
         )
 
     def _lacking(self, needed: int) -> str:
-        """How many pods need places."""
+        """Number of pods that need places, in words."""
         running = self._job.ready_count
         if running:
             return f"it lacks {counted(needed, 'pod')} beside {running} that {by_number(running, 'runs', 'run')}"

@@ -243,7 +243,7 @@ class Problem:
         return list(dict.fromkeys((*amounts, *filtered, *(rule.words for rule in self.rules), *limited)))
 
     def without(self, name: str) -> str:
-        """How pods would be placed without a named constraint, in words."""
+        """Relaxation of a named constraint, in words."""
         if name in self.dimensions:
             return f"with more {name} on a node"
         if any(rule.words == name for rule in self.quotas):

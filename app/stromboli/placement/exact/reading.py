@@ -89,7 +89,7 @@ def read(
 
 
 def beside_own_pods(view: View, job: Job) -> Matrix:
-    """What nodes have beside the pods of a job, if no other held a place, shape (dimensions, nodes)."""
+    """Amounts that a job's own pods leave on nodes, if no other held a place, shape (dimensions, nodes)."""
     free: Matrix = view.nodes.allocatable.copy()
     for pod in view.holding(job):
         node = int(view.pods.node[pod.row])
@@ -317,7 +317,7 @@ class _Reader:
         return QuotaRule(each.words, tuple(each.takes.tolist()), amount, nodes, each.told, each.grows)
 
     def _quotas(self, columns: Sequence[int], requests: Sequence[np.ndarray]) -> Iterator[QuotaRule]:
-        """What the queue may ever hold; what its share has left is learned when places are tried."""
+        """Limits on what the queue may ever hold; what its share has left is learned when places are tried."""
         view, queue = self._session.view, self._job.queue
         ceiling = self._session.ask.ceiling(view, queue)
         if ceiling is None:
@@ -335,7 +335,7 @@ class _Reader:
 
 
 def needs(session: Session, reading: Reading, job: Job, active: frozenset[str] | None) -> list[Need]:
-    """What a job needs to start, when of its groups only the active ones get places; None for all of them."""
+    """Minimum numbers of pods for a job to start, when only its active groups get places; None for all of them."""
     kinds = [(1 << at, pods[0]) for at, pods in enumerate(reading.pods)]
     everything = sum(bit for bit, _ in kinds)
     missing = max(session.ask.job_missing(job), job.min_available - job.ready_count)
@@ -363,5 +363,5 @@ def with_groups(session: Session, reading: Reading, job: Job, active: frozenset[
 
 
 def pods_needed(problem: Problem) -> int:
-    """How many pods get places at least."""
+    """Minimum number of pods that get places."""
     return max((need.least for need in problem.needs), default=0)

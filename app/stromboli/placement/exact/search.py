@@ -33,7 +33,7 @@ _MOST_KNOWN = 100_000
 
 @dataclass(slots=True)
 class Found:
-    """How a search ended."""
+    """Result of a search."""
 
     #: None when nothing was found
     places: Places | None
@@ -251,5 +251,5 @@ def _members(mask: int) -> Rows:
 
 
 def _copies(request: tuple[float, ...], free: list[float], most: int) -> float:
-    """How many pods of a request a node takes, `most` at most."""
+    """Number of pods of a request that a node takes, `most` at most."""
     return min(((left + TOLERANCE) // want for want, left in zip(request, free, strict=True) if want > 0), default=most)

@@ -11,7 +11,7 @@ from stromboli.placement.exact.problem import BalancedRule, NearRule, Problem, b
 
 @dataclass(slots=True)
 class _Saved:
-    """What a change replaces: of one node, -1 for none, and of everything else."""
+    """Values that a change replaces: of one node, -1 for none, and of everything else."""
 
     node: int
     free: list[float]
