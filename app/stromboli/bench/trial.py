@@ -46,7 +46,7 @@ def _no_objects(_: int) -> Objects:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a feature needs of the cluster; functions are asked by number, unless they say otherwise.
+    """Requirements of a feature on the cluster; functions are called with a number, unless stated otherwise.
 
     `pod` and `placed` give the spec of a pod, with `labels`, `annotations` and when it `started` beside.
     """

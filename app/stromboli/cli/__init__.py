@@ -203,7 +203,7 @@ def _root(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """What all commands share; the group has the text."""
+    """Options that all commands share; the help text is that of the group."""
 
 
 def _page(

@@ -197,7 +197,7 @@ class _Demo:
         return reached
 
     async def _deserved(self, session: aiohttp.ClientSession) -> dict[str, float]:
-        """What each queue deserves, in CPUs, as the service exports it."""
+        """CPUs that each queue deserves, as the service exports them."""
         async with session.get(f"{self._http_url}/metrics") as response:
             families = text_string_to_metric_families(await response.text())
         return {
@@ -371,7 +371,7 @@ async def _held(kube: Kube) -> dict[str, int]:
 
 
 def queue_table(held: Mapping[str, int], deserved: Mapping[str, float]) -> Table:
-    """What the demo shows: each queue with what it deserves and holds, in CPUs."""
+    """Table of the demo: each queue with what it deserves and holds, in CPUs."""
     table = Table(title="100 CPUs, 170 requested", title_justify="left", padding=(0, 0))
     for column in ("queue", "weight", "guarantee", "capability", "requested", "deserved", "holds"):
         table.add_column(column, justify="left" if column == "queue" else "right", no_wrap=True)

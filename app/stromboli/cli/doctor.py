@@ -55,7 +55,7 @@ def doctor(
 
 
 def looked(which: Which, source: Source, refused: list[tuple[str, int]]) -> list[Finding]:
-    """What is found in a cluster of which these kinds could not be listed, by the status. Raises StromboliError."""
+    """Findings in a cluster, `refused` being kinds that could not be listed and the status. Raises StromboliError."""
     told = source.findings()
     found = [*_access(refused), *told.items]
     queues = [queue.name for queue in source.queues()]

@@ -25,7 +25,7 @@ from stromboli.explain.words import amount, lasting
 
 
 class Order(StrEnum):
-    """What jobs are sorted by."""
+    """Sort key of jobs."""
 
     name = "name"
     position = "position"

@@ -125,7 +125,7 @@ def _change(which: Which, namespace: str, name: str, dry_run: bool, done: str) -
 
 
 def _tried(which: Which, namespace: str, name: str, done: str) -> list[str]:
-    """What would happen: the pods go, and with a job that is deleted its PodGroup."""
+    """Outcome of a dry run, in lines: the pods go, and with a deleted job its PodGroup."""
     source = opened(which)
     found = source.explain(Question("job", namespace, name, tries=False))
     name = found.name

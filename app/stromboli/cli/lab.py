@@ -36,7 +36,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 class QueueBy(StrEnum):
-    """What of a log is a queue."""
+    """The column of a log that is the queue."""
 
     queue = "queue"
     user = "user"
@@ -44,7 +44,7 @@ class QueueBy(StrEnum):
 
 
 class Columns(StrEnum):
-    """How tables are written."""
+    """File format of tables."""
 
     csv = "csv"
     parquet = "parquet"

@@ -19,7 +19,7 @@ class Mode(StrEnum):
 
 
 class ShardMode(StrEnum):
-    """How a service keeps to the nodes of its shard."""
+    """Whether a service is confined to the nodes of its shard or prefers them."""
 
     hard = "hard"
     soft = "soft"

@@ -1,4 +1,4 @@
-"""How answers are printed: as text, or as JSON or YAML with the same fields."""
+"""Printing of answers as text, or as JSON or YAML with the same fields."""
 
 from __future__ import annotations
 

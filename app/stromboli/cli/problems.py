@@ -1,4 +1,4 @@
-"""How commands end when something is wrong: one line for each problem on standard error, exit code 2, no traceback."""
+"""Error exit of commands: one line for each problem on standard error, exit code 2, no traceback."""
 
 from __future__ import annotations
 

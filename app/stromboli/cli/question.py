@@ -1,4 +1,4 @@
-"""What can be asked of a service, and of a session that is run here."""
+"""Questions to a service, or to a session that is run here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about a pod, a job or a queue."""
+    """A question about a pod, a job or a queue."""
 
     kind: str
     namespace: str

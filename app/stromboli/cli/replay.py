@@ -83,7 +83,7 @@ def _warn(remark: str) -> None:
 
 
 def _entries(journal: Path, progress: Callable[[int], None]) -> Iterator[Entry]:
-    """What is in a journal. Raises StromboliError."""
+    """Entries of a journal. Raises StromboliError."""
     if str(journal) == "-":
         yield from read(_named(journal), sys.stdin.buffer, _warn, progress)
         return
@@ -118,7 +118,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _compared(answer: Comparison) -> Iterator[str]:
-    """How each queue fares, as `recorded → other`; what is the same once."""
+    """Figures of each queue, as `recorded → other`; equal ones are printed once."""
     yield _span(answer.sessions, answer.since, answer.until)
     for name, figures in answer.policy.items():
         before = figures if answer.recorded is None else answer.recorded.get(name, Figures())

@@ -118,7 +118,7 @@ class _Watcher(Metrics):
         return self.service.notes() if self.service is not None else []
 
     def missing(self) -> Sequence[str]:
-        """What the service waits for."""
+        """Reasons why the service is not ready; empty when it is."""
         if self.service is None:
             return ["the service has not started"]
         problems = self.service.unready()
@@ -134,7 +134,7 @@ class _Usage:
         self._sessions = sessions
 
     def recall(self) -> UsageHistory | None:
-        """What the last session left."""
+        """Usage history that the last session left; None without one."""
         history = self._sessions.environment.left.get(FairShare.name)
         return history if isinstance(history, UsageHistory) else None
 

@@ -37,7 +37,7 @@ _MEBIBYTE = 1 << 20
 
 
 class Format(StrEnum):
-    """How the result is printed."""
+    """Output format of the result."""
 
     table = "table"
     outcome = "outcome"

@@ -215,7 +215,7 @@ def _container(pod: dict[str, Any], usual: str) -> tuple[str, bool]:
 
 
 async def _answer(bundle: _Bundle, what: str, asked: Awaitable[T]) -> T | None:
-    """What the API server answers; None, and a line in missing.txt, where it refuses."""
+    """The API server's answer; None, and a line in missing.txt, if it refuses."""
     from stromboli.live.api_server.client import ApiError
 
     try:

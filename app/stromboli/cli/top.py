@@ -71,7 +71,7 @@ def top(
 
 
 def _glance(source: Source, resource: str) -> Glance:
-    """What there is now. Raises StromboliError."""
+    """The current state. Raises StromboliError."""
     return Glance(
         source=source.told,
         overview=source.overview(),

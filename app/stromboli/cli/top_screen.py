@@ -1,4 +1,4 @@
-"""What `stromboli top` shows, drawn from what the dashboard reports."""
+"""Screen of `stromboli top`, drawn from the dashboard's report."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _jobs(jobs: Iterable[JobRow]) -> Table:
 
 
 def _nodes(nodes: Nodes, width: int) -> Iterator[Text]:
-    """How full nodes are: a character for each, or for some, and how many there are of each kind."""
+    """Fill level of nodes: a character for each node or group of nodes, and the number of each kind."""
     both = zip(nodes.used, nodes.allocatable, strict=True)
     parts = [used / whole if whole else 0.0 for used, whole in both]
     full, empty = sum(part >= 1 for part in parts), sum(part <= 0 for part in parts)

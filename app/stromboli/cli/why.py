@@ -23,7 +23,7 @@ _MISTYPED = 2
 
 
 class Kind(StrEnum):
-    """What can be asked about."""
+    """Kinds of objects that can be asked about."""
 
     pod = "pod"
     job = "job"

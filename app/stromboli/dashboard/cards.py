@@ -1,4 +1,4 @@
-"""What pods request beside cpu, memory and storage, whether or not a node has it."""
+"""Resources that pods request besides cpu, memory and storage, whether or not a node has them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _LOST = "queue not found"
 
 
 def _counted(words: Iterable[str]) -> dict[str, int]:
-    """How often each word comes, the most frequent first."""
+    """Number of occurrences of each word, the most frequent first."""
     return dict(sorted(Counter(words).items(), key=lambda each: (-each[1], each[0])))
 
 

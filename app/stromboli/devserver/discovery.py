@@ -96,7 +96,7 @@ def openapi_index(resources: ResourceTable) -> dict[str, Any]:
 
 
 def openapi_document(resources: ResourceTable, path: str) -> dict[str, Any] | None:
-    """What kubectl asks OpenAPI for: the kinds that the server validates, and the schemas of CRDs."""
+    """OpenAPI document for kubectl: the kinds that the server validates, and the schemas of CRDs."""
     found = _by_api_path(resources).get(path)
     if found is None:
         return None

@@ -48,7 +48,7 @@ _PATCH_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path under /api or /apis names."""
+    """The resource or object that a path under /api or /apis names."""
 
     resource: Resource
     namespace: str

@@ -364,7 +364,7 @@ def _released(stored: Stored) -> bool:
 
 
 def _grace_seconds(resource: Resource, body: Object, options: Mapping[str, Any]) -> int:
-    """How long a deletion waits for the kubelet: not at all unless the pod may be running on a node."""
+    """Grace period of a deletion in seconds: 0 unless the pod may be running on a node."""
     if resource.key != PODS:
         return 0
     finished = body.get("status", {}).get("phase") in ("Succeeded", "Failed")

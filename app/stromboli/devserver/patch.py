@@ -231,7 +231,7 @@ def _interleave(wanted: Sequence[_Identity], present: Sequence[_Identity]) -> li
 
 
 def _identity(field: str, item: Any) -> _Identity:
-    """What tells elements of a list apart; ports are also told apart by protocol."""
+    """Merge keys that identify an element of a list; ports are also told apart by protocol."""
     if not isinstance(item, dict):
         return (item,)
     for key in _MERGE_KEYS.get(field, ()):

@@ -1,4 +1,4 @@
-"""How objects, lists and watch events are written: in full, as metadata only, or as a table.
+"""Representations of objects, lists and watch events: in full, as metadata only, or as a table.
 
 The client chooses by its Accept header. Only JSON is spoken.
 """

@@ -20,7 +20,7 @@ _OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
 
 
 def query_matcher(resource: Resource, labels: str, fields: str) -> Matcher | None:
-    """What `labelSelector` and `fieldSelector` of a request demand together, None if that is nothing."""
+    """Matcher of a request's `labelSelector` and `fieldSelector` together, None if both are empty."""
     label_requirements = [_parse_label(term) for term in _OUTSIDE_PARENTHESES.split(labels)] if labels else []
     field_requirements = [_parse_field(resource, term) for term in fields.split(",")] if fields else []
     if not label_requirements and not field_requirements:

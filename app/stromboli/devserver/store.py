@@ -125,7 +125,7 @@ class Collection:
         return len(self._objects)
 
     def count(self, namespace: str) -> int:
-        """How many objects there are in the namespace."""
+        """Number of objects in the namespace."""
         return self._counts[namespace]
 
     def get(self, key: Key) -> Stored | None:

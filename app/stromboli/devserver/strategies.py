@@ -1,4 +1,4 @@
-"""What the API server itself adds to an object and refuses in it, per resource.
+"""Changes and refusals by the API server itself, per resource.
 
 Only what schedulers and their clients can tell: defaults, initial status, priority admission and immutable
 fields. Real servers validate much more.

@@ -372,7 +372,7 @@ def _in(session: Session) -> Iterator[Finding]:
 
 
 def some_of(keys: list[str], noun: str) -> str:
-    """How many there are, and the first of them by name."""
+    """Number of the keys, and the first of them by name."""
     return f"{counted(len(keys), noun)} ({first_few(keys, _MOST)})"
 
 

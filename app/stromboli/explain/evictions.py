@@ -122,7 +122,7 @@ def _may_not_evict(session: Session, job: Job, pod: PodRecord, point: str) -> Re
 
 
 def _unasked(running: Sequence[PodRecord], there: Sequence[PodRecord]) -> str:
-    """How many pods run, and why none of them is a candidate."""
+    """Number of running pods, and why none of them is a candidate."""
     if not running:
         return "none runs"
     if not there:
@@ -221,7 +221,7 @@ def _young(session: Session, job: Job, point: str, pods: Sequence[PodRecord]) ->
 
 
 def _share(session: Session, queue: Queue, pod: PodRecord) -> str:
-    """What a queue holds and deserves of the resources that a pod requests."""
+    """Amounts that a queue holds and deserves of the resources that a pod requests, in words."""
     gauges = session.report.gauges.get(queue.name)
     if gauges is None or "deserved" not in gauges.amounts:
         return f"queue {queue.name} has no share that it could exceed"

@@ -18,7 +18,7 @@ def served_here(schedulers: Collection[str]) -> str:
 
 
 def elsewhere(schedulers: Iterable[str], served: Collection[str]) -> str:
-    """How many pods of a gang wait for which schedulers, one name for each pod; empty for none."""
+    """Number of a gang's pods that wait for other schedulers, given the scheduler of each pod; empty for none."""
     return "; ".join(
         f"{counted(number, 'pod')} of it {by_number(number, 'waits', 'wait')} for another scheduler: "
         f"spec.schedulerName is {name}; {served_here(served)}{did_you_mean(name, served)}"

@@ -1,4 +1,4 @@
-"""What happened to a pod in a session: how it was tried, refused, scored and placed, from a session run once more."""
+"""History of a pod in a session: how it was tried, refused, scored and placed, from a session run once more."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def _too_large(session: Session, pods: Sequence[PodRecord]) -> PodRecord | None:
 
 
 def places_of(session: Session, job: Job) -> Places:
-    """What the nodes offer the waiting pods of a job, in the words of its answer."""
+    """Places that nodes offer the waiting pods of a job, in the words of its answer."""
     waiting = without_place(session, job)
     return _places(session, sample_of(session, waiting, why_job(session, job)), waiting)
 

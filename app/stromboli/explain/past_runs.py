@@ -1,4 +1,4 @@
-"""How long finished jobs ran, by owner, queue and size.
+"""Run times of finished jobs, by owner, queue and size.
 
 A job without a declared run time is expected to run as long as past jobs of its kind. For jobs with a declared maximum,
 the fraction of it that jobs of their kind needed is learned.
@@ -73,7 +73,7 @@ class PastRuns:
 
     @property
     def added(self) -> int:
-        """How often something was added."""
+        """Number of additions so far."""
         return self._added + self.starts.added
 
     def add(self, kind: Kind, run: Run) -> None:

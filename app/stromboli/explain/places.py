@@ -41,7 +41,7 @@ _HOLDS_NODE = np.isin(np.arange(STATES), (*ON_NODE_STATES, PodState.Pipelined))
 
 @dataclass(slots=True)
 class Places:
-    """What the nodes offer a pod; masks have shape (nodes,)."""
+    """Causes that keep a pod off nodes, and nodes that would suit it; masks have shape (nodes,)."""
 
     causes: list[NodeCause] = field(default_factory=list)
     #: which nodes have each of the causes
@@ -92,7 +92,7 @@ def limited(gauges: QueueGauges, column: int) -> float | None:
 
 
 def places(session: Session, pod: PodRecord, count: int) -> Places:
-    """What keeps a pod from each node; `count` pods like it wait."""
+    """Causes that keep a pod off each node; `count` identical pods wait."""
     view, out = session.view, Places()
     out.willing = np.ones(len(view.nodes), np.bool_)
     alike = Alike(session, pod)
@@ -202,7 +202,7 @@ def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, 
 
 
 def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
-    """How many of some pods fit on nodes now, those with scheduling gates left out."""
+    """Number of pods that fit on nodes now, without those that have scheduling gates."""
     nodes = session.view.nodes
     free = nodes.available(nodes.rows).copy()
     kinds = {pod.pod_class.id: pod for pod in pods if not pod.pod_class.gated}

@@ -64,7 +64,7 @@ def explain_queue(session: Session, name: str) -> QueueAnswer | None:
 
 
 def _levels(session: Session, queue: Queue) -> Iterator[Level]:
-    """What a queue requests, holds and may have, by resource; `held` and `requested` include all descendants."""
+    """Requests, holdings and limits of a queue, by resource; `held` and `requested` include all descendants."""
     view = session.view
     gauges = session.report.gauges.get(queue.name, QueueGauges())
     held = view.by_queue(view.membership.allocated_now())[queue.name]
@@ -95,7 +95,7 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
 
 
 def _levels_in_pools(session: Session, queue: Queue) -> Iterator[Level]:
-    """What a queue holds and may have in each node pool, by resource, if it declares or holds anything there."""
+    """Holdings and limits of a queue in each node pool, by resource, if it declares or holds anything there."""
     view = session.view
     for name, pool in (session.report.pools(queue) if session.report.pools is not None else {}).items():
         some = np.any([pool.held, pool.terminating, pool.claimed, pool.deserved, pool.guarantee], axis=0)
@@ -131,7 +131,7 @@ def _rounds(session: Session, gauges: QueueGauges) -> list[Round]:
 
 
 def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]:
-    """How the share was found, and what follows from it, in sentences."""
+    """Sentences on how the share of a queue was found, and on what follows from it."""
     if not queue.open:
         yield queue_not_open(queue).message
     if queue.tenants is not None:

@@ -215,7 +215,7 @@ class Rehearsal:
 
     @property
     def sessions(self) -> int:
-        """How many sessions were run."""
+        """Number of sessions that were run."""
         return self._work.sessions
 
     @property

@@ -36,7 +36,7 @@ def placed(session: Session, pod: PodRecord, state: PodState) -> str:
 
 
 def _held_up(session: Session, pod: PodRecord) -> str:
-    """What keeps a pod with a node from running as it should; empty if nothing is known."""
+    """Cause why a pod with a node does not run as it should; empty if nothing is known."""
     said, row = [pod.held_up] if pod.held_up else [], int(session.view.pods.node[pod.row])
     if row >= 0 and not (node := session.view.nodes.facts.records[row]).is_ready:
         said.append(f"node {node.name} is not ready (Ready is {node.ready})")
@@ -51,7 +51,7 @@ def _held_up(session: Session, pod: PodRecord) -> str:
 
 
 def held_up_together(session: Session, job: Job) -> str:
-    """How many pods of a job do not run on the nodes that they have, how many failed, and why the first of each."""
+    """Number of a job's pods that do not run on their nodes, number of failed ones, and why the first of each."""
     pods = session.view.records(session.view.membership.rows(job.index))
     states = session.view.pods.state
     held = [
@@ -101,7 +101,7 @@ def binding(session: Session, job: Job) -> str:
 
 
 def finished(job: Job) -> str:
-    """How a job ended whose pods are all done; empty for others."""
+    """Result of a job whose pods are all done; empty for others."""
     succeeded, failed = job.counts[PodState.Succeeded], job.counts[PodState.Failed]
     if not succeeded + failed or succeeded + failed < job.size:
         return ""

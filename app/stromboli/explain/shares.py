@@ -30,7 +30,7 @@ def undivided(session: Session) -> str:
 
 
 def queue_share(session: Session, queue: Queue) -> str:
-    """What a queue holds and may have, in a sentence."""
+    """Amounts that a queue holds and may have, in a sentence."""
     gauges = session.report.gauges.get(queue.name)
     if gauges is None or "deserved" not in gauges.amounts:
         return f"queue {queue.name}: {undivided(session)}"
@@ -79,13 +79,13 @@ def shares_of_others(session: Session, queue: Queue, waiting: Sequence[PodRecord
 
 
 def _nearness(session: Session, line: Collection[str], name: str) -> int:
-    """How many of the ancestors of a queue are among some."""
+    """Number of queues in `line` among a queue and its ancestors."""
     queue = session.view.queues.get(name)
     return sum(each.name in line for each in lineage(queue, session.view.queues)) if queue is not None else 0
 
 
 def _taken(other: _Other, column: int) -> float:
-    """What a queue holds or keeps."""
+    """Amount that a queue holds or reserves."""
     return max(float(other[1][column]), float(other[3][column]))
 
 

@@ -25,12 +25,12 @@ _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
 
 
 def who(word: str, reason: str = "") -> str:
-    """Who can resolve a reason, in a few words."""
+    """The party that can resolve a reason, in a few words."""
     return _WHO_BY_REASON.get(reason) or _WHO.get(word, word)
 
 
 def _who_of_one(answer: Answer) -> str:
-    """Who can resolve what an answer reports; that it resolves by itself is only claimed if that was tried."""
+    """The party that can resolve an answer's reason; self-resolution is only claimed if it was tried."""
     if answer.who != "wait" or answer.reason in _WHO_BY_REASON:
         return who(answer.who, answer.reason)
     sure = any(remedy.who == "wait" for remedy in answer.remedies)

@@ -157,7 +157,7 @@ class Extender:
         return self._published()
 
     async def _ask(self, pod: Pod, names: Sequence[str], question: Callable[[Verdict], T]) -> T:
-        """What the verdict about a pod says. Raises NoAnswerError."""
+        """Answer to a question about the verdict on a pod. Raises NoAnswerError."""
         if pod.spec.scheduler_name not in self._decided_names:
             return question(Refused(_not_decided(pod, self._decided_names)))
         published = self._published()

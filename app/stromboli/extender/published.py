@@ -22,7 +22,7 @@ _WITHOUT_PLACE = frozenset((PodState.Pending, PodState.Allocated, PodState.Pipel
 
 
 class _Freed:
-    """What victims free, by node; those of one node where no nodes are given."""
+    """Amounts that victims free, by node; without `nodes`, all victims are on one node."""
 
     def __init__(self, session: Session, victims: Sequence[PodRecord], nodes: Rows | None = None) -> None:
         self._session = session

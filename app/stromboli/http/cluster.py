@@ -39,7 +39,7 @@ class Source(Protocol):
         """The names of schedulers that are served here."""
 
     def outside_sessions(self) -> list[Finding]:
-        """What is wrong and no session sees."""
+        """Problems that no session sees."""
 
     def engine(self, policy: str) -> Engine:
         """An engine for a policy. Raises PolicyError."""
@@ -78,7 +78,7 @@ class LiveCluster:
         return self._service.settings.scheduler_names
 
     def outside_sessions(self) -> list[Finding]:
-        """What is wrong and no session sees."""
+        """Problems that no session sees."""
         return self._service.outside_sessions()
 
     def rehearsal(self) -> Rehearsal | None:

@@ -63,7 +63,7 @@ class Lane:
             raise NoAnswerError(self.overdue(0.0) or "too many questions wait for an answer") from None
 
     def overdue(self, seconds: float) -> str:
-        """What the current question is doing, if it has taken longer than some seconds; else empty."""
+        """Activity of the current question, if it has taken longer than some seconds; else empty."""
         age = 0.0 if (began := self._began) is None else time.monotonic() - began
         if age <= seconds:
             return ""
@@ -98,7 +98,7 @@ class LiveSessions:
         return "" if self.published() is not None else NO_SESSION
 
     def late(self) -> str:
-        """What a hanging session is doing; empty if none hangs."""
+        """Activity of a hanging session; empty if none hangs."""
         return self._service.overdue(self._service.settings.session_patience)
 
     async def work_out(self, question: Callable[[], T]) -> T:
@@ -111,7 +111,7 @@ class LiveSessions:
         return [*self._service.stuck(), *([problem] if problem else ())]
 
     def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
-        """How many seconds from now a refusal of these nodes should wait for a newer session.
+        """Function for the seconds from now that a refusal of these nodes should wait for a newer session.
 
         It waits while the pod is unknown, its PodGroup may be about to be created, or a session is due; and while the
         pod seems to fit on none of the nodes although kube-scheduler offers them. It waits only for changes that are
@@ -177,7 +177,7 @@ class LiveSessions:
         return any(name not in expected for name in names)
 
     def _counted(self, pod: PodRecord) -> Vector:
-        """What a pod requests of the resources that kube-scheduler counts, as far as is known."""
+        """Amounts that a pod requests of the resources that kube-scheduler counts, as far as is known."""
         request, now = self._state.classes.request(pod.pod_class), time.monotonic()
         if any(until > now for until in self._uncounted.values()):
             dimensions = self._state.dimensions.names

@@ -164,7 +164,7 @@ async def _follow_certificates(config: uvicorn.Config, settings: Settings) -> No
 
 
 def _content(files: Sequence[Path]) -> list[bytes] | None:
-    """What is in the files; None while one of them is missing."""
+    """Contents of the files; None while one of them is missing."""
     try:
         return [path.read_bytes() for path in files]
     except OSError:

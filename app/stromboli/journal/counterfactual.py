@@ -1,5 +1,4 @@
-"""What another policy would have done with the work of a journal: which jobs would have waited, held resources and been
-evicted.
+"""Simulation of a journal's work under another policy: which jobs would have waited, held resources and been evicted.
 
 Work arrives as recorded. Once it has a node it runs for as long as it did; evicted work starts over at once. Bindings
 and evictions take no time, so the recorded policy is simulated in the same way, and the two simulations are compared.
@@ -37,7 +36,7 @@ _MOST_IN_A_ROW = 50
 
 
 class Figures(msgspec.Struct, rename="camel"):
-    """How a queue fared; times are in seconds."""
+    """Figures of a queue; times are in seconds."""
 
     #: bindings of its pods
     started: int = 0
@@ -340,7 +339,7 @@ def _again() -> None:
 
 
 class Comparison(msgspec.Struct, rename="camel"):
-    """How queues fare under a policy, and under the recorded one if that was run, too."""
+    """Figures of queues under a policy, and under the recorded one if that was run, too."""
 
     since: float
     until: float

@@ -65,7 +65,7 @@ class Reader:
         self._groups: dict[str, dict[str, Any]] = {}
 
     def events(self, changes: Iterable[wire.Change]) -> Iterator[Event]:
-        """What happened in all of them."""
+        """Events in some changes, in order."""
         for change in changes:
             event = self.event(change)
             if event is not None:

@@ -59,7 +59,7 @@ class Told:
 
 @dataclass(slots=True)
 class History:
-    """What arrived, ran and changed during a journal."""
+    """Arrivals, runs and changes during a journal."""
 
     began: wire.Began
     environment: Environment
@@ -129,7 +129,7 @@ class _Writer:
             self._event(Gone(kind, key), now)
 
     def session(self, segment: Segment, session: wire.Session) -> None:
-        """What happened before a session, and which pods it evicted."""
+        """Adds the changes before a session, and its evictions."""
         history, now = self.history, session.now
         if segment is not self._segment:
             self._begin(segment, now)

@@ -113,7 +113,7 @@ def _reading() -> Iterator[None]:
 
 
 def differences(recorded: Sequence[str], now: Sequence[str]) -> Iterator[str]:
-    """What is in one of two lists of lines only, as in a diff; when only the order differs, all of both."""
+    """Lines that are in one of two lists only, as in a diff; when only the order differs, all of both."""
     one, other = set(recorded), set(now)
     gone, new = [line for line in recorded if line not in other], [line for line in now if line not in one]
     if not gone and not new:

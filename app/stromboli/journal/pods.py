@@ -17,7 +17,7 @@ _BINDING, _PENDING = int(PodState.Binding), int(PodState.Pending)
 
 
 def class_of(pod_class: PodClass) -> wire.Class:
-    """What pods have in common that are placed alike."""
+    """Properties shared by pods of one class."""
     return wire.Class(pod_class.id, redaction.spec(pod_class.spec))
 
 

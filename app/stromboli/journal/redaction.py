@@ -107,7 +107,7 @@ def conditions(of_pod: Sequence[objects.PodCondition]) -> Sequence[Condition]:
 
 
 def spec(of_class: objects.PodSpec) -> objects.PodSpec:
-    """What pods of a class are placed by."""
+    """Spec that decides where pods of a class are placed."""
     volumes = of_class.volumes
     if volumes and any(each.ephemeral for each in volumes):
         volumes = [msgspec.structs.replace(each, ephemeral={}) if each.ephemeral else each for each in volumes]

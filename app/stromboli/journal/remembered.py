@@ -13,7 +13,7 @@ from stromboli.journal.wire import JournalError
 
 
 def written(environment: Environment, registry: Registry) -> wire.Remembered:
-    """What a session was told; what a plugin left that cannot be kept is named."""
+    """Inputs of a session as recorded; what a plugin left and cannot be recorded is named."""
     left, lost = {}, []
     for name, value in environment.left.items():
         try:
@@ -37,7 +37,7 @@ def written(environment: Environment, registry: Registry) -> wire.Remembered:
 
 
 def known(remembered: wire.Remembered, registry: Registry, extender: ExtenderTransport | None) -> Environment:
-    """What a session is told. Raises JournalError."""
+    """Inputs of a session from a record. Raises JournalError."""
     try:
         left = {name: value_of(content, _types(registry, name)) for name, content in remembered.left.items()}
     except NotPlainError as error:

@@ -1,4 +1,4 @@
-"""What a journal holds, session by session, each with what is told when its segment begins."""
+"""Content of a journal, session by session, each with the state at the begin of its segment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stromboli.journal.wire import JournalError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """How a segment begins."""
+    """Start of a segment."""
 
     began: wire.Began
     layout: wire.Layout

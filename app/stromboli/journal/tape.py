@@ -71,7 +71,7 @@ class Tape(Observer):
             self._begin_anew()
 
     def take(self, snapshot: Snapshot) -> tuple[Whole | None, list[wire.Change]] | None:
-        """All that was known when recording began, if it begins with this snapshot, and what happened until then.
+        """State when recording began, if it began with this snapshot, and the changes until then.
 
         None for a snapshot that was not kept.
         """

@@ -37,7 +37,7 @@ class Whole:
     left: list[str]
 
     def layout(self, remembered: wire.Remembered) -> wire.Layout:
-        """How the state is numbered that `parts` is about."""
+        """Numbering of the state that `parts` is about."""
         return wire.Layout(
             self.resources,
             self.jobs,
@@ -66,7 +66,7 @@ class Whole:
 
 
 def whole_of_state(state: ClusterState) -> Whole:
-    """All that a state knows now."""
+    """Everything that a state knows now."""
     pods = state.pods
     others: list[tuple[str, Any]] = []
     for kind, table in (

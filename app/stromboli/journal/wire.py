@@ -57,7 +57,7 @@ class Item(Struct, array_like=True, tag=True, gc=False):
 
 
 class Class(Item, tag="class"):
-    """What pods have in common that are placed alike; `number` may be given again when no pod has it any longer."""
+    """Properties shared by pods of one class; `number` may be reused when no pod has it any longer."""
 
     number: int
     spec: objects.PodSpec
@@ -147,7 +147,7 @@ Change: TypeAlias = Class | Pod | PodStatus | PodGone | Assumed | Forgotten | No
 
 
 class Eviction(Struct, array_like=True):
-    """What is remembered of evictions of a job for a queue."""
+    """Record of evictions of a job for a queue."""
 
     job: str
     queue: str
@@ -155,7 +155,7 @@ class Eviction(Struct, array_like=True):
 
 
 class Remembered(Struct):
-    """What a session knows from earlier sessions and from outside the cluster."""
+    """Knowledge of a session from earlier sessions and from outside the cluster."""
 
     node_usage: dict[str, NodeUsage] = {}
     queue_usage: dict[str, dict[str, float]] = {}
@@ -205,7 +205,7 @@ class Began(Item, tag="began"):
 
 
 class Layout(Item, tag="layout"):
-    """How a state numbers what it knows; the pods follow in order of their rows."""
+    """Numbering of objects in a state; the pods follow in order of their rows."""
 
     resources: list[str]
     #: key of the PodGroup of each row, empty for a row that is free
@@ -278,7 +278,7 @@ encoded = _encoder.encode
 
 
 def tag(item: type[Item]) -> str:
-    """What a kind of items begins with when it is written; its fields follow."""
+    """Tag that items of a kind begin with when written; the fields follow."""
     return str(item.__struct_config__.tag)
 
 

@@ -34,7 +34,7 @@ class Interval:
 
     @property
     def half(self) -> float:
-        """How far from it the mean of all seeds lies at most, in 95 of 100 cases; NaN for a single seed."""
+        """Half the width of the 95 % confidence interval of the mean of all seeds; NaN for a single seed."""
         degrees = self.number - 1
         if degrees < 1:
             return float("nan")

@@ -231,7 +231,7 @@ class Forecast:
         )
 
     def _named(self, jobs: Iterable[str]) -> tuple[list[str], int]:
-        """What the first of some jobs are called, and how many there are."""
+        """Names of the first of some jobs, and the number of all."""
         keys = sorted(set(jobs))
         groups = ((key, self._rehearsal.state.pod_group(key)) for key in keys[:_MOST_NAMED])
         return [group.called if group is not None else key for key, group in groups], len(keys)
@@ -316,7 +316,7 @@ def quantiles(job: str) -> Vector:
 
 
 def expected_lengths(past: PastRuns, kind: Kind, declared: float | None, passed: float, at: Vector) -> Vector:
-    """How long a job runs in all, at some quantiles, that has run for a time already; infinite if that is not known."""
+    """Total run time of a job that has run for `passed`, at some quantiles; infinite if that is not known."""
     if declared:
         parts = past.parts(kind) or np.interp(np.linspace(0, 1, 21), [0, 0.5, 1], _PARTS).tolist()
         known = [part * declared for part in parts]

@@ -120,7 +120,7 @@ def _arrivals(random: np.random.Generator, model: Model, span: float) -> Seconds
 
 
 def _week(weekend: float) -> Floats:
-    """How many jobs arrive in each half hour from Monday, 0:00, of what arrives on average."""
+    """Number of jobs that arrive in each half hour from Monday, 0:00, relative to the average."""
     # The share of a bucket is the mass of a gamma distribution around it: of a million samples, which is exact enough.
     samples = np.round(np.random.default_rng(0).gamma(*_DAY, 1_000_000)).astype(np.int64)
     inside = samples[(samples >= _DAY_BEGINS) & (samples < _DAY_BEGINS + _BUCKETS)] % _BUCKETS

@@ -57,7 +57,7 @@ class Inflated:
     kind: Rows
 
     def placed_by_kind(self) -> dict[str, dict[str, float]]:
-        """How many pods there were of each kind, and how many percent of them got a node."""
+        """Number of pods of each kind, and the percentage of them that got a node."""
         found = {}
         for number, name in enumerate(KINDS):
             of_kind = self.kind == number

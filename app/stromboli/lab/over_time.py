@@ -27,7 +27,7 @@ _PERCENT = 100
 
 
 class OverTime(msgspec.Struct, frozen=True):
-    """How a workload runs."""
+    """Settings of a workload's run."""
 
     #: as `read_cluster` takes it
     nodes: str

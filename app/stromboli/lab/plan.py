@@ -1,4 +1,4 @@
-"""What a sweep tries, read from a file.
+"""Plan of a sweep, read from a file.
 
 ```yaml
 trace: traces                  # a folder of lists of pods, from the folder of the plan
@@ -99,7 +99,7 @@ class Generated(_Model):
     exact: float = Field(default=_MODEL.exact, ge=0, le=1)
 
     def model(self, per_pod: int) -> Model:
-        """What the generator takes."""
+        """Parameters of the generator."""
         return Model(**self.model_dump(exclude={"name"}), shape=Processors(per_pod))
 
 

@@ -144,7 +144,7 @@ def main_resource(workload: Workload, offered: Collection[str]) -> str:
 
 
 def _kinds(workload: Workload, resource: str) -> list[tuple[Mapping[str, int], float]]:
-    """What pods request, with the part of what is requested of a resource that pods of that kind ask for."""
+    """Requests by kind of pods, each with its part of the total that is requested of a resource."""
     jobs = np.bincount(workload.gang, minlength=len(workload.gangs))
     weights: dict[tuple[tuple[str, int], ...], float] = {}
     for gang, count in zip(workload.gangs, jobs.tolist(), strict=True):

@@ -45,7 +45,7 @@ class Results:
 
     @classmethod
     def of(cls, workload: Workload, recorder: Recorder, sessions: int) -> Results:
-        """What a recorder kept."""
+        """Results from what a recorder kept."""
         jobs = _jobs(workload, recorder)
         return cls(
             resource=recorder.resource,

@@ -35,7 +35,7 @@ AnyLog = TypeVar("AnyLog", bound=Log)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How time goes by."""
+    """Passage of time in a simulation."""
 
     #: seconds that pass between two sessions at least
     period: float = 1.0
@@ -184,7 +184,7 @@ def _class_name(value: int) -> str:
 
 
 def _least(gang: Gang) -> dict[str, str]:
-    """What a gang needs to start, as the `minResources` of its PodGroup."""
+    """Amounts that a gang needs to start, as the `minResources` of its PodGroup."""
     needed, left = [], gang.min_member
     for task in gang.tasks:
         needed.append((task.spec, min(task.count, left)))

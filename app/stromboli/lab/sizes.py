@@ -30,7 +30,7 @@ class SizesError(StromboliError):
 
 @dataclass(frozen=True, slots=True)
 class Gangs:
-    """What would be submitted."""
+    """Gangs that would be submitted."""
 
     #: how many pods start together, of each
     sizes: Sequence[int]

@@ -1,4 +1,4 @@
-"""How good expected starts are: of jobs of a workload that wait, what is told when they arrive, and what happens."""
+"""Quality of expected starts: of jobs of a workload that wait, the prediction on arrival and the outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How good some expected starts were. Times are in seconds; figures of nothing are NaN."""
+    """Quality of some expected starts. Times are in seconds; figures of nothing are NaN."""
 
     #: jobs that were asked about, and those with a predicted start
     asked: int

@@ -134,7 +134,7 @@ class Timeline:
 
     @property
     def environment(self) -> Environment:
-        """What the next session is told."""
+        """Environment of the next session."""
         return self._sessions.environment
 
     def running(self, job: str, run: Run) -> None:

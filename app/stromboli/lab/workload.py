@@ -57,7 +57,7 @@ class Gang:
         return sum(task.count for task in self.tasks)
 
     def request(self) -> Mapping[str, int]:
-        """What all pods request, in base units: milli-CPU, bytes, thousandths of a card."""
+        """Total request of all pods, in base units: milli-CPU, bytes, thousandths of a card."""
         total: dict[str, int] = {}
         for task in self.tasks:
             for name, amount in pod_request(task.spec).items():
@@ -122,7 +122,7 @@ class Workload:
         return replace(self, **columns, names=names)
 
     def requests(self, resource: str) -> npt.NDArray[np.float64]:
-        """What each job requests of a resource, in base units."""
+        """Amount that each job requests of a resource, in base units."""
         of_gang = np.array([gang.request().get(resource, 0) for gang in self.gangs], np.float64)
         amounts: npt.NDArray[np.float64] = of_gang[self.gang]
         return amounts

@@ -152,7 +152,7 @@ class TickLoop:
         return 0.0 if self._began is None else time.perf_counter() - self._began
 
     def overdue(self, seconds: float) -> str:
-        """What the current session is doing, if it has taken longer than some seconds; else empty."""
+        """Activity of the current session, if it has taken longer than some seconds; else empty."""
         age = self.session_age
         return f"a session has been running for {age:.0f} s, in {whereabouts(self._thread_id)}" if age > seconds else ""
 

@@ -163,7 +163,7 @@ class Service:
         return self._ticks.knows(changes)
 
     def overdue(self, seconds: float) -> str:
-        """What the current session is doing, if it has taken longer than some seconds; else empty."""
+        """Activity of the current session, if it has taken longer than some seconds; else empty."""
         return self._ticks.overdue(seconds)
 
     async def bind_as_asked(self, bind: Bind) -> str:

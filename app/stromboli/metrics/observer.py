@@ -248,7 +248,7 @@ class Metrics(Observer):
 
     @property
     def attempts_to_preempt(self) -> int:
-        """How often plugins were asked for preemption victims."""
+        """Number of times that plugins were asked for preemption victims."""
         return self._attempts_to_preempt
 
     @property

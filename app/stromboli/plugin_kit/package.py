@@ -133,7 +133,7 @@ class ${camel}Arguments(Arguments):
     """Arguments of $name."""
 
     most: int = Field(default=10, ge=1, alias="$name.most")
-    """How many jobs are admitted in a session."""
+    """Number of jobs that are admitted in a session."""
 
 
 class $cls(Action):

@@ -158,7 +158,7 @@ def _never_made(
 
 
 class _Priorities:
-    """What pods get by their class: a priority, and whether they may preempt."""
+    """Priority of pods by their class, and whether they may preempt."""
 
     def __init__(self, classes: Iterator[objects.PriorityClass]) -> None:
         self._values: dict[str, int] = dict(SYSTEM_PRIORITIES)
@@ -290,7 +290,7 @@ class _Groups:
 
 
 class _RunTimes:
-    """How long the jobs of PodGroups that are there already run at most, by what owns their pods."""
+    """Maximum run time of the jobs of existing PodGroups, by the owner of their pods."""
 
     def __init__(self, declared: Callable[[objects.Pod], float]) -> None:
         self._declared = declared
@@ -317,7 +317,7 @@ class _RunTimes:
 
 
 class _NativeGroups:
-    """What Kubernetes' own PodGroups leave to their namespaces and pods."""
+    """Fields that Kubernetes' own PodGroups leave to their namespaces and pods."""
 
     def __init__(self, namespaces: Mapping[str, Any], rules: Sequence[QueueRule]) -> None:
         self._namespaces, self._rules = namespaces, rules

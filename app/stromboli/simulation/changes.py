@@ -50,7 +50,7 @@ _MOST_RESOURCES = 256
 
 @dataclass(slots=True)
 class Changes:
-    """What was read: objects and keys, by kind, and the text of a policy."""
+    """Changes read from texts: objects and keys, by kind, and the text of a policy."""
 
     objects: list[tuple[str, Any]] = field(default_factory=list)
     removed: list[tuple[str, str]] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Changes:
 
 
 def try_changes(texts: Texts, rehearsal: Rehearsal, engine: Callable[[str], Engine]) -> WhatIf:
-    """What would be different after the changes in some texts; what of it cannot be used is among the problems.
+    """Effects of the changes in some texts; those that cannot be used are among the problems.
 
     `engine` makes one of a policy. Raises PolicyError, and MistakesError when nothing of the texts can be used.
     """
@@ -284,7 +284,7 @@ def _decode(
 
 
 def _heeded(state: ClusterState, loaded: Loaded) -> Iterator[tuple[str, Any]]:
-    """What is there that bears on what becomes of new objects."""
+    """Existing objects that affect the admission of new ones."""
     yield from (("PriorityClass", known) for known in state.priority_classes.values())
     yield from ((kind, known) for kind in ("Namespace", "LimitRange") for known in state.objects[kind].values())
     yield from (("Queue", known) for known in state.queues.values() if loaded.commands)

@@ -17,7 +17,7 @@ SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-crit
 
 
 def generated_names() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What gives each manifest that has a `generateName` instead of a name one that no other has, by a number."""
+    """Function that names manifests with a `generateName` instead of a name, uniquely, by a number."""
     used: Counter[tuple[Any, ...]] = Counter()
 
     def named(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What admission keeps from being created."""
+"""Objects that admission keeps from being created."""
 
 
 class ForbiddenError(Exception):

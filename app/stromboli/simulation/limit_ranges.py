@@ -26,7 +26,7 @@ _BOUNDS = ("min", "max", "maxLimitRequestRatio")
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """What a LimitRange says of one type of things, with the API server's defaults."""
+    """Bounds and defaults of a LimitRange for one type, with the API server's defaults."""
 
     #: the key of the LimitRange
     of: str
@@ -50,7 +50,7 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What something asks for, by resource; `name` is it in messages."""
+    """Requests and limits of a container, a pod or a claim, by resource; `name` is its name in messages."""
 
     name: str
     requests: Mapping[str, Fraction]
@@ -118,7 +118,7 @@ def _container(container: objects.Container, item: _Item) -> objects.Container:
 
 
 def _of_pod(spec: objects.PodSpec, type_: str) -> Iterator[_Asked]:
-    """What the containers of a pod ask for, or it as a whole."""
+    """Requests and limits of a pod's containers, or of the pod as a whole."""
     if type_ == "Container":
         for container in (*(spec.init_containers or ()), *(spec.containers or ())):
             own = container.resources or objects.ResourceRequirements()
@@ -129,7 +129,7 @@ def _of_pod(spec: objects.PodSpec, type_: str) -> Iterator[_Asked]:
 
 
 def _problems(item: _Item, asked: _Asked) -> Iterator[str]:
-    """What of something is out of the bounds of an item, or above its own limits by the defaults."""
+    """Values that violate an item's bounds, or exceed their own limits after defaulting, in words."""
     for name, least in item.bounds["min"].items():
         if name not in asked.requests:
             yield f"{asked.name} has to request {_told(name, least)} at least"

@@ -1,4 +1,4 @@
-"""What the LimitRanges and ResourceQuotas of namespaces let through of objects in files."""
+"""Admission of objects in files by the LimitRanges and ResourceQuotas of their namespaces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLAIM = "PersistentVolumeClaim"
 
 
 class Permitted:
-    """What is made of objects, with the defaults that it gets."""
+    """Objects that pass admission, with their defaults."""
 
     def __init__(self, loaded: Loaded, prioritized: Callable[[objects.Pod], objects.Pod]) -> None:
         """`prioritized` gives a pod its priority, and the class that it has without naming one: quotas go by it."""
@@ -38,7 +38,7 @@ class Permitted:
         self._forbidden: dict[tuple[str, str], tuple[str, int]] = {}
 
     def made(self) -> Iterator[tuple[str, Any]]:
-        """What is made, with its kind; pods have all the requests that the API server gives them.
+        """Admitted objects with their kinds; pods have all the requests that the API server gives them.
 
         After the last one it is told of what is not made.
         """
@@ -61,7 +61,7 @@ class Permitted:
         return of_runtime_class(pod, self._runtimes.get(pod.spec.runtime_class_name or ""))
 
     def _there(self) -> Iterator[Asked]:
-        """What was created before and uses what quotas count."""
+        """Existing objects that use what quotas count."""
         for kind, obj in self._loaded.objects:
             if kind == "Pod" and is_there(obj) and not has_ended(obj):
                 yield Asked.by_pod(self._complete(obj))

@@ -1,4 +1,4 @@
-"""What the API server would refuse: values out of bounds, and fields that are missing or incompatible.
+"""Validation as by the API server: values out of bounds, and fields that are missing or incompatible.
 
 The models read what is there, also in clusters with other definitions. A manifest that no API server has admitted is
 checked against the generated CustomResourceDefinitions, and against what Kubernetes and the webhooks of controllers
@@ -94,7 +94,7 @@ def _schema(type_: str) -> Schema | None:
 
 @cache
 def _kubernetes() -> Mapping[str, Schema]:
-    """What the API server refuses of kinds without a generated definition."""
+    """Schemas of what the API server validates in kinds without a generated definition."""
     kinds: Mapping[str, Schema] = next(read_yaml(_DATA.read_text()))["kinds"]
     return kinds
 

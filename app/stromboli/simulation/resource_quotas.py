@@ -71,7 +71,7 @@ class _Quota:
         self._used = {name: Fraction(held[name]) for name in self._hard} | amounts(status.get("used"))
 
     def _of(self, asked: Asked) -> dict[str, Fraction]:
-        """What counts of something that is created."""
+        """Usage of a new object that the quota counts."""
         if not self._covers(asked):
             return {}
         return {name: amount for name, amount in asked.usage.items() if amount and name in self._hard}
@@ -150,7 +150,7 @@ def has_ended(pod: objects.Pod) -> bool:
 
 
 def _unsaid(spec: objects.PodSpec, hard: Mapping[str, Any]) -> Iterator[str]:
-    """What containers do not say that they have to under a quota's limits."""
+    """Containers without the requests or limits that a quota demands, in words."""
     for name in _TO_BE_SAID:
         said, _, resource = name.rpartition(".")
         what: requests.What = "limits" if said == "limits" else "requests"

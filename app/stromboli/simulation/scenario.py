@@ -43,7 +43,7 @@ class _Load(_Model):
 
 
 class _Sharding(_Model):
-    """How nodes are shared with other schedulers."""
+    """Division of the nodes among schedulers."""
 
     mode: Literal["hard", "soft"]
     name: str = "volcano"
@@ -72,7 +72,7 @@ class _Document(_Model):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What sessions of a scenario are run with."""
+    """Inputs of a scenario's sessions."""
 
     engine: Engine
     state: ClusterState

@@ -38,7 +38,7 @@ class Standing:
             yield from (("Pod", pod.key) for pod in self._pods.get(group.key, ()))
 
     def continued(self, made: list[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[tuple[str, str]]]:
-        """What it would be made of, with what stays in its place; and kind and key of what goes."""
+        """Objects to add, adjusted to existing ones that stay; and kind and key of objects to remove."""
         anew = [obj for kind, obj in made if kind == "PodGroup" and self._name in obj.owners]
         stands = dict(self._pairs(anew))
         kept = {("PodGroup", group.key) for group in stands.values()}

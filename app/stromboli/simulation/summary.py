@@ -154,7 +154,7 @@ def _as_tried(reason: Reason, found: Answer | None) -> Reason:
 
 
 def _helps(found: Answer | None) -> list[str]:
-    """What would help a job, in the words of `stromboli why`."""
+    """Remedies for a job, in the words of `stromboli why`."""
     told = [f"    {each.who}: {each.change} -> {each.effect}" for each in (found.remedies if found else ())]
     return ["  What would help (tried on a copy of the cluster)", *told] if told else []
 

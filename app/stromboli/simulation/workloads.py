@@ -215,11 +215,11 @@ class Expansion:
                 yield {**each, "metadata": {**metadata, **mapping(each, "metadata"), "ownerReferences": [owner]}}
 
     def _runtime(self, namespace: str, kind: str, name: str) -> Object | None:
-        """What a workload in a namespace refers to."""
+        """Runtime that a workload in a namespace refers to; None if it does not exist."""
         return self.runtimes.get((kind, namespace, name)) or self.runtimes.get((kind, "", name))
 
     def _above(self, manifest: Manifest) -> Iterator[Manifest]:
-        """What a workload was made of, what that was made of, and so on."""
+        """Owners of a workload, the nearest first."""
         while (reference := manager_of(manifest)) is not None and reference.uid in self.owners:
             manifest = self.owners[reference.uid]
             yield manifest
@@ -250,7 +250,7 @@ class _Making:
         return noted or any(mapping(each, "spec.schedulingGroup") for each in templates)
 
     def at_first(self, gang: Gang) -> int | None:
-        """How many pods of a gang there are before one runs; None for all."""
+        """Number of a gang's pods that exist before one runs; None for all."""
         if len(self.workload.gangs) == 1:
             return gang.at_first
         return 0 if gang.after else gang.pods if gang.at_first is None else gang.at_first

@@ -314,7 +314,7 @@ def slices(rows: Sequence[SessionRow]) -> tuple[list[str], list[list[Slice]]]:
 
 
 def story(moments: Sequence[Moment], now: float) -> list[Slice]:
-    """What a job did between the moments of its story, in percent of the time since it was submitted."""
+    """Phases of a job between the moments of its story, in percent of the time since it was submitted."""
     begin = moments[0].at
     whole = max(now - begin, 1e-9)
     out: list[Slice] = []

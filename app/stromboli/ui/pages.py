@@ -1,4 +1,4 @@
-"""What routes have in common: the service asked with the rights of one user, and the templates."""
+"""Common parts of routes: the service asked with the rights of one user, and the templates."""
 
 from __future__ import annotations
 

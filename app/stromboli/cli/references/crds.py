@@ -59,7 +59,7 @@ def _fields(path: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _type(field: Mapping[str, Any]) -> str:
-    """What a value looks like, with its bounds."""
+    """Type of a value, with its bounds, in words."""
     if "enum" in field:
         return " or ".join(code(value) for value in field["enum"] if value != "")
     if "properties" in field:

@@ -57,7 +57,7 @@ def actions(case: Case) -> Iterator[Candidate]:
 
 
 def priorities(case: Case) -> Iterator[Candidate]:
-    """What keeps a job from evicting by its priority: a class that is misspelt, only its pods', or never preempts."""
+    """Remedies where a job's priority evicts nothing: its class is misspelt, only its pods', or never preempts."""
     if case.job is None or not set(PREEMPTING) & set(case.session.policy.actions):
         return
     key, name = case.job.key, case.job.pod_group.spec.priority_class_name

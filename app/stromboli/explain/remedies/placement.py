@@ -269,8 +269,8 @@ def _by_name(view: View, pod: PodRecord, column: int, amount: float | None = Non
 
 
 def _resized(pod: PodRecord, cut: dict[str, str]) -> dict[str, object]:
-    """What a pod asks for, less of some resources: the pod as a whole where it does, else its first container, and the
-    containers that ask for more alone.
+    """A pod's requests, lowered for some resources: at pod level where it has them there, else in its first container
+    and in containers that exceed the new amount alone.
     """
     spec, out = pod.pod_class.spec, dict[str, object]()
     whole = {name: value for name, value in cut.items() if name in pod_level(spec, "requests")}

@@ -160,7 +160,7 @@ def _in_the_way(answer: Answer) -> object:
 
 
 def _later(answer: Answer, later: Sequence[Answer]) -> str:
-    """What a job or pod waits for once the obstacle in its answer is gone, which may not be the first removed."""
+    """Obstacles that a job or pod meets after the one in its answer, which may not be the first removed."""
     others = [each for each in later if (each.reason, each.message) != (answer.reason, answer.message)]
     said = "; then ".join(f"at {each.stage}: {each.reason}: {_blocking(each)}" for each in others)
     return f"once that is mended it waits {said}" if said else ""

@@ -59,7 +59,7 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
 
 
 def _unpacked(file: BinaryIO) -> BinaryIO | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile:
-    """What a file holds. Raises UnreadableLinesError."""
+    """Decompressed content of a file. Raises UnreadableLinesError."""
     if not isinstance(file, BufferedReader):
         return file
     first = file.peek(_MAGIC)

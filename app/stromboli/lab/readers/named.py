@@ -23,7 +23,7 @@ _MANIFESTS = (".yaml", ".yml", ".json")
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """How files are read that leave something open."""
+    """Settings for reading files that leave something open."""
 
     #: what of a log is a queue
     queue_by: QueueBy = "user"

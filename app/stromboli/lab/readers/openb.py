@@ -75,11 +75,11 @@ class TracePod:
 
     @property
     def thousandths(self) -> int:
-        """What it gets of all its cards."""
+        """Thousandths that it gets of all its cards together."""
         return self.cards * self.part
 
     def spec(self) -> objects.PodSpec:
-        """What its container asks for."""
+        """Pod spec with the requests and limits of its container."""
         requests: objects.ResourceList = {"cpu": f"{self.cpu}m", "memory": f"{self.memory}Mi"}
         limits: objects.ResourceList = {NUMBER: str(self.cards), MEMORY: str(self.part)} if self.cards else {}
         resources = objects.ResourceRequirements(requests=requests, limits=limits)

@@ -1,1 +1,1 @@
-"""What sessions are told besides the cluster: measured load, past usage and run times, HTTP extenders."""
+"""Inputs of sessions besides the cluster: measured load, past usage and run times, HTTP extenders."""

@@ -23,7 +23,7 @@ class FairQueue(asyncio.Queue[T]):
         super().__init__()
 
     def qsize(self) -> int:
-        """How many items wait."""
+        """Number of items that wait."""
         return self._size
 
     def empty(self) -> bool:
@@ -31,7 +31,7 @@ class FairQueue(asyncio.Queue[T]):
         return not self._size
 
     def waiting(self, namespace: str) -> int:
-        """How many items of a namespace wait."""
+        """Number of items of a namespace that wait."""
         return len(self._lanes.get(namespace, ()))
 
     def _put(self, item: T) -> None:

@@ -1,1 +1,1 @@
-"""What users see of decisions: statuses, conditions and Events, written when they change."""
+"""Reporting of decisions to users: statuses, conditions and Events, written when they change."""
