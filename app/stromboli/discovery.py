@@ -29,7 +29,7 @@ from stromboli.framework.registry import Registry
 #: the group of entry points of plugins, and the base class of each group
 PLUGINS = "stromboli.plugins"
 GROUPS: dict[str, type[Any]] = {"stromboli.actions": Action, PLUGINS: Plugin}
-#: how modules of a folder are called
+#: prefix of the names of a folder's modules
 _FOLDER = "stromboli_plugins_"
 _PACKAGES = {Action: stromboli.actions, Plugin: stromboli.plugins}
 

@@ -55,7 +55,7 @@ class SessionResult:
 
     decisions: list[Decision]
     session: Session
-    #: what the next session needs: the environment of this one, and what plugins and nominations add
+    #: inputs of the next session: the environment of this one, and what plugins and nominations add
     environment: Environment
 
     @property

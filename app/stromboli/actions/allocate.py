@@ -185,11 +185,11 @@ class _Solution:
     hyper_node: int
     score: float
     statement: Statement
-    #: what is left to place
+    #: pods left to place
     pending: PendingJob
-    #: how it came about; empty when a group got no places that might get some elsewhere
+    #: the turns that led to it; empty when a group got no places that might get some elsewhere
     turns: list[Turn]
-    #: what to do again when it was withdrawn
+    #: operations to redo when it was withdrawn
     withdrawn: Sequence[Operation] = ()
 
     @property

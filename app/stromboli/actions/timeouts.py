@@ -39,7 +39,7 @@ _MAX_RUN_TIME = "stromboli.io/max-run-time"
 EXCEEDED = "MaximumRunTimeExceeded"
 UNREADY = "PodsNotReady"
 _CONDITION = "TimedOut"
-#: what the message of the condition says of a gang that did not get ready
+#: message of the condition of a gang that did not get ready
 _TOLD = re.compile(r"timed out (\d{1,9}) times?, and is tried (?:no more|again at (\S{1,40}))")
 #: the pause does not double more often
 _MOST_DOUBLINGS = 30

@@ -42,7 +42,7 @@ _WHO = {
     Actionable.Admin: "An administrator can change this.",
 }
 
-#: what is to be done about a reason, where that is not what those who can act would think of
+#: next steps for a reason, where they are not what those who can act would think of
 _NEXT_STEPS = {
     "PodGroupNotFound": "The PodGroup must be created, or the pod has to name another.",
     "QueueIsNew": "The service opens it.",

@@ -10,7 +10,7 @@ import re
 
 LEFT_OUT = "[left out]"
 
-#: what secrets are called, at the end of a longer name, too
+#: names of secrets, at the end of a longer name, too
 _NAME = (
     r"(?:pass(?:word|wd|phrase)|pwd|token|credentials?|cookie|secret(?:[-_]?(?:access)?[-_]?key)?"
     r"|(?:api|access|account|private|signing|encryption)[-_]?key)"

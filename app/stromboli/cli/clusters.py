@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stromboli.live.api_server.client import Kube
 
 DEFAULT_NAMESPACE = "default"
-#: what OpenSSL calls an answer that is not encrypted
+#: OpenSSL's name for an answer that is not encrypted
 _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 #: seconds for an answer of the service
 _PATIENCE = 60.0

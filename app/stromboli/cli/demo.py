@@ -64,7 +64,7 @@ class DemoQueue:
 #: the code of a process that SIGTERM ended
 _TERMINATED = 128 + signal.SIGTERM
 
-#: what they request is 170 of 100 CPUs; weights, guarantees and limits settle who gets how much
+#: they request 170 of 100 CPUs; weights, guarantees and limits settle who gets how much
 QUEUES = (
     DemoQueue("a", weight=2, requests=80, expected=28, guarantee=10, capability=50),
     DemoQueue("b", weight=3, requests=60, expected=42),

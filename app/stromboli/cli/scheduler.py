@@ -69,7 +69,7 @@ class _Watcher(Metrics):
         self._garbage = Garbage()
         self._number = 0
         self.service: Service | None = None
-        #: what plugins raised in the last session, which is not logged again
+        #: errors of plugins in the last session, which are not logged again
         self._failures: set[tuple[str, str, str, str]] = set()
 
     def session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:

@@ -42,7 +42,7 @@ _AT_ONCE = 1_000
 class Source(Protocol):
     """The cluster that a command is about. Methods raise StromboliError, and NotFoundError for what is not there."""
 
-    #: what it is, in words
+    #: the source, in words
     told: str
     #: whether it says at each question what is then, and not what was when it was opened
     follows: bool

@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: what the service is asked for, by the name of the file
+#: paths that the service is asked for, by the name of the file
 _ANSWERS = {
     "policy.json": "policy",
     "overview.json": "overview",
     "sessions.json": "sessions",
     "freshness.json": "freshness",
 }
-#: what of a pod's status tells how it fares
+#: fields of a pod's status that tell how it fares
 _STATUS = ("phase", "reason", "message", "startTime", "conditions", "initContainerStatuses", "containerStatuses")
-#: what metrics say of the service that has them
+#: labels that identify the service's build in its metrics
 _BUILD = re.compile(r"^stromboli_build_info(\{.*\})", re.MULTILINE)
 #: lines of each replica's log
 _LINES = 20_000

@@ -32,7 +32,7 @@ class Template:
     #: kind and key of the workload
     name: str
     scheduler: str
-    #: what they or their workload name, empty for none
+    #: names given by them or their workload, empty for none
     queue: str
     #: extended resources, such as those of GPUs
     cards: frozenset[str]

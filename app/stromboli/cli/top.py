@@ -26,7 +26,7 @@ from stromboli.cli.top_screen import Glance, resources, screen
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.dashboard.filters import JobFilter
 
-#: how many jobs that wait, and nodes, are looked at
+#: number of waiting jobs, and of nodes, that are read
 _JOBS, _NODES = 50, 10_000
 #: seconds between two looks at a service, and between two at a cluster, which is read as a whole
 _INTERVAL, _CLUSTER_INTERVAL = 2.0, 15.0

@@ -25,7 +25,7 @@ _JOB_LINES, _RESOURCES, _MAP_LINES = 10, 4, 2
 _BAR = 8
 #: columns of a terminal: how wide it gets, and from when on bars and all amounts of queues are shown
 _WIDEST, _FOR_BARS, _FOR_ALL = 100, 70, 96
-#: how full some nodes are, from empty to full
+#: fill level of some nodes, from empty to full
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
 

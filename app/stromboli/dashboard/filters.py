@@ -18,7 +18,7 @@ class JobFilter:
     phase: str = ""
     #: a part of `NAMESPACE/NAME`, or of the workload's `KIND/NAME`
     name: str = ""
-    #: what they are sorted by, those that wait first in any case: age, since, priority, position, cards; else by name
+    #: sort key, waiting ones first in any case: age, since, priority, position, cards; else by name
     sort: str = ""
     #: a kind of cards that they ask for
     cards: str = ""

@@ -16,7 +16,7 @@ from stromboli.framework.cluster.job import Job
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import PodRecord
 
-#: what lists of jobs can be sorted by, and by what they are if nothing is said
+#: sort keys of lists of jobs, and the default
 SORTED: dict[str, Callable[[JobRow], tuple[float, str, str]]] = {
     "": lambda row: (0.0, row.namespace, row.name),
     "age": lambda row: (row.created, row.namespace, row.name),
@@ -25,7 +25,7 @@ SORTED: dict[str, Callable[[JobRow], tuple[float, str, str]]] = {
     "position": lambda row: (row.position or math.inf, row.namespace, row.name),
     "cards": lambda row: (-sum(row.cards.values()), row.namespace, row.name),
 }
-#: what lists of pods can be sorted by, from the pod and its cards
+#: sort keys of lists of pods, from the pod and its cards
 SORTED_PODS: dict[str, Callable[[PodRecord, Amounts], tuple[float, str]]] = {
     "age": lambda pod, cards: (pod.created, pod.key),
     "priority": lambda pod, cards: (-pod.priority, pod.key),

@@ -49,7 +49,7 @@ class Card:
     memory: int
     id: str = ""
     type: str = ""
-    #: how many containers may share it
+    #: number of containers that may share it
     seats: int = 0
     #: whether any pod can get it
     usable: bool = True
@@ -60,7 +60,7 @@ class Inventory:
     """The cards of one node."""
 
     cards: tuple[Card, ...]
-    #: how the node's cards are shared
+    #: sharing mode of the node's cards
     mode: str = ""
 
     @cached_property
@@ -79,7 +79,7 @@ class Cards:
     there: Mask
     memory: Counts
     seats: Counts
-    #: what is taken: seats, memory, percent of compute
+    #: amounts taken: seats, memory, percent of compute
     users: Counts
     used_memory: Counts
     used_cores: Counts
@@ -159,7 +159,7 @@ class Draft:
     fits: Mask
     #: for each container that gets some
     containers: list[Picks] = field(default_factory=list)
-    #: how good it is where it fits, shape (nodes,); None when all are equal
+    #: scores where it fits, shape (nodes,); None when all are equal
     scores: Vector | None = None
 
     @property
@@ -276,7 +276,7 @@ class GrantIndex:
     """The parts of distinct grants."""
 
     def __init__(self) -> None:
-        #: how many parts each grant has, shape (grants,)
+        #: number of parts of each grant, shape (grants,)
         self._sizes: Rows = np.zeros(0, np.intp)
         #: number of the id, memory, percent of compute, shape (parts, 3)
         self._parts: Counts = np.zeros((0, 3), np.int64)

@@ -29,7 +29,7 @@ class Holdings:
         self.cards = self.fleet.cards()
         #: nodes whose cards changed, in the order in which they did
         self.log: list[int] = []
-        #: what pods got or lost in this session, by row: the node and the slices
+        #: devices that pods got or lost in this session, by row: the node and the slices
         self._held: dict[int, tuple[int, Plan]] = {}
         self.parts = self._running()
         self.parts.count_into(self.cards)

@@ -23,7 +23,7 @@ from .resources import Object
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 FIELDS = Path(__file__).with_name("protobuf.json")
 
-#: what each body begins with
+#: first bytes of each body
 _MAGIC = b"k8s\x00"
 _DEEPEST = 64
 

@@ -36,7 +36,7 @@ class Options:
     #: changes kept per resource; a watch from before them gets 410 Expired
     log_limit: int = 10_000
     bookmark_seconds: float = 20.0
-    #: how long the next page of a list can be asked for
+    #: time for which the next page of a list can be asked for
     continue_seconds: float = 300.0
 
 

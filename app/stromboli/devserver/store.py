@@ -114,9 +114,9 @@ class Collection:
         self.resource = resource
         self.log = log
         self._objects: dict[Key, Stored] = {}
-        #: how many objects each namespace has
+        #: number of objects in each namespace
         self._counts: Counter[str] = Counter()
-        #: what lists are made of, until a change makes them anew
+        #: keys for lists, until a change makes them anew
         self._keys: list[Key] | None = None
         self._ordered: list[Stored] | None = None
         self._joined: dict[str, bytes] = {}

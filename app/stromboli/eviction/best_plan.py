@@ -32,15 +32,15 @@ from stromboli.placement.exact.search import Places
 from stromboli.placement.exact.solving import Solver, budget_of
 from stromboli.state.pods import PodRecord
 
-#: how many pods are evicted at most before places are searched for, the cheapest units first
+#: upper bound on the pods evicted before places are searched for, the cheapest units first
 _MOST_PODS = 500
 #: steps of a search that an eviction takes as long as, about
 _EVICTION = 10
-#: how often plugins may refuse places that were found before the search ends
+#: number of times that plugins may refuse found places before the search ends
 _MOST_REFUSED = 16
-#: how many searches for other places there are for one plan
+#: number of searches for other places for one plan
 _MOST_SEARCHES = 24
-#: how many first places are tried
+#: number of first places that are tried
 _MOST_FIRST = 8
 
 

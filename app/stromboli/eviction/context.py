@@ -41,7 +41,7 @@ class PreemptionContext:
         self.less_important = less_important
         #: whether gangs may be evicted that then cannot run
         self.may_break_gangs = (arguments := GangEvictionArguments.of(session, action)).allow_whole_bundle
-        #: how many HyperNodes are tried for a job
+        #: number of HyperNodes that are tried for a job
         self.most_domains = arguments.max_domains if arguments.max_domains > 0 else MAX_DOMAINS
         #: whether a queue's share says how much it takes back, so that a job that runs goes on, one pod after the other
         self.grows_by_share = self.reclaiming and session.ask.takes_back_by_share

@@ -41,7 +41,7 @@ from stromboli.state.pods import PodRecord
 
 #: the sort key of a bundle, given what is needed
 BundleKey: TypeAlias = Callable[[Unit, Vector], tuple[Any, ...]]
-#: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
+#: makes priorities of pods positive, so that fewer victims weigh less whatever their priority
 _LIFT = 2**31
 
 
@@ -103,7 +103,7 @@ class FirstFit:
     pod: PodRecord
     #: the pods that may be evicted, those of the pod's own job or of all others
     held: HeldAmounts
-    #: how many nodes that work are compared
+    #: number of candidate nodes that are compared
     compared: int = 0
     own_job: bool = False
 

@@ -38,9 +38,9 @@ class HeldAmounts:
         dimensions, count = len(view.dimensions), len(view.nodes)
         #: where the candidates of each node begin and end
         self.starts: Rows = np.searchsorted(self.node, np.arange(count + 1))
-        #: what each holds together with those before it on its node, shape (dimensions, candidates)
+        #: running sums of what candidates hold on their node, shape (dimensions, candidates)
         self.sums: Matrix = np.zeros((dimensions, len(at)))
-        #: what all hold, and the most that one does, shape (dimensions, nodes)
+        #: total of all candidates, and the largest of one, shape (dimensions, nodes)
         self.amounts: Matrix = np.zeros((dimensions, count))
         self.largest: Matrix = np.zeros((dimensions, count))
         #: when the last of them started, shape (nodes,)
@@ -103,7 +103,7 @@ class CostBounds:
         count = len(self._nodes)
         #: at which rank there may be a place, shape (nodes,)
         self.level: Rows = np.full(count, _NEVER)
-        #: how many victims that takes at least, and for how many pods there are places at most
+        #: lower bound on the number of victims, and upper bound on the number of places
         self._least: Vector = np.zeros(count)
         self._most: Vector = np.zeros(count)
         self._changes = Changes(self._nodes)

@@ -30,11 +30,11 @@ from stromboli.framework.cluster.job import NO_ROWS
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.state.pods import PodRecord
 
-#: what any place costs at least, and one for which victims are needed whatever the amounts
+#: lower bounds on the cost of any place, and of one that needs victims whatever the amounts
 _NO_BOUND, _WITH_VICTIMS = Cost(NO_VICTIMS, 0, 0, -math.inf), Cost(0, 0, 1, -math.inf)
-#: how many nodes that look alike are compared for a place
+#: number of similar nodes that are compared for a place
 _COMPARED = 16
-#: how many nodes are cleared for a pod
+#: number of nodes that are cleared for a pod
 _CLEARED = 128
 
 

@@ -51,7 +51,7 @@ class NodeCandidates:
         self._wanted: list[float] = request[self._columns].tolist()
         #: the amounts above zero, each with its place among these
         self._asked = [(column, want) for column, want in enumerate(self._wanted) if want > 0]
-        #: what is wanted, infinite where that is nothing, so that no part of it is gained
+        #: amounts wanted, infinite instead of 0, so that no part of it is gained
         self._divisors = [want if want > 0 else math.inf for want in self._wanted]
         #: whether plugins judge a victim independently of earlier evictions
         self._steady = session.ask.judges_steadily(context.point)

@@ -16,9 +16,9 @@ from stromboli.placement.pending import in_turn
 from stromboli.placement.reservations import may_take_over
 from stromboli.state.pods import PodRecord
 
-#: how many HyperNodes are tried for a job by default
+#: default number of HyperNodes that are tried for a job
 MAX_DOMAINS = 8
-#: how often a search for victims looks at each node
+#: number of times that a search for victims looks at each node
 _SEARCH = 20
 
 

@@ -28,7 +28,7 @@ from stromboli.framework.session.statement import Statement
 from stromboli.placement.pending import in_turn, needed_first
 from stromboli.state.pods import PodRecord
 
-#: how many nodes are tried for a pod
+#: number of nodes that are tried for a pod
 _NODES_TRIED = 16
 
 

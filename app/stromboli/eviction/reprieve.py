@@ -18,7 +18,7 @@ from stromboli.eviction.units import Surplus, Unit
 from stromboli.framework.plugin.operation import Operation
 from stromboli.framework.session.statement import Statement
 
-#: how often other nodes are looked for, in all
+#: number of searches for other nodes, in all
 _LOOKS = 500
 
 
@@ -95,7 +95,7 @@ class ByAmounts:
 
     def may_stay(self, plan: Plan, evictions: Sequence[Operation]) -> bool:
         """Whether there is room for the victims, with pods on other nodes."""
-        #: what is left on nodes, shape (dimensions, nodes), and where the pods are
+        #: amounts left on nodes, shape (dimensions, nodes), and the pods' nodes
         self._free = self._view.nodes.future_idle()
         self._places = list(plan.placed)
         #: by identity, what pods that could not leave their node might have instead: others like these cannot, either

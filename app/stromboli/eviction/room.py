@@ -25,7 +25,7 @@ from stromboli.placement.exact.search import search
 from stromboli.placement.exact.solving import STEP, budget_of
 from stromboli.state.pods import PodRecord
 
-#: what sessions leave under this name: by key of the job the digest of its room, and whether it is proven too small
+#: key of the state left by sessions: by key of the job the digest of its room, and whether it is proven too small
 TOO_SMALL = "room of evictions"
 #: the part of its budget after which a search ends that is about a reason to look for no victims
 _FOR_A_REASON = 5
@@ -35,13 +35,13 @@ _FOR_A_REASON = 5
 class Room:
     """The pods that a job needs, by kind, and what nodes have for them if all candidates were evicted."""
 
-    #: what the candidates for any of the pods hold
+    #: amounts that the candidates for any of the pods hold
     held: HeldAmounts
     #: by kind how many pods there are, what one requests, and the nodes that it may use, shape (nodes,)
     kinds: Sequence[tuple[int, Vector, Mask]]
-    #: how many of the pods the job needs to start
+    #: number of the pods that the job needs to start
     lacking: int
-    #: what nodes have, shape (dimensions, nodes)
+    #: amounts of nodes, shape (dimensions, nodes)
     free: Matrix
 
     @classmethod

@@ -17,7 +17,7 @@ from stromboli.eviction.units import Unit
 
 #: of units of one level all are considered, or none
 _LEVEL = attrgetter("rank", "whole")
-#: how many steps a search for fewer victims takes at most
+#: upper bound on the steps of a search for fewer victims
 _STEPS = 300
 
 

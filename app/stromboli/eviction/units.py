@@ -28,11 +28,11 @@ class Unit:
     pods: Sequence[PodRecord]
     #: whether the gang is broken
     whole: bool
-    #: how important the most important of them is, see `Ranks`
+    #: rank of the most important of them, see `Ranks`
     rank: int = 0
     #: when the first of them started, infinite where that is not known
     began: float = math.inf
-    #: what a node gains by its eviction, of what is wanted there
+    #: what a node gains of the need by its eviction
     gain: Sequence[float] = ()
     #: its place in victim order among those that are compared
     order: int = 0

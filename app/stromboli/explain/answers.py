@@ -31,7 +31,7 @@ class NodeCause(Part, frozen=True, kw_only=True):
     """Why some nodes do not take a pod."""
 
     cause: str
-    #: how many nodes it rules out, each counted under its first cause
+    #: number of nodes that it rules out, each counted under its first cause
     nodes: int
     #: other causes that rule out some of these nodes, with numbers
     also: dict[str, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Holding(Part, frozen=True, kw_only=True):
     namespace: str
     name: str
     queue: str
-    #: how many of its pods hold it or ask for it
+    #: number of its pods that hold it or ask for it
     pods: int
     amounts: Amounts
     #: its name for users, if that is another one
@@ -63,7 +63,7 @@ class Remedy(Part, frozen=True, kw_only=True):
     change: str
     #: who can make it: wait, user or admin
     who: str
-    #: what came of it when it was tried
+    #: its effect when it was tried
     effect: str
     #: the jobs that it names, `NAMESPACE/NAME`
     jobs: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class NodeScore(Part, frozen=True, kw_only=True):
     plugin: str = ""
     #: why it was ruled out, or what it lacked; empty where the pod could have been placed there
     cause: str = ""
-    #: what each plugin scored it with, its weight included
+    #: scores by plugin, weights included
     scores: dict[str, float] = field(default_factory=dict)
     #: their sum; the highest wins
     total: float = 0.0
@@ -112,7 +112,7 @@ class Happening(Part, frozen=True, kw_only=True):
     reason: str = ""
     #: all nodes or, if they are many, the chosen one, the named ones and those that came closest
     nodes: list[NodeScore] = field(default_factory=list)
-    #: how many nodes there were
+    #: number of nodes
     node_count: int = 0
 
 
@@ -139,18 +139,18 @@ class Start(Part, frozen=True, kw_only=True):
     why: str = ""
     #: jobs that hold what it needs and whose run time is unknown, `NAMESPACE/NAME`
     unknown: list[str] = field(default_factory=list)
-    #: how many there are
+    #: number of jobs with an unknown run time
     unknown_count: int = 0
     #: jobs that hold what it needs and run for longer than declared, `NAMESPACE/NAME`
     overdue: list[str] = field(default_factory=list)
-    #: how many there are
+    #: number of overdue jobs
     overdue_count: int = 0
 
 
 class SizedStart(Part, frozen=True, kw_only=True):
     """When a gang of a given size would start if it were submitted now, and nothing else."""
 
-    #: how many pods start together
+    #: number of pods that start together
     size: int
     start: Start
 
@@ -160,7 +160,7 @@ class Starts(Part, frozen=True, kw_only=True):
 
     namespace: str
     queue: str
-    #: what each of their pods asks for
+    #: request of each of their pods
     request: Amounts
     sizes: list[SizedStart]
 
@@ -181,17 +181,17 @@ class Answer(Part, frozen=True, kw_only=True):
     queue: str = ""
     #: the phase of the PodGroup, or the state of the pod
     phase: str = ""
-    #: how many pods there are
+    #: number of pods
     pods: int = 0
-    #: how many of them have a place
+    #: number of pods that have a place
     placed: int = 0
-    #: how many start together
+    #: number of pods that start together
     min_member: int = 0
     #: the seconds that its pods run at most, 0 where nothing says so
     run_time: float = 0.0
-    #: how many of the pods that wait fit on nodes now
+    #: number of waiting pods that fit on nodes now
     would_fit: int = 0
-    #: what a pod that waits asks for
+    #: request of a waiting pod
     request: Amounts = field(default_factory=dict)
     #: the first stage that blocks, empty when nothing does
     stage: str = ""
@@ -207,13 +207,13 @@ class Answer(Part, frozen=True, kw_only=True):
     who: str = ""
     #: the stages in their order
     steps: list[Step] = field(default_factory=list)
-    #: what keeps it from which nodes
+    #: causes that keep it off nodes
     nodes: list[NodeCause] = field(default_factory=list)
     #: the node that comes closest, and what it lacks
     nearest: str = ""
     #: the first of the jobs that are served before it
     ahead: list[Holding] = field(default_factory=list)
-    #: how many there are
+    #: number of all jobs that are served before it
     ahead_count: int = 0
     #: jobs that hold what is missing, the largest first
     holders: list[Holding] = field(default_factory=list)
@@ -221,13 +221,13 @@ class Answer(Part, frozen=True, kw_only=True):
     evictions: list[Eviction] = field(default_factory=list)
     #: fields of the PodGroup's spec that the policy does not read, and what would
     ignored: dict[str, str] = field(default_factory=dict)
-    #: what happened to a pod in a session, in order, where that was asked for
+    #: trace of a pod in a session, in order, where that was asked for
     history: list[Happening] = field(default_factory=list)
     #: whether the pod has a place, and the history is of a session in which it had none
     hypothetical: bool = False
     #: when a job that waits is expected to start, where that was asked for
     start: Start | None = None
-    #: what would help
+    #: changes that would help
     remedies: list[Remedy] = field(default_factory=list)
     #: whether changes were tried
     tried: bool = False
@@ -242,24 +242,24 @@ class Level(Part, frozen=True, kw_only=True):
     resource: str
     #: the node pool that the amounts refer to; empty for the whole cluster
     pool: str = ""
-    #: what its pods hold and ask for; not known of a node pool
+    #: amount that its pods hold and ask for; not known of a node pool
     requested: str
-    #: what its pods hold, those aside that terminate
+    #: amount that its pods hold, without terminating ones
     held: str
-    #: what those hold until they are gone; empty for nothing
+    #: amount that terminating pods hold; empty for nothing
     terminating: str = ""
     #: claimed by jobs that were admitted and hold nothing yet
     inqueue: str
     deserved: str
     guarantee: str
-    #: what it may hold at most
+    #: the most that it may hold
     limit: str
 
 
 class Round(Part, frozen=True, kw_only=True):
     """The amount of a queue after a step of the division."""
 
-    #: what was done: guarantees, a round, ...
+    #: name of the step: guarantees, a round, ...
     step: str
     amounts: Amounts
 
@@ -278,11 +278,11 @@ class QueueAnswer(Part, frozen=True, kw_only=True):
     share: float | None
     #: whether it gets nothing more for now
     overused: bool
-    #: how it stands, in sentences
+    #: its state, in sentences
     words: list[str]
     #: its amounts, and those of its ancestors
     levels: list[Level]
-    #: how its share was found
+    #: derivation of its share
     rounds: list[Round]
     #: fields of the spec that the policy does not read, and what would
     ignored: dict[str, str]

@@ -48,7 +48,7 @@ class Finding(Struct, frozen=True):
     problem: str
     #: what to do about it
     advice: str
-    #: what is wrong, without the objects and amounts in `problem`; empty if it has none
+    #: the problem without its objects and amounts; empty if it has none
     cause: str = ""
     #: the objects in which that is found
     objects: tuple[str, ...] = ()
@@ -376,7 +376,7 @@ def some_of(keys: list[str], noun: str) -> str:
     return f"{counted(len(keys), noun)} ({first_few(keys, _MOST)})"
 
 
-#: what is looked at in a session
+#: checks of a session
 OF_SESSIONS: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     queue_findings,
     amount_findings,

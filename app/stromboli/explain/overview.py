@@ -11,7 +11,7 @@ from msgspec import field
 
 from stromboli.explain.answers import Part
 
-#: what is put for resources by name
+#: amounts by the names of resources
 Amounts: TypeAlias = dict[str, float]
 
 
@@ -32,11 +32,11 @@ class Overview(Part, frozen=True, kw_only=True):
 
     #: when that was, in seconds since the epoch
     at: float
-    #: how long it took, in seconds
+    #: its duration, in seconds
     seconds: float
     nodes: int
     queues: int
-    #: what all nodes have, and what pods with a place hold of it
+    #: amounts of all nodes, and those held by pods with a place
     total: Amounts
     used: Amounts
     #: pods by state, jobs by phase
@@ -49,9 +49,9 @@ class Overview(Part, frozen=True, kw_only=True):
 class Page(Part, frozen=True, kw_only=True):
     """A page of a longer list."""
 
-    #: how many there are in all
+    #: length of the whole list
     total: int
-    #: how many come before the first of these
+    #: number of entries before this page
     offset: int
 
 
@@ -60,7 +60,7 @@ class QueueRow(Part, frozen=True, kw_only=True):
 
     name: str
     parent: str
-    #: how many queues are above it
+    #: number of queues above it
     depth: int
     state: str
     weight: int
@@ -108,7 +108,7 @@ class JobRow(Part, frozen=True, kw_only=True):
     since: float = 0.0
     #: its place in the order of the jobs of its queue that only wait for capacity; 0 for none
     position: int = 0
-    #: what its pods ask for beside cpu, memory and storage
+    #: resources besides cpu, memory and storage that its pods ask for
     cards: Amounts = field(default_factory=dict)
     #: the workload that it is for, as KIND/NAME; empty for a pod by itself
     workload: str = ""
@@ -120,9 +120,9 @@ class JobPage(Page, frozen=True, kw_only=True):
     """Some jobs, those that wait first."""
 
     items: list[JobRow]
-    #: how many of them wait for which reason, whatever reason is asked for
+    #: number of waiting jobs by reason, whatever reason is asked for
     reasons: dict[str, int] = field(default_factory=dict)
-    #: what kinds of cards jobs ask for
+    #: kinds of cards that jobs ask for
     cards: list[str] = field(default_factory=list)
 
 
@@ -140,7 +140,7 @@ class PodRow(Part, frozen=True, kw_only=True):
     priority: int = 0
     #: seconds since the epoch
     created: float = 0.0
-    #: what it asks for beside cpu, memory and storage
+    #: resources besides cpu, memory and storage that it asks for
     cards: Amounts = field(default_factory=dict)
 
 
@@ -148,7 +148,7 @@ class PodPage(Page, frozen=True, kw_only=True):
     """Some pods."""
 
     items: list[PodRow]
-    #: how many of them wait for which reason, whatever reason is asked for
+    #: number of waiting pods by reason, whatever reason is asked for
     reasons: dict[str, int] = field(default_factory=dict)
 
 
@@ -163,7 +163,7 @@ class NodePage(Part, frozen=True, kw_only=True):
     labels: dict[str, str]
     #: as KEY=VALUE:EFFECT
     taints: list[str]
-    #: what it has, and what pods with a place hold of it
+    #: its amounts, and those held by pods with a place
     allocatable: Amounts
     used: Amounts
 
@@ -248,7 +248,7 @@ class Moment(Part, frozen=True, kw_only=True):
     name: str
     #: submitted, admitted, waits, goes on, promised, bound, evicted, runs, completed or stopped
     what: str
-    #: how many pods it is about
+    #: number of pods that it is about
     pods: int = 0
     text: str = ""
 
@@ -300,5 +300,5 @@ class PolicyInForce(Part, frozen=True, kw_only=True):
     metrics: dict[str, str]
     #: why the file was refused, if it differs from the policy in force
     problem: str
-    #: what plugins failed in the last session, a line for each point of one
+    #: failures of plugins in the last session, a line for each point of one
     failing: list[str] = field(default_factory=list)

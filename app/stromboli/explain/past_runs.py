@@ -26,7 +26,7 @@ _RUNS, _KINDS = 32, 1_000
 _ENOUGH = 3
 #: the longest run that is believed, in seconds
 _LONGEST = 10.0 * 366 * 86_400
-#: how much later a time may be than as it is written
+#: rounding error of a written time
 _ROUNDING = 0.1
 
 
@@ -54,9 +54,9 @@ class Kind(NamedTuple):
 class Run(NamedTuple):
     """A run that has ended."""
 
-    #: how long it took, in seconds
+    #: its run time, in seconds
     seconds: float
-    #: how long it was to run at most, 0 where it did not say so
+    #: its declared maximum run time, 0 where it did not say so
     declared: float
     #: seconds since the epoch
     ended: float

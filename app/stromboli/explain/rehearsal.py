@@ -173,11 +173,11 @@ class Future:
     #: the job of each pod that is bound or evicted
     jobs: dict[str, str] = field(default_factory=dict)
     session: Session | None = None
-    #: what the last session decided, and what the next one has to know
+    #: decisions of the last session, and inputs of the next one
     result: SessionResult | None = None
     #: whether the last session still decided something
     unsettled: bool = False
-    #: what the first session took
+    #: steps of the first session
     steps: int = 0
     #: whether that reached but some of the jobs that wait
     in_part: bool = False

@@ -16,7 +16,7 @@ from stromboli.framework.session.session import Session
 from stromboli.plugins.nodepools import NodePools
 from stromboli.state.pods import PodRecord
 
-#: how many of the queues that hold the rest of the shared capacity are named
+#: number of queues that are named among those that hold the rest of the shared capacity
 _MOST_QUEUES = 3
 #: a queue by name, and what it holds, deserves and keeps of its guarantee
 _Other: TypeAlias = tuple[str, Vector, Vector, Vector]

@@ -17,7 +17,7 @@ import numpy as np
 
 from stromboli.explain.answers import Start
 
-#: how many waiting jobs with a prediction are kept, and how many of the latest past ones
+#: numbers of waiting jobs with a prediction, and of latest past ones, that are kept
 _OPEN, _KEPT = 1_000, 200
 #: past ones from which something follows
 _ENOUGH = 20
@@ -70,7 +70,7 @@ class ToldStarts:
         self._open: dict[str, Told] = {}
         #: of jobs that started since
         self._kept: deque[Past] = deque(maxlen=_KEPT)
-        #: how often something was added
+        #: number of additions
         self.added = 0
 
     def __contains__(self, job: str) -> bool:

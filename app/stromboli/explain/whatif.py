@@ -85,7 +85,7 @@ class WhatIf(Struct, frozen=True, kw_only=True, rename="camel"):
 
     #: pods whose node is gone; their controllers make others, which are bound or wait
     lost: list[Moved] = field(default_factory=list)
-    #: what happens to each job that the change touches
+    #: effects on each job that the change touches
     jobs: list[JobShift] = field(default_factory=list)
     #: bound with the change only
     bound: list[Moved] = field(default_factory=list)
@@ -101,15 +101,15 @@ class WhatIf(Struct, frozen=True, kw_only=True, rename="camel"):
     queues: list[Shift] = field(default_factory=list)
     #: pods of the change that wait, and others that wait with it only
     waiting: list[Waiting] = field(default_factory=list)
-    #: what `doctor` would find after the change and does not find without it
+    #: findings of `doctor` after the change that it does not have without it
     findings: list[Finding] = field(default_factory=list)
-    #: how many wait in all after the change, by reason
+    #: number of waiting jobs and pods after the change, by reason
     pending: dict[str, int] = field(default_factory=dict)
     #: whether sessions would still decide something when they were no longer followed
     unsettled: bool = False
     #: why workloads of the change, or parts of them, have no pods yet
     without_pods: list[str] = field(default_factory=list)
-    #: what of the change could not be used
+    #: parts of the change that could not be used
     problems: list[str] = field(default_factory=list)
 
 

@@ -56,7 +56,7 @@ class Pool:
     kept: Vector
     #: its limit; infinite where the limit is enforced elsewhere
     limit: Vector
-    #: what it uses; with children, what they use or have reserved
+    #: amounts that it uses; with children, that they use or have reserved
     taken: Vector
     above: Pool | None = None
     #: whether the number of pods counts

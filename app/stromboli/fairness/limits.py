@@ -44,15 +44,15 @@ class Excess:
     bound: Vector
     #: dimensions where it would
     columns: list[int]
-    #: what admitted jobs claim beyond what they use
+    #: claims of admitted jobs beyond what they use
     claimed: Vector | None = None
     #: elastic part of what is used, which does not count
     elastic: Vector | None = None
     #: part of what is used that the same job was given in this attempt
     tried: Tried | None = None
-    #: what terminating pods hold beyond that; negative where promised pods do not hold it yet
+    #: amounts that terminating pods hold beyond that; negative where promised pods do not hold it yet
     terminating: Vector | None = None
-    #: what is kept for pods whose queue gate was lifted
+    #: amounts reserved for pods whose queue gate was lifted
     kept: Vector | None = None
     #: whether all beyond the limit is used by other queues, or kept by their guarantees and limits on lending
     for_others: bool = False

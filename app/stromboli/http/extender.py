@@ -31,7 +31,7 @@ T = TypeVar("T")
 _DUE, _HOPED = 4.0, 1.0
 #: seconds of a session after which requests no longer wait for its end
 _LONG = 3.0
-#: how long to wait for the PodGroup of a new pod, in seconds
+#: wait for the PodGroup of a new pod, in seconds
 _NEW = 5.0
 #: seconds for what a session is asked
 _WORKED = 3.0

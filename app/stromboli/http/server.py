@@ -37,7 +37,7 @@ class Probes:
     unready: Callable[[], Sequence[str]] = list
     #: parts that make no progress
     stuck: Callable[[], Sequence[str]] = list
-    #: what to report although it is ready
+    #: problems to report although it is ready
     notes: Callable[[], Sequence[str]] = list
 
 

@@ -40,7 +40,7 @@ class Figures(msgspec.Struct, rename="camel"):
 
     #: bindings of its pods
     started: int = 0
-    #: how long those waited
+    #: their mean wait
     mean_wait: float = 0.0
     longest_wait: float = 0.0
     #: pods that wait at the end
@@ -60,7 +60,7 @@ class _Piece:
     uid: str
     #: since when it waits
     since: float
-    #: how many pods it has had
+    #: number of pods that it has had
     pods: int = 1
     node: str = ""
     over: bool = False
@@ -98,7 +98,7 @@ class Counterfactual:
         self._leaving: set[str] = set()
         self._unfinished: Counter[str] = Counter()
         self._now = history.since
-        #: what happens, the earliest first
+        #: pending events, the earliest first
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._entries = 0
 

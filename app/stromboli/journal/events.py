@@ -18,7 +18,7 @@ from stromboli.journal.wire import JournalError
 from stromboli.state.cluster import object_key
 from stromboli.state.pods import claim_statuses, timestamp
 
-#: how a pod looks that is in a state: its phase, and whether it is on its way out
+#: appearance of a pod in a state: its phase, and whether it is on its way out
 _PHASES = {
     PodState.Pending: ("Pending", False),
     PodState.Bound: ("Pending", False),

@@ -155,7 +155,7 @@ class RecordedSessions(Successive):
         super().__init__(engine, environment, clock)
         self._journal = journal
         self._tape = tape
-        #: what the session that was handed over last left
+        #: environment left by the session that was handed over last
         self._left: Environment | None = None
 
     def _run(self, snapshot: Snapshot, now: float, told: Environment) -> SessionResult:

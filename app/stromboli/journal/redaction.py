@@ -42,7 +42,7 @@ _METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp", "del
 _FIELDS = {info.alias or name: name for name, info in Metadata.model_fields.items()}
 _OWNER = ("apiVersion", "kind", "name", "uid", "controller")
 _PARTS = ("spec", "status")
-#: what of a policy's `metrics` is no secret
+#: keys of a policy's `metrics` that are no secret
 _METRICS = ("type", "interval")
 
 

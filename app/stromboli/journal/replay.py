@@ -39,7 +39,7 @@ class Moment:
     player: Player
     #: the policy in force
     engine: Engine
-    #: what the session is told; the caller sets what the next one is
+    #: inputs of the session; the caller sets those of the next one
     environment: Environment
     #: why jobs and pods waited
     waiting: Waiting = field(default_factory=Waiting)

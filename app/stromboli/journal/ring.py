@@ -15,7 +15,7 @@ from stromboli.journal.wire import Began
 
 #: errors of a disk, or of a quota, that has no room
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-#: how files of segments end
+#: suffix of files of segments
 SUFFIX = ".journal"
 
 

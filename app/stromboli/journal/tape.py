@@ -32,7 +32,7 @@ class _Moment:
 
     snapshot: Snapshot
     whole: Whole | None
-    #: what had happened
+    #: changes until then
     written: list[wire.Change]
 
 
@@ -46,7 +46,7 @@ class Tape(Observer):
         #: whether the next snapshot is to come with all that is known; until then nothing is kept
         self.wants_whole = False
         self._keeps = False
-        #: what happened since the last snapshot
+        #: changes since the last snapshot
         self._happened: list[wire.Written] = []
         self._redaction = Redaction(state.reads)
         #: the class that each number stands for since all was wanted

@@ -15,7 +15,7 @@ from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord, StateColumn
 
-#: how many things are written together
+#: number of objects that are written together
 _PART = 5_000
 
 

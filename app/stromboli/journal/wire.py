@@ -166,7 +166,7 @@ class Remembered(Struct):
     reservations: dict[str, Reservation] = {}
     #: None where evictions are not watched
     churn: list[Eviction] | None = None
-    #: what plugins and actions left, by name, see `plain`
+    #: state left by plugins and actions, by name, see `plain`
     left: dict[str, Any] = {}
     #: whose could not be kept
     lost: list[str] = []
@@ -229,7 +229,7 @@ class Session(Item, tag="session"):
     changes: list[Change]
     #: the policy from this session on; empty when it is the one before
     policy: str
-    #: what it was told, where that is not what the session before left
+    #: inputs of the session, where they are not what the session before left
     remembered: Remembered | None
     node_usage: dict[str, NodeUsage] | None
     queue_usage: dict[str, dict[str, float]] | None
@@ -240,7 +240,7 @@ class Session(Item, tag="session"):
     decisions: bytes
     #: why jobs and pods wait; None when that is what it was
     reasons: Reasons | None
-    #: what it failed with; then it decided nothing
+    #: its error; then it decided nothing
     failed: str
     #: seconds that it took
     took: float

@@ -25,11 +25,11 @@ class Recorded(Struct, frozen=True):
     """A session as it is handed over."""
 
     now: float
-    #: all that was known, when a segment begins with the session
+    #: the whole state, when a segment begins with the session
     whole: Whole | None
     happened: list[wire.Change]
     engine: Engine
-    #: what it was told
+    #: inputs of the session
     environment: Environment
     #: pods whose eviction was refused, by uid
     refused: Mapping[str, Refusal]

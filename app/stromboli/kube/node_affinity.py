@@ -55,7 +55,7 @@ def _wanted(spec: objects.PodSpec) -> Iterator[tuple[Requirement, str]]:
                 yield wanted, words.format(each.key, " or ".join(each.values or ()))
 
 
-#: what a requirement wants, by its operator
+#: words for a requirement, by its operator
 _WANTED = {"In": "{}: {}", "Gt": "{} above {}", "Lt": "{} below {}", "Exists": "the label {}"}
 
 

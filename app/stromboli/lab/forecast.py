@@ -39,7 +39,7 @@ from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord, timestamp
 from stromboli.workloads.names import workload_of
 
-#: how often the queue is run
+#: number of runs of the queue
 RUNS = 9
 #: sessions and steps that all of it may take, a step being a node looked at
 _MOST_SESSIONS, _MOST_STEPS = 3_000, 120_000_000
@@ -47,7 +47,7 @@ _MOST_SESSIONS, _MOST_STEPS = 3_000, 120_000_000
 _FINENESS, _COARSENESS = 1e-3, 0.03
 #: steps for the start in an answer about a job, and sessions that have to be within them for it to be tried at all
 _OF_AN_ANSWER, _FEWEST_SESSIONS = 30_000_000, 30
-#: how far the queue is run, in seconds
+#: horizon of the forecast, in seconds
 _HORIZON = 30 * 86_400.0
 #: seconds after which a pod that terminates is gone
 _GRACE = 30.0
@@ -110,7 +110,7 @@ class Outcome:
 
     #: seconds from now until each job that was asked for starts, infinite where it does not
     after: tuple[float, ...]
-    #: how far the queue was run, in seconds from now
+    #: horizon of the forecast, in seconds from now
     until: float
     #: jobs that hold places then and never end, since nothing says how long they run
     unknown: tuple[str, ...]

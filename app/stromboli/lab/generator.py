@@ -33,7 +33,7 @@ _DAY = (8.1737, 3.9631)
 _DAY_BEGINS, _BUCKETS, _BUCKET = 11, 48, 1800.0
 #: no run time is longer than e^12 s, 45 h, and no gap than e^13
 _LONGEST, _LONGEST_GAP = 12.0, 13.0
-#: what users write as the time that they ask for, in minutes
+#: times that users ask for, in minutes
 _ROUND = np.array([5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1080, 1440, 2160, 2880, 4320, 10080])
 
 
@@ -49,7 +49,7 @@ class Model:
     #: the part of the machine that jobs ask for from the first arrival to the last
     load: float = 0.7
     users: int = 8
-    #: how many jobs arrive on a day of the weekend, of those on another day
+    #: arrivals on a day of the weekend, relative to another day
     weekend: float = 0.5
     #: the part of jobs that say for how long they run, and of these the part that run for exactly as long
     declared: float = 1.0

@@ -35,7 +35,7 @@ class OverTime(msgspec.Struct, frozen=True):
     queues: str = ""
     period: float = 60.0
     reading: Reading = Reading()
-    #: what is generated, with the seed of the trial; None for a file
+    #: parameters of the generator, with the seed of the trial; None for a file
     model: Model | None = None
 
     @property

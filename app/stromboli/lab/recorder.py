@@ -15,7 +15,7 @@ from stromboli.state.pods import PodRecord
 
 Floats = npt.NDArray[np.float64]
 
-#: what is scarce, the first that jobs ask for
+#: candidates for the scarce resource; the first that jobs ask for counts
 _SCARCE = ("nvidia.com/gpu", "amd.com/gpu", "cpu", "memory")
 #: kinds of pods that fragmentation asks about: those that ask for most
 _MOST_KINDS = 64
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
     waiting_jobs: int
     #: the part of what is idle that lies on nodes where pods of the workload do not fit, NaN where nothing is idle
     fragmentation: float
-    #: what each queue holds
+    #: amount that each queue holds
     held: Floats
 
 
@@ -51,9 +51,9 @@ class Recorder:
         self.evictions, self.restarts = np.zeros(jobs, np.int32), np.zeros(jobs, np.int32)
         #: seconds of runs that have to be done again
         self.lost = np.zeros(jobs)
-        #: what each queue held and what there was of the main resource, in base units times seconds
+        #: use by each queue and supply of the main resource, in base units times seconds
         self.used, self.offered = np.zeros(queues), 0.0
-        #: what all queues held, as a fraction of the cluster, until the last job arrived
+        #: use by all queues, as a fraction of the cluster, until the last job arrived
         self.while_arriving = float("nan")
         self.samples: list[Sample] = []
         #: seconds since the workload began

@@ -32,11 +32,11 @@ class SizesError(StromboliError):
 class Gangs:
     """Gangs that would be submitted."""
 
-    #: how many pods start together, of each
+    #: number of pods of each that start together
     sizes: Sequence[int]
     queue: str = "default"
     namespace: str = "default"
-    #: what a pod asks for; one of the cards of the cluster, or else a processor, where nothing is said
+    #: request of a pod; one of the cards of the cluster, or else a processor, where nothing is said
     request: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

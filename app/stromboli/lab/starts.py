@@ -34,7 +34,7 @@ class Quality:
     #: jobs that were asked about, and those with a predicted start
     asked: int
     told: int
-    #: how long they waited from then on, the median
+    #: median of their wait from then on
     waited: float
     #: between the expected start and the actual one: the median, and 90 % are below the other
     error: float

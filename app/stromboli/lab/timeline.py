@@ -90,11 +90,11 @@ class Run:
     #: seconds for which it runs, infinite if that is not known
     length: float
     pods: list[str] = field(default_factory=list)
-    #: how many of them have a node
+    #: number of them that have a node
     placed: int = 0
     #: when it started, NaN before
     started: float = math.nan
-    #: how often it started or was stopped: an end that was foreseen for another number does not come
+    #: number of its starts and stops: an end that was foreseen for another number does not come
     turn: int = 0
 
 
@@ -127,9 +127,9 @@ class Timeline:
         #: pods without a node
         self.waiting = 0
         self.runs: dict[str, Run] = {}
-        #: how many sessions there were
+        #: number of sessions
         self.sessions = 0
-        #: how many since something last happened neither bound nor evicted a pod
+        #: number of sessions, since something last happened, that neither bound nor evicted a pod
         self._in_vain = 0
 
     @property

@@ -48,9 +48,9 @@ class Trial(msgspec.Struct, frozen=True):
     path: str
     policy: Policy
     seed: int
-    #: how much arrives, as a part of all cards
+    #: request of all arrivals, as a part of all cards
     ratio: float = 1.3
-    #: how it runs over time; None for an openb trace, whose pods only arrive
+    #: settings of a run over time; None for an openb trace, whose pods only arrive
     over_time: OverTime | None = None
     #: the folder of more plugins, if there is one
     plugins: str = ""

@@ -91,7 +91,7 @@ class Workload:
     users: Sequence[str] = ("default",)
     #: name of each job, unique in its namespace; empty for `job-0`, `job-1`, ...
     names: Sequence[str] = ()
-    #: what could not be read, a line each
+    #: entries that could not be read, a line each
     problems: Sequence[str] = ()
 
     def __post_init__(self) -> None:

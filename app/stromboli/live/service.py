@@ -43,7 +43,7 @@ __all__ = ["Decider", "Result", "Service"]
 
 log = Logger(__name__)
 
-#: how long a new leader waits at most for the watches to catch up, and how often it checks, in seconds
+#: maximum wait of a new leader for the watches to catch up, and interval of its checks, in seconds
 _CATCHING_UP = 5.0
 _LOOK = 0.05
 #: time limits on shutdown, in seconds: for running requests, the usage of queues, the lease, and closing connections

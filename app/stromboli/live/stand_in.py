@@ -34,7 +34,7 @@ _PAUSE = 5.0
 class StandInLease(LeaderLease):
     """The lease of another shard: taken over after a while without a holder, and given back on request."""
 
-    #: how the shard schedules, as the lease said it last
+    #: the shard's settings, as the lease said last
     terms: ShardTerms | None = None
     #: seconds for which the lease must have been free
     patience = 0.0

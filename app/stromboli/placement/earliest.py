@@ -36,7 +36,7 @@ class Earliest:
 
     #: seconds since the epoch
     time: float
-    #: what it takes
+    #: amounts that it takes
     taken: Matrix
     #: the amounts left free beside it then, if nothing else is placed before
     spare: Matrix

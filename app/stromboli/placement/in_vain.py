@@ -18,11 +18,11 @@ from stromboli.placement.pending import PendingGroup
 class InVain:
     """The failed attempt to place pods of one kind."""
 
-    #: what had been decided until then
+    #: decisions until then
     after: Hashable
     #: the places that some of them had for a moment
     placed: Sequence[Operation]
-    #: how many these are
+    #: number of these
     count: int
     #: why the next one had none
     reason: Reason

@@ -30,7 +30,7 @@ class PendingGroup:
         self.sub_job = sub_job
         self.pods = pods
         self.at = at
-        #: how many pods the group still needed after it was tried last, at least, 0 when it was ready; None before
+        #: number of pods that the group still needed at its last try, at least, 0 when it was ready; None before
         self.missing: int | None = None
         #: roles with a pod that found no node
         self.failed_roles: set[str] = set()

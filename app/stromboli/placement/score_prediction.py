@@ -34,7 +34,7 @@ class Turn:
     sub_job: SubJob
     #: the pods that got places
     pods: Sequence[PodRecord]
-    #: how many places a HyperNode needed to be tried
+    #: number of places that a HyperNode needed to be tried
     least: int
 
     @classmethod
@@ -94,10 +94,10 @@ class _Prediction:
         self._roots_are_leaves = bool((tree.tiers[roots] == tree.tiers.min()).all())
         by_class: dict[Hashable, PodRecord] = {session.kernel.identity(pod): pod for pod in pods}
         self._alike = len(by_class) == 1
-        #: how many pods of each class fit in leaves at most, and how many of any for sure, shape (leaves,)
+        #: upper bound on pods of each class that fit in leaves, and lower bound on any, shape (leaves,)
         self._at_most = {key: self._copies(pod) for key, pod in by_class.items()}
         self._sure = self._sure_copies(list(by_class.values()))
-        #: what turns have placed in leaves so far
+        #: pods that turns have placed in leaves so far
         self._placed: Vector = np.zeros(len(self._leaves))
         self._requested = np.zeros((len(session.view.dimensions), len(self._leaves)))
         #: infinite where it is unknown

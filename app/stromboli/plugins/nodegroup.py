@@ -52,7 +52,7 @@ class Affinity:
     preferred: Mapping[str, int]
     anti_required: Collection[str]
     anti_preferred: Collection[str]
-    #: how many are preferred, those that are named twice as well
+    #: number of preferred ones, those that are named twice as well
     length: int
 
     def __bool__(self) -> bool:
@@ -82,7 +82,7 @@ class Account:
     affinity: Affinity
     #: the most that it may hold in a group, infinite where nothing is said; None when its annotation cannot be read
     limits: dict[str, Vector] | None
-    #: what it holds in each group that is limited, shape (dimensions,)
+    #: amounts that it holds in each limited group, shape (dimensions,)
     held: dict[str, Vector] = field(default_factory=dict)
     #: by group's number, that of no group at the end: whether the queue uses it, and how good it is; once asked for
     used: Mask | None = None

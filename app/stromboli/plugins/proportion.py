@@ -41,7 +41,7 @@ class Proportion(Plugin):
         self._index: Rows = np.array([queue.index for queue in queues], np.intp)
         held = view.jobs.by_queue(view.job_allocated)
         self._allocated = held[self._index]
-        #: what terminating pods hold beyond that, without what is promised to pods that start when they are gone
+        #: amounts that terminating pods hold beyond that, without those promised to pods that start when they are gone
         self._terminating = np.zeros_like(self._allocated)
         if view.terminating is not None:
             self._terminating = view.terminating[self._index]

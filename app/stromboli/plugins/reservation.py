@@ -41,7 +41,7 @@ from stromboli.kube import node_affinity, taints
 from stromboli.placement.earliest import Earliest, Ends, demands_of
 from stromboli.state.pods import PodRecord, timestamp
 
-#: how many gangs that waited long are looked at, and jobs that should be over named
+#: numbers of gangs that waited long and are looked at, and of jobs named that should be over
 _MOST, _MOST_NAMED = 100, 5
 #: where a gang waits that would start if places were free
 _STAGES = (Stage.Gang, Stage.Placement)

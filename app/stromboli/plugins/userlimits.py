@@ -59,9 +59,9 @@ class Account:
     queue: str
     most: Vector
     held: Vector
-    #: what pods hold besides that terminate, without what is promised to others that start when they are gone
+    #: amounts that terminating pods hold besides, without those promised to others that start when they are gone
     ending: Vector
-    #: what jobs that were admitted may still take of their minimum
+    #: amounts that admitted jobs may still take of their minimum
     claimed: Vector = field(init=False)
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ Model = TypeVar("Model", bound=BaseModel)
 #: name of a plugin or action -> the model of its arguments, None if it takes none
 ArgumentModels = Mapping[str, type[BaseModel] | None]
 
-#: how similar the names of two plugins' arguments are, of 1, to be taken for each other
+#: similarity, of 1, from which names of two plugins' arguments are taken for each other
 _SAME = 0.85
 
 

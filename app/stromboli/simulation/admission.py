@@ -200,7 +200,7 @@ class _Groups:
         self._rules = rules
         self._written = written
         self._families: dict[str, Family] = {}
-        #: what was told, since the pods of an owner have the same problem
+        #: messages so far, since the pods of an owner have the same problem
         self._told: set[str] = set()
         #: by key
         self.made: dict[str, crds.PodGroup] = {}
@@ -321,7 +321,7 @@ class _NativeGroups:
 
     def __init__(self, namespaces: Mapping[str, Any], rules: Sequence[QueueRule]) -> None:
         self._namespaces, self._rules = namespaces, rules
-        #: what the pods of each say, by key
+        #: values in the pods of each, by key
         self._of_pods: dict[str, OfPods] = {}
 
     def see(self, pod: objects.Pod) -> None:

@@ -36,7 +36,7 @@ from stromboli.workloads import Family
 from stromboli.workloads.amounts import formatted
 from stromboli.workloads.labelled import id_of, object_of, stands_for_label
 
-#: what was written, by where it is from
+#: texts, by their source
 Texts: TypeAlias = Mapping[str, str]
 RulesOf: TypeAlias = Callable[[str | None], Sequence[QueueRule]]
 """The rules of a policy, given as text, by which workloads get their queues; None is the policy in force."""

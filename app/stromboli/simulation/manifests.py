@@ -73,11 +73,11 @@ class Loaded:
     objects: list[tuple[str, Any]] = field(default_factory=list)
     scenarios: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    #: what an API server would refuse of objects that none has seen, and that are read all the same
+    #: problems that an API server would report of new objects, which are read all the same
     doubts: list[str] = field(default_factory=list)
     #: where each object and workload was read, and what was, by type and key
     places: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
-    #: what the pods of files are made by, as it was written, by uid
+    #: makers of the pods of files, as written, by uid
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: why pods are not made before others of their workload run, by their keys
     later: dict[str, str] = field(default_factory=dict)

@@ -82,7 +82,7 @@ def explanation(session: Session) -> dict[str, Any]:
     return out | ({"queues": shares} if shares else {})
 
 
-#: what is told of a queue's fair share, beside its steps
+#: fields of a queue's fair share besides its steps
 FAIR_SHARE_AMOUNTS = ("deserved", "capacity", "request", "allocated", "usage", "fair_share", "saturation")
 
 

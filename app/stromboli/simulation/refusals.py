@@ -39,7 +39,7 @@ _MOST_PRIORITY = 1_000_000_000
 _DATA = resources.files(__package__).joinpath("kubernetes_bounds.yaml")
 _NO_RESOURCE = "is not a resource: all but cpu, memory, ... have a domain, such as nvidia.com/gpu"
 _NO_POD_LEVEL = "cannot be requested for a pod as a whole: only cpu, memory and hugepages-... can"
-#: how names begin that only quotas know
+#: prefixes of names that only quotas know
 _OF_QUOTAS = ("requests.", "limits.", "count/")
 #: resources of containers without a domain
 _NATIVE = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.+")

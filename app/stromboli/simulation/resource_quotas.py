@@ -19,7 +19,7 @@ from stromboli.simulation.forbidden import ForbiddenError
 from stromboli.workloads.amounts import exact, formatted, usage
 from stromboli.workloads.paths import Object, mapping, text
 
-#: what every container has to say of where a quota limits it
+#: fields that every container has to set of resources that a quota limits
 _TO_BE_SAID = [*("cpu", "memory"), *(f"{what}.{name}" for what in ("requests", "limits") for name in ("cpu", "memory"))]
 _ENDED = ("Succeeded", "Failed")
 

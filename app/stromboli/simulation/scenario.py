@@ -104,7 +104,7 @@ class Scenario:
     #: load by node
     node_usage: Mapping[str, _Load] = field(default_factory=dict)
     sharding: Sharding | None = None
-    #: what answers the extender plugin; None where the scenario has no extender
+    #: transport of the extender plugin; None where the scenario has no extender
     extender: ScriptedExtender | None = None
     #: seconds since rescheduling last looked for victims; None for never
     rescheduled_ago: float | None = None

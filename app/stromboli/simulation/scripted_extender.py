@@ -74,7 +74,7 @@ class ScriptedExtender:
     #: verb and payload of each request
     requests: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
-    #: what answers a verb
+    #: methods that answer verbs
     _HANDLERS: ClassVar[Mapping[str, str]] = {
         "predicate": "_predicate",
         "prioritize": "_prioritize",

@@ -17,7 +17,7 @@ from stromboli.state.reads import Reads
 
 _CREATED = "2024-01-01T00:00:00Z"
 _NODES_PER_RACK, _RACKS_PER_SPINE = 20, 25
-#: how many leaves are below a queue of each level of the tree
+#: number of leaves below a queue of each level of the tree
 _LEVELS = (100, 10, 1)
 
 

@@ -46,7 +46,7 @@ _TEMPLATES = frozenset(("CompositePodGroup", "PodTemplate", "Workload"))
 _NO_WORKLOADS = frozenset(("Node", "Pod", "PodGroup"))
 #: why nothing is made of a workload
 NOT_MADE = "its pods do not follow from it: add what it makes, or its pods"
-#: what a workload may say of what it makes beside its spec
+#: metadata that a workload may set on what it makes
 _SAID = ("labels", "annotations")
 
 
@@ -69,7 +69,7 @@ class Expansion:
     begun: set[tuple[str, str]] = field(default_factory=set)
     #: why nothing became of workloads, or of parts of them, by key
     empty: dict[str, str] = field(default_factory=dict)
-    #: what workloads name instead of templates of their own, by kind, namespace or none, and name
+    #: runtimes that workloads name instead of templates of their own, by kind, namespace or none, and name
     runtimes: dict[tuple[str, str, str], Manifest] = field(default_factory=dict)
 
     def type_of(self, manifest: Manifest) -> str | None:

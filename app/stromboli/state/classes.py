@@ -21,7 +21,7 @@ from stromboli.api.resources import Dimensions, Matrix, Vector, amounts
 from stromboli.state.reads import IN_SPEC, NOTHING_ELSE, ClassReads, Reads
 from stromboli.state.rows import RowNumbers
 
-#: what the scoring of kube-scheduler assumes for a container without requests: 100 milli-CPU, 200 MB
+#: amounts that kube-scheduler's scoring assumes for a container without requests: 100 milli-CPU, 200 MB
 _DEFAULT_REQUEST = {"cpu": 100, "memory": 200 * 1024 * 1024}
 _NO_LIMIT: Mapping[str, int] = {}
 #: a scheduling gate that keeps pods of a gang from kube-scheduler until all that start together are decided
@@ -39,7 +39,7 @@ class PodClass:
     #: what all its pods have in common of their specs, with the requests by which a pod that is resized counts; fields
     #: that may differ between them, such as the priority, are as if they were not set
     spec: objects.PodSpec
-    #: what is requested of each resource, `pods: 1` included, without zeros
+    #: requests of each resource, `pods: 1` included, without zeros
     request: Mapping[str, int]
     #: with kube-scheduler's defaults for containers without cpu or memory requests, for scoring: (cpu, memory)
     scoring_request: tuple[float, float]
@@ -63,7 +63,7 @@ class PodClass:
     ephemeral_claims: tuple[str, ...] = ()
     #: its volumes that name a disk themselves, without their own names
     disks: tuple[objects.Volume, ...] = ()
-    #: what it shares with other classes, kept as long as one of them is
+    #: parts shared with other classes, kept as long as one of them is
     shape: _Shape | None = None
     #: for rules: what they derive from the class alone, by a key of their own
     cache: dict[object, object] = field(default_factory=dict)

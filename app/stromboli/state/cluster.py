@@ -58,17 +58,17 @@ class ClusterState:
         self.classes = ClassTable(self.dimensions, reads)
         self.nodes = NodeTable(self.dimensions)
         self.pods = PodTable()
-        #: what was read of pods for the last snapshot
+        #: facts read from pods for the last snapshot
         self._pod_columns = KeptColumns()
         self.queues: dict[str, Queue] = {}
         self.priority_classes: dict[str, objects.PriorityClass] = {}
         self.hyper_nodes: dict[str, HyperNode] = {}
         #: kinds that only plugins read, as plain data: kind -> key -> object
         self.objects = ObjectTables()
-        #: what readers of the objects keep from snapshot to snapshot
+        #: state that readers of the objects keep from snapshot to snapshot
         self._derived: dict[object, object] = {}
         self.jobs = JobTable()
-        #: what was read of PodGroups for the last snapshot
+        #: facts read from PodGroups for the last snapshot
         self._group_columns = KeptColumns()
         #: puts pods on nodes
         self.occupancy = Occupancy(self.nodes, self.pods, self.classes)

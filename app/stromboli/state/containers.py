@@ -10,7 +10,7 @@ from stromboli.api.objects.pods import ContainerState
 #: reasons of containers that are about to start
 _STARTING = ("", "ContainerCreating", "PodInitializing")
 _AGAIN = "CrashLoopBackOff"
-#: what further reasons mean, in words
+#: meaning of further reasons, in words
 _MEANING = {
     **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "InvalidImageName"), "image cannot be pulled"),
     "ErrImageNeverPull": "image is not on the node and may not be pulled",
@@ -19,7 +19,7 @@ _MEANING = {
     "RunContainerError": "container cannot be started",
     _AGAIN: "container ends again and again",
 }
-#: what a person does about further reasons; of images it is what is said of them that tells
+#: advice about further reasons; for images it depends on what is said of them
 _ADVICE = {
     "InvalidImageName": "correct the image {image}",
     "ErrImageNeverPull": "load the image {image} on the node, or have imagePullPolicy: IfNotPresent",
@@ -27,7 +27,7 @@ _ADVICE = {
     _AGAIN: "see kubectl logs {pod} -n {namespace} -c {container} --previous",
 }
 _PULLING = ("ErrImagePull", "ImagePullBackOff")
-#: what a person does about an image, by words that registries and kubelets say of it
+#: advice about an image, by words that registries and kubelets say of it
 _OF_IMAGES = (
     (("no match for platform", "no matching manifest"), "build the image {image} for the node's architecture"),
     (
@@ -46,7 +46,7 @@ _OF_IMAGES = (
 )
 _ANY_IMAGE = "correct the image {image}, or give the pod imagePullSecrets for {registry}"
 _USUAL_REGISTRY = "docker.io"
-#: what exit codes mean that shells and kernels give
+#: meaning of exit codes that shells and kernels give
 _EXIT_CODES = {
     126: "its command cannot be executed",
     127: "its command was not found",

@@ -20,7 +20,7 @@ from stromboli.state.rows import RowNumbers
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
-#: what marks a pod as ours when its scheduler name does not
+#: mark of a pod as ours when its scheduler name does not say so
 MANAGED_ANNOTATIONS = frozenset((GROUP_ANNOTATION, QUEUE_ANNOTATION))
 ROLE_ANNOTATION = "volcano.sh/task-spec"
 _PRIORITY = "volcano.sh/task-priority"
@@ -75,7 +75,7 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     #: the ResourceClaim that was made from a template for each claim of the pod, by the name that the pod gives it;
     #: empty where none is needed
     claim_names: Mapping[str, str]
-    #: what keeps its containers from running once it has a node, or why it failed, as reported by its kubelet
+    #: cause that keeps its containers from running once it has a node, or of its failure, as its kubelet reports
     held_up: str = ""
     #: spec.activeDeadlineSeconds, 0 when unset
     deadline: float = 0.0

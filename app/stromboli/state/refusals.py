@@ -13,5 +13,5 @@ class Refusal:
     job: str
     #: key of the PodGroup that was to get its place
     beneficiary: str
-    #: what the cluster said
+    #: the cluster's message
     why: str

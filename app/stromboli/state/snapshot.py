@@ -82,7 +82,7 @@ class Snapshot:
     nodes: NodeColumns
     pods: PodColumns
     pod_facts: PodFacts
-    #: what classes and records hold of pods for plugins
+    #: pod fields that classes and records keep for plugins
     reads: Reads
     classes: Sequence[PodClass]
     #: requests by class, shape (classes, dimensions)

@@ -44,7 +44,7 @@ _MOST_NODES = 10_000
 _SESSIONS = 60
 #: remedies are computed on request only if a session takes longer than this, in seconds
 _CHEAP = 0.1
-#: what the page of a job shows beside its answer
+#: what the page of a job shows besides its answer
 _OF_JOBS: dict[str, Any] = {"row": None, "pods": None, "map": None, "nodes": None, "story": []}
 _JOB_FILTERS = ("namespace", "queue", "reason", "phase", "name", "cards", "priority", "sort")
 _EXAMPLE = """\

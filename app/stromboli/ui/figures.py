@@ -24,7 +24,7 @@ SPANS = {300: "5 min", 1_800: "30 min", 21_600: "6 h", 86_400: "24 h", 0: "all"}
 _TIME_STEPS = (60, 300, 600, 1_800, 3_600, 14_400)
 _DAY = 86_400
 _MOST_TIMES = 7
-#: what a job does after a moment of its story
+#: activity of a job after each kind of moment in its story
 _AFTER = {
     "submitted": "waits to be admitted",
     "admitted": "waits for places",
@@ -205,7 +205,7 @@ class Tick:
 class Chart:
     """Lines over time in a frame."""
 
-    #: what the amounts are counted in
+    #: unit of the amounts
     unit: str
     width: int = 880
     height: int = 280

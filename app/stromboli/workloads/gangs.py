@@ -40,9 +40,9 @@ class Role:
 
     name: str
     template: Object
-    #: how many there are
+    #: number of pods
     count: int
-    #: how many the gang cannot do without
+    #: number of pods that the gang cannot do without
     needed: int
     #: names of the pods without the number at their end
     prefix: str
@@ -67,11 +67,11 @@ class Gang:
     roles: tuple[Role, ...]
     #: the value of the label that tells the gangs of a workload apart; empty when there is one only
     part: str = ""
-    #: how many such gangs there are, for a part that is EACH
+    #: number of such gangs, for a part that is EACH
     copies: int = 1
-    #: how many pods start together where it is not the sum over the roles
+    #: number of pods that start together where it is not the sum over the roles
     least: int | None = None
-    #: how many pods there can be before one of them is ready, where that does not follow from the roles
+    #: number of pods that can exist before one of them is ready, where that does not follow from the roles
     at_first: int | None = None
     #: whether an annotation of an owner may say how many start together
     adjustable: bool = True
@@ -133,7 +133,7 @@ class Workload:
     size_note: str = ""
     #: whether it has fewer pods in the end, when others have succeeded
     dwindles: bool = False
-    #: how many of its pods need not come again, as what made them has succeeded, until all of it starts anew
+    #: number of its pods that need not come again, as what made them has succeeded, until all of it starts anew
     done: int = 0
 
     def size(self, noted: Mapping[str, str] | None) -> dict[str, str]:

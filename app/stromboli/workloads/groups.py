@@ -133,7 +133,7 @@ class Family:
     workload: Workload
     #: the table that says where in the spec of each owner something is
     kinds: Kinds
-    #: what owns it, what it owns on the way to the pod, and what owns a pod without managing it
+    #: its owners, its own objects on the way to the pod, and owners of a pod that do not manage it
     above: tuple[Object, ...] = ()
     below: tuple[Object, ...] = ()
     beside: tuple[Object, ...] = ()

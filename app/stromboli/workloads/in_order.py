@@ -25,7 +25,7 @@ class _Rule:
     label: str
     #: which pods it makes when
     why: str
-    #: what has all of them made at once
+    #: the setting that has all of them made at once
     instead: str
     #: the labels of those that come first
     first: Labels = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Ordered:
 
     #: why there are no more pods
     why: str
-    #: what has all of them made at once
+    #: the setting that has all of them made at once
     instead: str
     #: whether that is all there is to do: with a smaller gang those that come later would start one by one
     only: bool = False

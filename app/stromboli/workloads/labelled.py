@@ -32,7 +32,7 @@ OBJECTS: Mapping[str, str] = {
 KIND = "PodGroup"
 #: the labels that name groups, the first one counts
 KEYS = (KUEUE, *OBJECTS, LIGHT)
-#: how the names of PodGroups begin that no object owns
+#: prefix of the names of PodGroups that no object owns
 _NAMES = {KUEUE: "podgroup-kueue-", LIGHT: "podgroup-light-"}
 
 

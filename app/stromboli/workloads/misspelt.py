@@ -33,7 +33,7 @@ _READ = tuple(
 _OTHERS = ("kueue.x-k8s.io/podset-group-name",)
 #: domains of Volcano's keys, which are taken for each other
 _DOMAINS = ("volcano.sh", "scheduling.volcano.sh", "scheduling.k8s.io")
-#: how alike a key is that was meant to be another: a letter or two of it differ
+#: least similarity to a key that was meant: a letter or two differ
 _ALIKE = 0.94
 
 

@@ -11,7 +11,7 @@ from stromboli.workloads.paths import Object, at, count, items, mapping, text
 
 #: the labels of a worker with its group and, where a replica has several hosts, with its replica
 _GROUP, _REPLICA = "ray.io/group", "ray.io/worker-group-replica-name"
-#: what KubeRay adds, with the resources that it gives them
+#: containers that KubeRay adds, with the resources that it gives them
 _AUTOSCALER: Object = {"name": "autoscaler", "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}}}
 _WAITS_FOR_HEAD: Object = {"name": "wait-gcs-ready", "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}}}
 _SUBMITTER: Object = {"name": "ray-job-submitter", "resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}

@@ -41,7 +41,7 @@ _CONSTRAINTS = tuple(f"spec.{path}schedulingConstraints.topology" for path in ("
 _DISRUPTED = "spec.scheduling.disruptionMode"
 #: annotations of owners that a PodGroup inherits begin so
 _INHERITED = ("volcano.sh/", crds.NODE_POOLS)
-#: what KAI's words are in Volcano's
+#: KAI's words -> Volcano's
 _KAIS_WORDS = {"preemptible": "true", "non-preemptible": "false"}
 #: annotations of pods that a PodGroup takes over
 POD_ANNOTATIONS = (PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone", crds.NODE_POOLS)

@@ -123,7 +123,7 @@ class ContainerStateRunning(Record, frozen=True):
 class ContainerStateTerminated(Record, frozen=True):
     exit_code: readers.Integer = 0
     reason: str | None = ""
-    #: what the container left as its last words
+    #: the container's last words
     message: str | None = ""
     finished_at: str | None = None
 
@@ -137,7 +137,7 @@ class ContainerState(Record, frozen=True):
 class ContainerStatus(Record, frozen=True):
     name: str = ""
     state: ContainerState | None = None
-    #: how it ended before it was started again
+    #: its end before it was started again
     last_state: ContainerState | None = None
     #: requests and limits that are in force
     resources: ResourceRequirements | None = None

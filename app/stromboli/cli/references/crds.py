@@ -16,7 +16,7 @@ The fields of the definitions that `stromboli crds apply` and the chart install,
 that has Volcano's keeps those: they have the same fields, and other bounds. Rules are checked by the API server when an
 object is written. Fields that the policy in force does not read are named by the condition `FieldIgnored`.
 """
-#: what an amount looks like, instead of its pattern
+#: form of an amount, instead of its pattern
 _AMOUNT = "quantity"
 
 

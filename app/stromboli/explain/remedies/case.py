@@ -33,7 +33,7 @@ class Candidate:
     engine: Engine | None = None
     #: the jobs that it names
     jobs: Sequence[str] = ()
-    #: how many of the pods have to be bound; 0 for as many as the case needs
+    #: number of the pods that have to be bound; 0 for as many as the case needs
     needed: int = 0
     #: when it is made, seconds since the epoch; 0 for at once
     at: float = 0.0
@@ -66,22 +66,22 @@ class Case:
     #: the keys that have to be bound; any of them, as many as the gang needs
     keys: frozenset[str]
     needed: int
-    #: what is decided without any change
+    #: outcome without any change
     before: Future
     #: the cluster without others that wait: what does not help there does not help
     alone: Rehearsal
     #: the steps that were taken before anything was tried
     began: int
-    #: what blocks it; for a pod that waits for its gang, what blocks the gang
+    #: the obstacle; for a pod that waits for its gang, that of the gang
     reason: str
     stage: str
-    #: what was found so far, by who can do it, and what it brings about
+    #: remedies so far, by who can make them, with their effects
     found: dict[str, tuple[Candidate, str]] = field(default_factory=dict)
     #: changes after which it waits for something else, by who can make them, with what it waits for
     first_steps: dict[str, tuple[Candidate, str]] = field(default_factory=dict)
     #: changes of the job, or of its obstacles, that are not enough alone
     parts: list[Candidate] = field(default_factory=list)
-    #: what was in the way after one or more of them: several changes may do away with the same
+    #: obstacles after one or more of them: several changes may remove the same
     seen: set[object] = field(default_factory=set)
     #: whether changes are tried without the other jobs that wait, which are too many to look at each time
     apart: bool = False

@@ -14,9 +14,9 @@ from stromboli.explain.remedies.changes import put_node, respec
 
 #: prefixes of labels that only kubelets and cloud providers set
 _SET_BY_NODES = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/")
-#: how similar values of one label have to be, of 1
+#: least similarity of values of one label, of 1
 _LIKE = 0.5
-#: how similar the keys of labels have to be: most have a domain in common
+#: least similarity of keys of labels: most have a domain in common
 _SAME_KEY = 0.8
 #: labels whose values are no matter of taste: what a pod's image is made for
 _OF_IMAGES = {

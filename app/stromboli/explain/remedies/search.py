@@ -288,7 +288,7 @@ _KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     *(others.priorities, shares.weights, pools.deserved),
     *(shares.kept_by_others, pools.kept_by_others, placement.nodes),
 )
-#: what may be one part of a change: what is wrong with the job itself, limits, and jobs that have to end
+#: possible parts of a change: what is wrong with the job itself, limits, and jobs that have to end
 _PARTS = (
     *(*_FIRST, repairs.repairs, placement.predicates, claims.claims, gangs.topology, gangs.sub_groups, gangs.roles),
     *(gangs.resources, shares.limits, pools.limits, users.limits, shares.quotas, pools.others, others.ends),

@@ -23,7 +23,7 @@ class History:
 
     #: when it was evicted first, and each time after it had got places back, seconds since the epoch
     times: tuple[float, ...]
-    #: how many places it had left after the last time
+    #: number of places that it had left after the last time
     left: int
     #: uids of the pods that were to go and may still be there
     pods: frozenset[str]
@@ -34,7 +34,7 @@ class Eviction:
     """An eviction of pods of a job for a queue, in one session."""
 
     pair: Pair
-    #: how many places the job had, with those that the session gave it, and has left
+    #: number of places that the job had, with those that the session gave it, and has left
     before: int
     left: int
     #: uids of the pods that go, and of all that had a place

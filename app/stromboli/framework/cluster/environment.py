@@ -23,7 +23,7 @@ class NodeUsage:
     memory: float
     #: when it was measured, seconds since the epoch
     measured: float
-    #: what the average is over
+    #: window of the average
     period: str = "10m"
 
 
@@ -102,17 +102,17 @@ class Environment:
     extender: ExtenderTransport | None = None
     #: None when all nodes are its own
     sharding: Sharding | None = None
-    #: what queues held in the past as a part of the cluster, by queue and resource, where Prometheus measures it
+    #: past usage of queues as a part of the cluster, by queue and resource, where Prometheus measures it
     queue_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     #: HyperNode by uid of the group for which an earlier session evicted victims there
     nominated_hyper_nodes: Mapping[str, str] = field(default_factory=dict)
-    #: what earlier sessions admitted; None where phases are believed, as of a file that is read
+    #: jobs that earlier sessions admitted; None where phases are believed, as of a file that is read
     admitted: Admitted | None = None
     #: places that evictions left for jobs, or that pods were moved to, and that are not taken yet, by key of the job
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
-    #: what jobs were evicted for; None where that is not watched under Volcano's rules
+    #: evictions of jobs by preemptor; None where that is not watched under Volcano's rules
     churn: Churn | None = None
-    #: what plugins and actions left for the next session, by name
+    #: state that plugins and actions left for the next session, by name
     left: Mapping[str, Any] = field(default_factory=dict)
 
 

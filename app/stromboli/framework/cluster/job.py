@@ -235,7 +235,7 @@ class Job:
     counts: list[int]
     #: pending pods without requests
     pending_best_effort: int
-    #: what pods with a place request, shape (dimensions,)
+    #: requests of pods with a place, shape (dimensions,)
     allocated: Vector
     #: the PodGroup's minResources; None when it has none
     min_resources: Vector | None

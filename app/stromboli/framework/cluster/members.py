@@ -25,7 +25,7 @@ class Members:
     exact: frozenset[str]
     searches: list[Callable[[str], object]]
     labels: list[crds.LabelSelector]
-    #: what is wrong with its members, a line each
+    #: problems of its members, a line each
     problems: list[str]
     #: the nodes that it names in other ways than by labels
     named: Rows

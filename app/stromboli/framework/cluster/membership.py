@@ -42,7 +42,7 @@ class Membership:
         self.counts: Rows = tally.counts(jobs)
         #: which jobs had no pods at the start, shape (jobs,)
         self.empty: Mask = self.counts.sum(axis=0) == 0
-        #: what the pods of each job that hold a place requested at the start, shape (jobs, dimensions)
+        #: requests of each job's pods that held a place at the start, shape (jobs, dimensions)
         self.allocated: Matrix = tally.allocated(jobs)
         self._pending = self._split(np.flatnonzero(self._pods.state == _PENDING))
         #: the number of pods that waited at the start and request nothing, shape (jobs,)

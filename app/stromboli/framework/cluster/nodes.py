@@ -248,7 +248,7 @@ class NodeLedger:
         self._releasing = columns.releasing
         self._pipelined: Matrix = np.zeros_like(columns.used)
         self._scoring = self._changing[2 * size :]
-        #: what plugins and actions may read
+        #: the read-only view of plugins and actions
         self.nodes = nodes = Nodes(columns.facts, columns.allocatable, always)
         nodes.idle, nodes.used = read_only(self._changing[:size]), read_only(self._changing[size : 2 * size])
         nodes.releasing, nodes.pipelined = read_only(self._releasing), read_only(self._pipelined)

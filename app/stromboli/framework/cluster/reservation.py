@@ -22,7 +22,7 @@ class Place:
 
     #: the name of the node
     node: str
-    #: what the pod requests, by resource
+    #: request of the pod, by resource
     request: Mapping[str, float]
     #: uid of the pod; empty if the place is for any replacement of a moved pod
     pod: str = ""
@@ -38,7 +38,7 @@ class Reservation:
     #: seconds since the epoch
     since: float
     until: float
-    #: how many pods of the job hold a place when all those that were moved are replaced
+    #: number of the job's pods that hold a place once all moved ones are replaced
     complete: int = 0
     #: keys of more important jobs that waited already when pods were evicted: they do not take it over
     passed: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ class Tenants:
     names: frozenset[str]
     #: an unreadable selector selects nothing: a typo must not open the queue to everyone
     selector: Selector
-    #: what the queue's annotations say, in words
+    #: content of the queue's annotations, in words
     told: str
     #: the known Namespace objects, by name
     _known: Mapping[str, Any]

@@ -67,7 +67,7 @@ class Topology:
         self.tiers: npt.NDArray[np.int64] = np.array([*(h.spec.tier for h in ordered), top_tier])
         self.index = {name: i for i, name in enumerate(self.names)}
         self.tier_by_name = {h.spec.tier_name: h.spec.tier for h in ordered if h.spec.tier_name}
-        #: what is wrong with the HyperNodes, a line each
+        #: problems of the HyperNodes, a line each
         self.problems: list[str] = []
         self.parents, children = self._tree(ordered)
         self._size = size
@@ -180,7 +180,7 @@ class Topology:
     def _tree(self, ordered: list[crds.HyperNode]) -> tuple[list[int], list[list[int]]]:
         parents = [NOWHERE] * len(self.names)
         children: list[list[int]] = [[] for _ in self.names]
-        #: how many levels each has, its own among them
+        #: number of levels of each, its own among them
         levels = [1] * len(self.names)
         for parent, hyper_node in enumerate(ordered):
             for member in hyper_node.spec.members:

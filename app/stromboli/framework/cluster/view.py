@@ -59,7 +59,7 @@ class View:
         self.nodes = nodes
         #: the allocatable amounts of all nodes together
         self.total: Vector = read_only(nodes.allocatable.sum(axis=1))
-        #: what was refused so far, and why
+        #: refusals so far, with reasons
         self.trace = Trace()
         #: which nodes are close together
         self.topology: Topology = topology(snapshot.hyper_nodes, nodes.facts, snapshot.derived, snapshot.levels)

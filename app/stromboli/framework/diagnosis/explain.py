@@ -20,7 +20,7 @@ from stromboli.framework.session.never_fits import larger_than_any_node
 from stromboli.framework.session.session import Session
 from stromboli.state.pods import QUEUE_GATE, PodRecord
 
-#: how the names of actions end that give places of some jobs to others
+#: suffixes of the names of actions that give places of some jobs to others
 _TAKING = ("preempt", "reclaim")
 #: the action that evicts pods so that their job waits, and says why
 _TIMING_OUT = "timeouts"
@@ -99,7 +99,7 @@ class _Blocked:
         self._gated = gated
         #: whether nodes help any of them; None when it was not asked for
         self._helped: bool | None = None
-        #: what the first of them lacks
+        #: reason of the first of them
         self._first = session.view.reason(job)
         #: the reason of those that only wait for others
         self._together: Reason | None = None
@@ -345,7 +345,7 @@ class Evictions:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        #: what each queue held at the start, once it was needed
+        #: amounts that each queue held at the start, once needed
         self._held: dict[str, Vector] | None = None
         #: by victim's job and class, and beneficiary
         self._known: dict[tuple[str, int, str, str], str] = {}

@@ -84,7 +84,7 @@ QUEUE_FIELDS = (
     ),
     QueueField("dequeueStrategy", lambda queue: queue.spec.dequeue_strategy != "traverse", rule="fifo"),
 )
-#: what the fields are called in Python, by their names in the spec
+#: names of the fields in Python, by those in the spec
 _ATTRIBUTES = {field.name: to_snake(field.name) for field in QUEUE_FIELDS}
 #: why `spec.networkTopology` of a PodGroup has no effect
 _NO_TOPOLOGY = {"networkTopology": "has no effect under this policy: it is read by the plugin network-topology-aware"}

@@ -32,7 +32,7 @@ class Considered:
 
     #: masks of nodes that plugins rule out, each under its first cause: plugin and cause
     refused: list[tuple[str, str, Mask]] = field(default_factory=list)
-    #: what each node lacks that the pod does not fit on
+    #: shortages of each node that the pod does not fit on
     short: list[tuple[str, Mask]] = field(default_factory=list)
     #: the scores of each plugin
     scores: dict[str, Vector] = field(default_factory=dict)

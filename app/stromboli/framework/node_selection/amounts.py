@@ -27,7 +27,7 @@ class ByAmounts:
         self._request = request
         #: by the amounts of a node: whether the pod fits, and its score
         self._known: dict[Hashable, tuple[bool, float]] = {}
-        #: what plugins say by their hint; None until they are asked
+        #: plugins' answers to the hint; None until they are asked
         self._told: bool | None = None
 
     def applies(self) -> bool:

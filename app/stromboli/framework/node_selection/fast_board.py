@@ -32,7 +32,7 @@ class FastBoard(Board):
     def __init__(self, ask: NodeQuestions, pod: PodRecord, request: Vector, rows: Rows) -> None:
         self._ranking: Ranking | None = None
         self._lookahead: Lookahead | None = None
-        #: how often a best node was looked for
+        #: number of searches for a best node
         self._singles = 0
         self._by_amounts = ByAmounts(ask, pod, request)
         super().__init__(ask, pod, request, rows)

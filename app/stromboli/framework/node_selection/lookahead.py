@@ -55,11 +55,11 @@ class Lookahead:
     def _take(self) -> int:
         nodes = self._nodes
         self._node = node = self._left.pop()
-        #: how long the log of changes is when the choice is taken
+        #: length of the log of changes when the choice is taken
         self._logged = len(nodes.log) + 1
         if self._left:
             idle, scoring = (nodes.idle[:, node] - self._request).tolist(), nodes.scoring[:, node].tolist()
-            #: what the node has when the pod is there
+            #: amounts of the node once the pod is there
             self._amounts = idle, [have + more for have, more in zip(scoring, self._scoring, strict=True)]
         return node
 

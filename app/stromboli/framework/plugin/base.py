@@ -46,7 +46,7 @@ class Vote(IntEnum):
 
 #: a vote, or a rejection with its reason
 Verdict: TypeAlias = Vote | Reason
-#: what to sort by, ascending: a number, a tuple of them, or anything that compares with its like
+#: sort key, ascending: a number, a tuple of them, or anything that compares with its like
 Key: TypeAlias = Any
 
 
@@ -71,7 +71,7 @@ class Plugin(Hints):
     Arguments: ClassVar[type[BaseModel] | None] = None
     #: points that it takes no part in though it implements them, for this session: set in `open`
     silent: frozenset[str] = frozenset()
-    #: what predicates and scores read of pods beyond their class; see `Reads`
+    #: pod fields that predicates and scores read beyond their class; see `Reads`
     reads: ClassVar[Reads] = Reads()
     #: whether what it permits outweighs rejections by others in its tier; it may be set in `open`
     insists: bool = False
@@ -102,7 +102,7 @@ class Plugin(Hints):
         """`arguments` is an instance of `Arguments`; `hierarchy` is the policy's `enableHierarchy`."""
         self.arguments = arguments
         self.hierarchy = hierarchy
-        #: what the session before left under this name; None at first
+        #: state that the session before left under this name; None at first
         self.left: Any = None
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ class Plugin(Hints):
         raise NotImplementedError
 
 
-#: what is declared of each extension point, in the order of `Plugin`; its hints are the last
+#: declarations of the extension points, in the order of `Plugin`; its hints are the last
 DECLARED: Mapping[str, Declaration] = dict(declarations(Plugin))
 #: those of them that are hints
 HINTS = frozenset(name for name, _ in declarations(Hints))

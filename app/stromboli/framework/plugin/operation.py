@@ -34,7 +34,7 @@ class Operation:
     pods: Sequence[PodRecord]
     #: index of the node of each pod; -1 for a victim whose node is not there
     nodes: Sequence[int]
-    #: what one pod requests, shape (dimensions,)
+    #: request of one pod, shape (dimensions,)
     request: Vector
     #: why, for evictions: the action's name
     reason: str = ""
@@ -42,7 +42,7 @@ class Operation:
     beneficiary: str = ""
     #: whether others were evicted to make the place
     after_eviction: bool = False
-    #: what evicted pods were before
+    #: states of evicted pods before
     before: PodState = PodState.Running
     #: the node that a moved pod is evicted from, when its replacement is promised a place here; -1 for all others
     origin: int = -1

@@ -81,9 +81,9 @@ class Balanced(Relation):
 class Limited(Relation):
     """Things that each node has a limited number of, such as volumes that a driver attaches."""
 
-    #: how many each pod takes, shape (pods,)
+    #: number that each pod takes, shape (pods,)
     takes: Vector
-    #: how many each node has left, and in all, shape (nodes,)
+    #: number that each node has left, and in all, shape (nodes,)
     free: Vector
     whole: Vector
 
@@ -95,11 +95,11 @@ class Rationed(Relation):
     Amounts are in the units of requests, or in thousandths.
     """
 
-    #: how much each pod takes, shape (pods,)
+    #: amount that each pod takes, shape (pods,)
     takes: Vector
     #: where that counts, shape (nodes,)
     nodes: Mask
-    #: how much is left, and how much there is in all, which `told` says in words
+    #: amount left, and in all, which `told` says in words
     free: float
     whole: float
     told: str

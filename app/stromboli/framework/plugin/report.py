@@ -27,7 +27,7 @@ class QueueGauges:
     bound: Callable[[], Vector] | None = None
     #: the part of its guarantee that is kept for it; explained, not exported
     kept: Vector | None = None
-    #: how the share was found: its amount after each step
+    #: derivation of the share: its amount after each step
     steps: Callable[[], list[tuple[str, Vector]]] | None = None
 
     @property

@@ -39,7 +39,7 @@ class JobHeldError(Exception):
 class TurnCutError(Exception):
     """A turn would take more steps than it may."""
 
-    #: how many pods of the job had places by then, all of which were undone
+    #: number of the job's pods that had places by then, all of which were undone
     placed: int = 0
 
 

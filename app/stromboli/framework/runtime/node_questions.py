@@ -20,9 +20,9 @@ from stromboli.state.pods import PodRecord
 #: told of steps of work
 Watch: TypeAlias = Callable[[int], None]
 
-#: what a question to plugins takes beside the nodes that it is about, in steps
+#: steps of a question to plugins besides those for its nodes
 CALL = 2_000
-#: what each claim of a pod adds to that, and each condition on other pods
+#: steps added by each claim of a pod, and by each condition on other pods
 _CLAIM, _CONDITION = 1_000, 250
 
 

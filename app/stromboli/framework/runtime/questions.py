@@ -35,7 +35,7 @@ class Questions:
 
     def __init__(self, points: Points, rules: Rules, refused: Collection[str] = ()) -> None:
         """`refused` are the uids of pods whose eviction was refused a moment ago."""
-        #: how often plugins were asked for victims of preemption
+        #: number of times that plugins were asked for victims of preemption
         self.preemption_attempts = 0
         self._points = points
         self._rules = rules

@@ -52,13 +52,13 @@ class Budget:
         self._beyond: dict[str, Beyond] = {}
         #: whether jobs had to wait for the turns of others in any action, even if all had theirs in the end
         self.divided = False
-        #: what ended before it reached all jobs: actions and status updates
+        #: parts that ended before they reached all jobs: actions and status updates
         self.unfinished: set[str] = set()
         #: keys of jobs that some action did not reach
         self.without_turn: set[str] = set()
         #: keys of jobs that wait for a longer turn
         self.too_long: set[str] = set()
-        #: what the next session has to know of the turns, by `turns of ACTION`
+        #: state of turns for the next session, by `turns of ACTION`
         self.left: dict[str, Any] = {}
 
     def line_up(self, action: str, waiting: Mask) -> list[Job]:

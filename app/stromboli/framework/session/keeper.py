@@ -26,7 +26,7 @@ from stromboli.framework.plugin.operation import Kind, Operation
 from stromboli.state.pods import PodRecord
 
 _WAITING = (PodState.Allocated, PodState.Pipelined)
-#: how many jobs of a queue may take over what was reserved for less important ones
+#: number of a queue's jobs that may take over what was reserved for less important ones
 _MOST_OUTRANKING = 64
 
 
@@ -52,7 +52,7 @@ class Keeper:
         #: which of these places each waiting pod has, by row, and the places whose pods have not come back yet
         self.taken: dict[str, Mapping[int, Place]] = {}
         self.absent: dict[str, Sequence[Place]] = {}
-        #: what counts as taken for places that no pod has yet, as indices of nodes with amounts
+        #: amounts reserved for places that no pod has yet, as indices of nodes with amounts
         self._held: dict[str, list[tuple[int, Vector]]] = {}
         #: the places that this session reserves, where pods were moved
         self._made: dict[str, Reservation] = {}

@@ -40,13 +40,13 @@ class Ledger:
         self._nodes = nodes
         self._points = points
         self._on_failure = on_failure
-        #: what a pod takes on its node, by class
+        #: amounts that a pod takes on its node, by class
         self._taken_by: dict[int, Vector] = {}
         #: whether a pod was evicted in this session, if only to try it
         self.evicts = False
         #: whether a plugin failed since that was last raised
         self.left = False
-        #: how often pods changed their state, or plugins were notified
+        #: number of changes of pods' states and of notifications of plugins
         self.changes = 0
         #: the last discarded try of each pod, by row
         self.tried: dict[int, Operation] = {}

@@ -13,7 +13,7 @@ from typing import Any
 
 from stromboli.framework.cluster.job import Job
 
-#: what any turn may take, in budgets of a session
+#: length of any turn, in budgets of a session
 LONGEST = 4
 #: what a queue saves in a second, what it has saved in all unless a job needs more, and what a job may need at most,
 #: in budgets of a session
@@ -31,7 +31,7 @@ class LongTurns:
         #: steps that any turn may take, and what the first turn of a queue may
         self.free, self.first = limit * LONGEST, limit * (LONGEST + SAVED)
         self._time = time
-        #: what queues have used up of their savings, in steps, and when that was so
+        #: savings that queues have used up, in steps, and the time of that
         #: negative is what they have saved beyond what others may have
         self._used: dict[str, tuple[float, float]] = dict(left.get("used", {}))
         #: steps that jobs need whose turns were cut, by key

@@ -43,7 +43,7 @@ class Judgement:
     reasons: dict[str, Reason]
     #: by row, of pods that other jobs have
     pods: dict[int, Reason]
-    #: what pods request that hold a place or could get one, shape (jobs, dimensions)
+    #: requests of pods that hold a place or could get one, shape (jobs, dimensions)
     requested: Matrix
     #: the jobs that have reasons, shape (jobs,)
     jobs: Mask
@@ -137,7 +137,7 @@ class _Judge:
         self._copies: dict[int, float] = {}
         self._too_large: dict[tuple[int, str], Reason] = {}
         least = np.maximum(view.jobs.min_available, 1)
-        #: how many pods each job starts with, shape (jobs,)
+        #: number of pods that each job starts with, shape (jobs,)
         self._need: Rows = least if gangs else np.ones_like(least)
         #: gangs of equal pods that could run: class, number and queue, plus the job if it has its own limit
         self._possible: set[tuple[int, int, str, str]] = set()

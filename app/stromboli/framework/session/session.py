@@ -93,7 +93,7 @@ class Session:
         self.report = Report()
         self.timings = Timings()
         self.failures: list[PluginFailure] = self.points.failures.found
-        #: what actions leave for the next session, by name
+        #: state that actions leave for the next session, by name
         self.actions_left: dict[str, Any] = {}
         #: rows of the pods that terminate since before the session
         self._leaving: Rows = np.flatnonzero(snapshot.pods.state == PodState.Releasing)

@@ -30,7 +30,7 @@ from stromboli.framework.cluster.job import Job, Queue
 from stromboli.framework.cluster.jobs import Jobs
 from stromboli.framework.session.long_turns import LONGEST, LongTurns
 
-#: what a turn takes beside the nodes that it looks at, and what it takes to find out why it placed nothing, in steps
+#: steps of a turn besides those for its nodes, and of finding out why it placed nothing
 TURN, TOLD = 800, 8_000
 #: in a session; each hands on what tenants left of the one before
 _MOST_ROUNDS = 16
@@ -138,7 +138,7 @@ class Turns:
         self.limit = limit
         #: whether some job may have to wait for others to have their turns
         self.scarce = False
-        #: how long turns may be
+        #: lengths that turns may have
         self.long = LongTurns(limit or 0, left, time)
         #: debts of the sessions before
         self._owed: Mapping[str, float] = left.get("owed", {})
@@ -156,7 +156,7 @@ class Turns:
         self._tried: defaultdict[str, set[str]] = defaultdict(set)
         self._known: dict[str, frozenset[str]] = {}
         self._spent = self._rounds = 0
-        #: what is left of the parts of queues and tenants; negative is a debt
+        #: remaining parts of queues and tenants; negative is a debt
         self._queues: dict[str, float] = {}
         self._tenants: dict[_Tenant, float] = {}
         #: the highest priority that is put off in each queue, until its next round

@@ -34,7 +34,7 @@ class Compared:
     differ: bool
     #: those that any of them may be, shape (devices + 1,)
     devices: Mask
-    #: how many the claim takes at least
+    #: minimum number of devices that the claim takes
     count: int
     #: the part of the claim that one pod counts for, of those that share it
     part: float

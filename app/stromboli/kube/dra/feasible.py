@@ -32,7 +32,7 @@ class Feasible:
     claim_requests: list[ClaimRequest]
     #: index into `causes` of each node, shape (nodes,)
     of_node: npt.NDArray[np.int16]
-    #: how much of the log of changes is in it
+    #: length of the log of changes that is in it
     seen: int
     #: a search took so long that there is no other
     hopeless: bool = False

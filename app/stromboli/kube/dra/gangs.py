@@ -23,7 +23,7 @@ from stromboli.state.pods import PodRecord
 #: finds devices for claims within a budget, as `allocate` does
 Search: TypeAlias = Callable[[Sequence[ResourceClaim], StepBudget], list[Taken] | None]
 
-#: how many pods that wait are left devices, the devices that may be tried for one set of them, and for all sets
+#: limits on waiting pods that are left devices, on devices tried for one set of them, and for all sets
 _AHEAD, _TRIES, _ALL_TRIES = 8, 1_000, 2_000
 
 

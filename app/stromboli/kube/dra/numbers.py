@@ -26,7 +26,7 @@ _MOST_REQUESTS, _MOST_DEVICES = 4, 1_000
 _LONGEST, _MOST_VALUES = 200, 3
 #: nodes that are named
 _MOST_NODES = 3
-#: what a selector reads of devices
+#: attributes and capacities of devices that a selector reads
 _READ = re.compile(r"\b(attributes|capacity)\[['\"]([^'\"]+)['\"]\]\.(\w+)")
 
 

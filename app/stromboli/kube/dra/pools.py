@@ -86,7 +86,7 @@ class Offer:
     node: str
     #: the nodes that can access it then; None for all
     selector: NodeSelector | None
-    #: what it draws on while allocated
+    #: counters that it draws on while allocated
     counters: Counters
     #: its binding conditions, None without any
     binding: Binding | None

@@ -33,7 +33,7 @@ from stromboli.journal.wire import Entry
 from stromboli.lab.readers.manifests import declared_run_time, gang_of
 from stromboli.lab.workload import Gang, Job, Workload, WorkloadError, in_order
 
-#: how a journal begins
+#: first bytes of a journal
 _BEGINS = b"stromboli journal "
 
 

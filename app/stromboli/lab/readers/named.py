@@ -25,7 +25,7 @@ _MANIFESTS = (".yaml", ".yml", ".json")
 class Reading(msgspec.Struct, frozen=True):
     """Settings for reading files that leave something open."""
 
-    #: what of a log is a queue
+    #: the column of a log that is the queue
     queue_by: QueueBy = "user"
     #: processors of the largest pods of a log
     per_pod: int = 32

@@ -24,9 +24,9 @@ from stromboli.devices.vgpu import CORES, MEMORY, NUMBER, REGISTER, USE_TYPE
 
 T = TypeVar("T")
 
-#: what a card has in a trace
+#: units of a card in a trace
 CARD = 1000
-#: what a figure may be at most, and lines that are named; the others are counted
+#: upper bounds on a figure, and on lines that are named; the others are counted
 _MOST, _MOST_NAMED = 10**12, 100
 #: pods on a node, and how many may share a card
 _PODS = 1001

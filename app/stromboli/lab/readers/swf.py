@@ -45,7 +45,7 @@ _QUEUES: dict[QueueBy, int] = {"queue": _QUEUE, "user": _USER, "group": _GROUP}
 _MOST_NAMED = 100
 #: comments that are kept
 _MOST_COMMENTS = 10_000
-#: what a figure may be: more than any log has, and less than what cannot be counted on
+#: upper bound on figures: more than any log has, and less than what cannot be counted on
 _MOST = 1e12
 #: processors of a job: more than any machine has, each as a pod at worst
 _MOST_PROCESSORS = 10_000_000

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 from stromboli.live.process.limits import Backoff
 
-#: how long a node is avoided after a refusal, in seconds: the first time, and at most
+#: time for which a node is avoided after a refusal, in seconds: the first time, and at most
 _REFUSED = (5.0, 300.0)
 
 

@@ -49,9 +49,9 @@ class NativeGroups:
         self._path: Callable[[], str] = lambda: SOURCE.path
         #: as the API server has them, by the key that the core knows
         self._shown: dict[str, Object] = {}
-        #: what sessions decided, by uid
+        #: decisions of sessions, by uid
         self._decided: dict[str, PodGroupStatus] = {}
-        #: what pods say that their group leaves open
+        #: values of pods for what their group leaves open
         self._of_pods: dict[str, native.OfPods] = {}
         #: pods that came before their group, by its key and theirs, and the group of each
         self._early: defaultdict[str, dict[str, objects.Pod]] = defaultdict(dict)

@@ -79,20 +79,20 @@ class PodGroupMaker:
         self._manager: dict[str, str] = {}
         #: the workload of pods, by the uid of their controller
         self._families: dict[str, Family] = {}
-        #: what manages pods of a workload, by the uid of the workload
+        #: managers of pods of a workload, by the uid of the workload
         self._managers: defaultdict[str, set[str]] = defaultdict(set)
         #: keys of existing PodGroups
         self._made: set[str] = set()
         #: keys of the PodGroups that were made for an owner, by its uid
         self._groups_of: defaultdict[str, set[str]] = defaultdict(set)
-        #: what manages more or fewer pods than when it was read
+        #: managers whose number of pods changed since they were read
         self._stale: set[str] = set()
         #: owners whose PodGroups are to follow, and what of each was read last
         self._changed: dict[str, Object] = {}
         self._prints: dict[str, int] = {}
         #: queue, priority and topology as declared by the owners, by the uid of the workload
         self._said: dict[str, Object] = {}
-        #: how many pods of PodGroups succeeded and are gone, as these do not say yet
+        #: number of pods of PodGroups that succeeded and are gone, as these do not say yet
         self._gone: Counter[str] = Counter()
         self._active = False
         self._backoffs: dict[str, Backoff] = {}

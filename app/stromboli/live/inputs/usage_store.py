@@ -64,7 +64,7 @@ class UsageStore:
         self._memory = memory
         self._past = past or PastRuns()
         self._written: UsageHistory | None = None
-        #: how many runs had been seen when they were written
+        #: number of runs seen when they were written
         self._runs_written = 0
 
     async def restore(self) -> None:

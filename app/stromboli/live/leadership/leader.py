@@ -55,7 +55,7 @@ class LeaseTimes:
 
     #: time that an unrenewed lease keeps other replicas from leading
     duration: float
-    #: how long a leader continues without renewing
+    #: time for which a leader continues without renewing
     renew_deadline: float
     #: time between two attempts to acquire or renew
     retry_period: float

@@ -50,7 +50,7 @@ class QueueStates:
         self._backoffs: dict[str, Backoff] = {}
         #: Commands by key
         self._commands: dict[str, Object] = {}
-        #: what of each queue says something of its state, and of those below
+        #: parts of each queue that affect its state, and of those below
         self._seen: dict[str, tuple[object, ...]] = {}
 
     async def run(self) -> None:

@@ -19,7 +19,7 @@ from stromboli.workloads.groups import controller
 REASON = "SchedulerNotServed"
 #: seconds that another scheduler has to respond to a pod, and between two checks
 _PATIENCE, _LOOK = 10.0, 5.0
-#: what schedules where nothing is named; it is not ours to say whether it is there
+#: the scheduler where none is named; it is not ours to say whether it is there
 _KUBE_SCHEDULER = "default-scheduler"
 _FINISHED = ("Succeeded", "Failed")
 

@@ -29,10 +29,10 @@ def may_order(problem: Problem, places: Sequence[tuple[int, int]]) -> bool:
 
 class _Order:
     def __init__(self, problem: Problem, places: Sequence[tuple[int, int]]) -> None:
-        #: how many pods of each kind on each node are still to come
+        #: number of pods of each kind on each node that are still to come
         self._left = Counter(places)
         self._order: list[tuple[int, int]] = []
-        #: what was tried without success
+        #: attempts without success
         self._failed: set[frozenset[tuple[tuple[int, int], int]]] = set()
         self._near = [[rule for rule in problem.near if rule.kinds >> kind & 1] for kind in range(len(problem.kinds))]
         self._balanced = [

@@ -31,7 +31,7 @@ from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
 
 _NEVER, _NOT_FOUND = "CannotBePlacedTogether", "NoPlacesFound"
-#: how often plugins may refuse places that were found before the search ends
+#: number of times that plugins may refuse found places before the search ends
 _MOST_REFUSED = 64
 
 

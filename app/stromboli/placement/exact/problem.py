@@ -18,7 +18,7 @@ import numpy as np
 from stromboli.api import resources
 from stromboli.api.resources import TOLERANCE, Mask
 
-#: what rules out placements by name: resources, and these
+#: names of what rules out placements: resources, and these
 FILTERS = "node selectors, taints and other filters of nodes"
 QUEUE = "the queue's limits"
 TOPOLOGY = "network topology"

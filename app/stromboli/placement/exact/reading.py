@@ -50,7 +50,7 @@ class Reading:
     pods: list[list[PodRecord]]
     #: by node, its row in the session
     rows: Rows
-    #: how many pods get places at least, if the job needs fewer to start
+    #: minimum number of pods that get places, if the job needs fewer to start
     least: int = 0
 
     def granted(

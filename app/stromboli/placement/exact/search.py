@@ -23,7 +23,7 @@ from stromboli.placement.exact.state import Partial
 
 #: kinds and nodes of pods, in the order in which they are placed
 Places = list[tuple[int, int]]
-#: what a decision takes beside the looks that it causes, in steps
+#: steps of a decision besides the looks that it causes
 _DECISION = 20
 #: nodes that are looked at in one step where they are columns
 _COLUMN = 16
@@ -54,7 +54,7 @@ class _Choice:
     #: the decision that is tried
     at: int = -1
     made: bool = False
-    #: what the nodes that were tried look like
+    #: content of the nodes that were tried
     tried: set[Hashable] = field(default_factory=set)
 
 

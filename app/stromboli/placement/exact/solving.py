@@ -53,7 +53,7 @@ class Solver:
         self._job = job
         self._kinds = kinds
         self._most_refused = most_refused
-        #: how often plugins refused places
+        #: number of times that plugins refused places
         self.refused = 0
         #: the steps that are left of the budget
         self.left = budget

@@ -38,13 +38,13 @@ class Partial:
         self.placed: list[tuple[int, int]] = []
         #: by node: what is left of it, and the kinds of pods that it got, ascending
         self.free = [list(free) for free in problem.free]
-        #: what is left of the nodes once more, shape (nodes, dimensions)
+        #: amounts left of the nodes once more, shape (nodes, dimensions)
         self.amounts = np.array(problem.free, np.float64).reshape(len(problem.free), len(problem.dimensions))
         self.content: dict[int, tuple[int, ...]] = {}
         #: by rule: the choices that are left, and what all pods may still take
         self._choices = [tuple(rule.choices) for rule in problem.within]
         self._quotas = [rule.free for rule in problem.quotas]
-        #: how many pods of each kind have places
+        #: number of pods of each kind that have places
         self.numbers = [0] * len(kinds)
         self._needs_of = [
             [at for at, need in enumerate(problem.needs) if need.kinds >> kind & 1] for kind in range(len(kinds))

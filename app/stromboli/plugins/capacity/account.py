@@ -25,7 +25,7 @@ class Account:
     guarantee: Vector
     #: its limit; infinite where unset
     capability: Vector
-    #: what it may have at most
+    #: the most that it may have
     limit: Vector
     allocated: Vector
     request: Vector
@@ -54,7 +54,7 @@ class Account:
     path: list[Account] = field(init=False)
     #: why nothing can be scheduled in it
     broken: Reason | None = None
-    #: what guarantees leave to it, in the end and now; None where nothing is guaranteed, or it is not known yet
+    #: amounts that guarantees leave to it, in the end and now; None where nothing is guaranteed, or it is not known yet
     pool: Pool | None = None
     pool_now: Pool | None = None
 

@@ -34,7 +34,7 @@ class Accounts:
         self.stopped: Reason | None = None
         #: by queue name, the dimensions in which its guarantee exceeds what can be kept
         self.clipped: dict[str, Mask] = {}
-        #: what queues hold, shape (queues, dimensions): the rows are the `allocated` of their accounts
+        #: amounts that queues hold, shape (queues, dimensions): the rows are the `allocated` of their accounts
         self.held: Matrix = np.zeros((len(view.queues), len(view.dimensions)))
         # 1. What specs say, and the tree.
         self.every = {queue.name: self._account(queue) for queue in view.queues.values()}
@@ -176,7 +176,7 @@ class Accounts:
         if not self._hierarchy:
             self._clip(list(self.every.values()), self._view.total)
         kept = (account.guarantee for account in self.every.values())
-        #: what no guarantee holds, for flat queues
+        #: amounts that no guarantee holds, for flat queues
         self.free: Vector = np.maximum(self._view.total - np.sum([none, *kept], axis=0), 0)
         if self._hierarchy and (ROOT in self.taking_part or self.stopped is None):
             self._limit_tree()

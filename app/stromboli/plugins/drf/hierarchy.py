@@ -53,7 +53,7 @@ class Tree:
         self.total = view.total
         self.allocated = allocated
         self.requested = view.membership.requested_by_all()
-        #: what all jobs hold, shape (dimensions,)
+        #: total that jobs hold, shape (dimensions,)
         self._in_use: Vector = allocated.sum(axis=0)
         root = Branch(weight=1.0)
         grown = [root]
@@ -127,7 +127,7 @@ class Shares:
         self._whole: list[float] = tree.total.tolist()
         #: jobs that hold more or less since
         self.changed: set[int] = set()
-        #: what each row counts as holding, shape (rows, dimensions), the share of that, and whether it can use more
+        #: amounts that each row counts as holding, shape (rows, dimensions), their share, and whether it can use more
         self._held: Matrix = np.zeros((len(tree.owner), len(tree.total)))
         self._parts: Vector = np.zeros(len(tree.owner))
         self._full: Mask = np.zeros(len(tree.owner), np.bool_)

@@ -29,7 +29,7 @@ class Drf(Plugin):
     def open(self, view: View) -> None:
         self._view = view
         self._total = view.total
-        #: what there is of each dimension, infinite where nothing is
+        #: total of each dimension, infinite where there is nothing
         self._wholes = np.where(view.total < TOLERANCE, np.inf, view.total).tolist()
         self._allocated = view.job_allocated.copy()
         whole = shares.share(self._allocated, self._total)

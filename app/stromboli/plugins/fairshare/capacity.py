@@ -21,7 +21,7 @@ class Violation:
     row: int
     #: the resources in which it has none
     columns: list[int]
-    #: what it holds and may hold, shape (resources,)
+    #: amounts that it holds and may hold, shape (resources,)
     held: Vector
     bound: Vector
     #: whether the bound is the quota and not the limit

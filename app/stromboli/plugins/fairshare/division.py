@@ -51,9 +51,9 @@ class Division:
 
     #: shape (claims,)
     share: Vector
-    #: what is left of each pool; negative where quotas exceed it
+    #: rest of each pool; negative where quotas exceed it
     rest: Vector
-    #: what each queue got: for the quotas, in each round, and for the remainders
+    #: amounts that each queue got: for the quotas, in each round, and for the remainders
     quotas: Step | None = None
     rounds: list[Step] = field(default_factory=list)
     remainders: Step | None = None

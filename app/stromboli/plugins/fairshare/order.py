@@ -16,7 +16,7 @@ import numpy as np
 from stromboli.api.resources import Vector
 from stromboli.plugins.fairshare.tree import DivisionTree, parting
 
-#: what an amount counts where a queue may hold nothing
+#: value of an amount where a queue may hold nothing
 _FORBIDDEN = 1000.0
 #: the steps of a key, by their place in it
 STEPS = (

@@ -43,7 +43,7 @@ class FairShare(Plugin):
     gives_back_in_order = True
     protects = True
     Arguments: ClassVar[type[BaseModel]] = FairShareArguments
-    #: what queues held over time; None at first
+    #: holdings of queues over time; None at first
     left: UsageHistory | None
     left_types = (UsageHistory, Bucket)
 

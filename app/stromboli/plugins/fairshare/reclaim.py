@@ -48,7 +48,7 @@ class Reclaim:
         self._required = required
         self._preemptible = preemptible
         self._multiplier = max(1.0, multiplier)
-        #: what was taken below each queue, by row, and in which resources
+        #: amounts taken below each queue, by row, and in which resources
         self._taken: dict[int, Vector] = {}
 
     def remaining(self, row: int) -> Vector:

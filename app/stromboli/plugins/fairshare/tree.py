@@ -26,19 +26,19 @@ class DivisionTree(QueueTree):
     created: Vector
     #: given before anything else is divided
     quota: Matrix
-    #: what a queue never goes above
+    #: hard limit of a queue
     limit: Matrix
     #: its part of what the quotas leave over, relative to its siblings
     weight: Matrix
     #: past usage of the queue, as a fraction of the cluster
     usage: Matrix
-    #: what it holds or waits for
+    #: amounts that it holds or waits for
     request: Matrix
-    #: what it holds
+    #: amounts that it holds
     allocated: Matrix
     #: the part of this held by jobs that are never evicted
     non_preemptible: Matrix
-    #: what of each resource is divided as a whole: a milli-CPU, a byte, a card; shape (resources,)
+    #: unit in which each resource is divided: a milli-CPU, a byte, a card; shape (resources,)
     unit: Vector
     fair_share: Matrix = field(init=False)
 

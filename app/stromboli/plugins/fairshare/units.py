@@ -22,9 +22,9 @@ class Unit:
 
     row: int
     pods: list[PodRecord]
-    #: what they hold, with pods of the gang that are not among the candidates
+    #: amounts that they hold, with pods of the gang that are not among the candidates
     amount: Vector
-    #: what the gang gave already in this session
+    #: amounts that the gang gave already in this session
     gone: Vector
 
 

@@ -20,7 +20,7 @@ from stromboli.api.resources import Matrix, Vector
 _BUCKETS = 24
 #: far above any held amount or time in seconds
 _LARGEST = 1e30
-#: what is this many half-lives old does not count any more
+#: age, in half-lives, from which nothing counts any more
 _FORGOTTEN = 10
 
 
@@ -76,7 +76,7 @@ class UsageHistory:
     resources: tuple[str, ...]
     #: up to when it has been integrated, seconds since the epoch
     until: float
-    #: what queues hold from then on, shape (queues, resources), and what there is, shape (resources,)
+    #: holdings of queues from then on, shape (queues, resources), and the total, shape (resources,)
     holding: Matrix
     there: Vector
     #: length of the buckets, seconds

@@ -25,7 +25,7 @@ class Fragments:
 
     resource: str
     free: Vector
-    #: what of them a typical pod cannot use
+    #: the part of them that a typical pod cannot use
     fragments: Vector
 
 

@@ -117,7 +117,7 @@ class Fgd:
         weight = max(worth.weight, 1)
         #: gains count as multiples of it
         self._unit = step * CARD * weight
-        #: what a thousandth of such a card counts
+        #: weight of a thousandth of such a card
         self._balance = balance * weight
 
     def of_nodes(self, wanted: Wanted, rows: Rows, cpu: Vector, fits: Mask) -> Vector:

@@ -38,11 +38,11 @@ class Account:
     held: Matrix = field(init=False)
     #: the most that it may hold when others hold no more than what is guaranteed to them
     most: Matrix = field(init=False)
-    #: what its pods hold besides that terminate
+    #: amounts that terminating pods hold besides
     terminating: Matrix = field(init=False)
     #: the queue and its ancestors, upwards
     path: list[Account] = field(init=False, default_factory=list)
-    #: what guarantees leave to it; None where nothing is guaranteed
+    #: amounts that guarantees leave to it; None where nothing is guaranteed
     kept: guarantees.Pool | None = field(init=False, default=None)
 
     def __post_init__(self, said: _Shares) -> None:
@@ -67,7 +67,7 @@ class Shortage:
     columns: list[int]
     #: whether it is what others hold or are guaranteed
     for_others: bool
-    #: what admitted jobs claim besides
+    #: amounts that admitted jobs claim besides
     claimed: Vector | None = None
 
 

@@ -37,7 +37,7 @@ from stromboli.plugins.nodepools.ceilings import ceilings, rations
 from stromboli.plugins.nodepools.words import Words
 from stromboli.state.pods import PodRecord
 
-#: what a place in the order of pools is worth: more than all that others say of a node
+#: weight of a place in the order of pools: more than the sum of all other plugins' scores
 _SCORE = 100_000.0
 
 Column = TypeVar("Column", Mask, Vector, Rows)
@@ -90,7 +90,7 @@ class NodePools(Plugin):
         self._owners: dict[str, _Owner | None] = {}
         #: by the pools, the best first
         self._orders: dict[tuple[int, ...], _Order] = {}
-        #: how many copies of a pod its queue may take in each pool, by queue and class; until something changes
+        #: number of copies of a pod that its queue may take in each pool, by queue and class; until something changes
         self._copies_of: dict[tuple[int, int], list[float]] = {}
         #: by job and class, as long
         self._identities: dict[tuple[str, int], Hashable] = {}

@@ -96,7 +96,7 @@ class Bucket:
     #: shape (dimensions,)
     request: Vector
     waiting: Waiting = field(default_factory=Waiting)
-    #: how many pods it has, and how many of them are on each node
+    #: number of its pods, and of those on each node
     size: int = 0
     nodes: Counter[int] = field(default_factory=Counter)
 

@@ -14,7 +14,7 @@ from stromboli.framework.cluster.job import Job
 _AFFINITY = "volcano.sh/task-topology-affinity"
 _ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
 _ORDER = "volcano.sh/task-topology-task-order"
-#: how much a role's placement matters, by its kind of group; the largest counts
+#: weight of a role's placement, by its kind of group; the largest counts
 _APART_FROM_ITSELF, _TOGETHER_WITH_OTHERS, _TOGETHER_WITH_ITSELF, _APART_FROM_OTHERS = 4, 3, 2, 1
 
 
@@ -23,9 +23,9 @@ class Roles:
 
     def __init__(self, together: list[list[str]], apart: list[list[str]], order: list[str]) -> None:
         named = dict.fromkeys(role for group in (*together, *apart, order) for role in group)
-        #: all that are named, by number
+        #: all named roles, by number
         self.number: Mapping[str, int] = {role: at for at, role in enumerate(named)}
-        #: how much the place of a role matters; roles in no group are not in it
+        #: weight of a role's placement; roles in no group are not in it
         self.weight: dict[str, int] = {}
         #: position in the order that the job names, the first is the largest; 0 for others
         self._position = {role: len(order) - at for at, role in enumerate(order)}
