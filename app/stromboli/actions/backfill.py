@@ -50,7 +50,7 @@ class Backfill(Action):
         return pods
 
     def _place_all(self, session: Session, job: Job, pods: list[PodRecord]) -> None:
-        """Give each pod a node; once the job is ready, all that it holds is decided.
+        """Give each pod a node; once the job is ready, everything that it holds is decided.
 
         A job that does not become ready gives the nodes back where allocate places what its gang lacks.
         """
@@ -76,9 +76,9 @@ class Backfill(Action):
 
 
 def _unpromised(session: Session, pod: PodRecord) -> Mask | None:
-    """The nodes that take a pod beside those which were promised places there; None when no pods were.
+    """The nodes that take a pod in addition to pods promised places there; None when no pods were.
 
-    What victims of the session hold beside amounts is not free yet.
+    Ports, devices and the like of the session's victims are not free yet.
     """
     nodes = session.view.nodes
     if nodes.plain or not session.rules.served_next:

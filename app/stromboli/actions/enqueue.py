@@ -52,7 +52,7 @@ class Enqueue(Action):
         if permitted:
             session.admit(job)
         elif job.pending_phase or not job.size:
-            # Pods that are there may have been admitted by a leader before, and count in quotas already.
+            # Existing pods may have been admitted by a leader before, and count in quotas already.
             job.phase = "Pending"
             if reason is not None:
                 session.view.trace.job(job.key, reason)

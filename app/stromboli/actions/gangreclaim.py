@@ -55,9 +55,9 @@ class GangReclaim(Action):
 
 
 def _at_min_cost(context: PreemptionContext, job: Job) -> None:
-    """Gangs are evicted at the least cost, and only where all that is taken back for a job has places."""
+    """Gangs are evicted at the least cost, and only where everything reclaimed for a job gets places."""
     if context.grows_by_share:
-        # What it grows by is looked for together with what it starts with: victims of the one may do for the other.
+        # Pods beyond the minimum are searched for along with it: the same victims may do for both.
         evict_for_job(context, job, partial(evicting_pods, context.session, job))
     else:
         evict_for_job(context, job, partial(gang_pods, context.session, job), at_once=True)
@@ -81,7 +81,7 @@ class _ByValue:
 
 
 def bundle_value(session: Session, bundle: Unit, need: Vector) -> float:
-    """The value of a bundle: the share of the need that it frees, relative to all that its job requests."""
+    """The value of a bundle: the share of the need that it frees, relative to the total request of its job."""
     if not bundle.whole:
         return math.inf
     gives = session.view.requested(bundle.pods)

@@ -1,6 +1,6 @@
 """reclaim: pods of a starving job take back what other queues hold above their share.
 
-Queues take turns in order, unless they hold all that they deserve. The pods of a job are promised places on one
+Queues take turns in order, unless they hold their whole share. The pods of a job are promised places on one
 statement until the job no longer starves, and the statement is committed if the job may then run.
 """
 

@@ -1,4 +1,4 @@
-"""Compares the cluster's CustomResourceDefinitions with ours: what do they accept of what ours accept?
+"""Compares the cluster's CustomResourceDefinitions with ours: which objects that ours accept do they reject?
 
 Clusters that have Volcano's definitions keep them. The API server silently drops fields that these do not know, and
 refuses values that they bound more tightly; both are reported before they surprise a user.

@@ -165,7 +165,7 @@ def open_api_schema(model: type[crds.KubeObject]) -> dict[str, Any]:
 
 
 def _inline(node: Any, definitions: Mapping[str, Any]) -> Any:
-    """The schema with every `$ref` resolved; keys beside a reference take precedence."""
+    """The schema with every `$ref` resolved; keys next to a reference take precedence."""
     if isinstance(node, list):
         return [_inline(item, definitions) for item in node]
     if not isinstance(node, dict):

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _SHOWN = 60
-#: names of which only those are compared to the end that may be nearer than the nearest so far
+#: names; only those that may be nearer than the nearest so far are compared to the end
 _MANY = 1_000
 _LONGEST_NAME = 120
 _LISTED = 8

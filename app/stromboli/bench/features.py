@@ -37,7 +37,7 @@ def _unlike(number: int) -> Fields:
 
 
 def _unlike_and_large(number: int) -> Fields:
-    """Pods of which no node takes two, for one node fewer than a gang has pods."""
+    """Pods too large for two on a node, for one node fewer than a gang has pods."""
     containers = [container({"cpu": f"{16_100 + 7 * (number % 64)}m"})]
     return {"containers": containers, "nodeSelector": {"pool": "large"}}
 
@@ -47,7 +47,7 @@ def _own_size(number: int) -> Fields:
 
 
 def _of_five_sizes(number: int) -> Fields:
-    """A pod of one of a hundred jobs, of which every fifth has the same size."""
+    """A pod of one of a hundred jobs; every fifth has the same size."""
     size = 1 + number // 10 % 5
     return {"containers": [container({"cpu": f"{500 * size}m", "memory": f"{size}Gi"})]}
 

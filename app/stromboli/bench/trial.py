@@ -48,23 +48,23 @@ def _no_objects(_: int) -> Objects:
 class Trial:
     """Requirements of a feature on the cluster; functions are called with a number, unless stated otherwise.
 
-    `pod` and `placed` give the spec of a pod, with `labels`, `annotations` and when it `started` beside.
+    `pod` and `placed` give the spec of a pod, with `labels`, `annotations` and the time when it `started`.
     """
 
     pod: Callable[[int], Fields] = _nothing
     placed: Callable[[int], Fields] = _nothing
     #: `labels`, `annotations`, `taints`, `images` and `amounts` of a node
     node: Callable[[int], Fields] = _nothing
-    #: spec of the PodGroup of new pods, with `annotations` beside; `running_group` is of placed ones
+    #: spec of the PodGroup of new pods, with `annotations`; `running_group` is that of placed ones
     group: Callable[[int], Fields] = _nothing
     running_group: Callable[[int], Fields] = _nothing
-    #: spec of a queue, with `annotations` beside
+    #: spec of a queue, with `annotations`
     queue: Callable[[int], Fields] = _nothing
     #: more objects, by the number of nodes
     objects: Callable[[int], Objects] = _no_objects
     #: annotations of all pods
     annotations: Mapping[str, str] = field(default_factory=dict)
-    #: plugins beside the built-in policy's, with their arguments
+    #: plugins in addition to the built-in policy's, with their arguments
     plugins: Mapping[str, Fields] = field(default_factory=dict)
     #: plugins of that policy that are left out
     without: str = ""
@@ -90,11 +90,11 @@ class Trial:
     bounded: bool = False
     #: whether pods in vain are as all others, since no pod finds a node or victims
     always_vain: bool = False
-    #: the PodGroups that pods in vain are in; 0 for one each, of which there are fewer than of new pods
+    #: number of PodGroups of pods that never fit; 0 for one each
     groups_in_vain: int = 0
 
     def policy(self) -> str:
-        """The built-in policy with what the feature needs."""
+        """The built-in policy with the plugins and settings of the feature."""
         tiers = [[name for name in tier.split() if name not in self.without.split()] for tier in _TIERS]
         tiers[-1] += self.plugins
         out = [f'actions: "{self.actions}"']

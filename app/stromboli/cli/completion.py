@@ -27,7 +27,7 @@ _MOST = 1_000
 
 
 def completed(words: Sequence[str]) -> Iterator[str]:
-    """The lines for words of which the last is to be completed."""
+    """Completions for the last of some words, a line each."""
     *typed, last = words or [""]
     # The shell only says how answers are written, and that is done here.
     shell = FishComplete(typer.main.get_command(make_app()), {}, "stromboli", "")
@@ -49,7 +49,7 @@ def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def of_kind(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of what is asked about: queues, jobs, or pods that wait."""
+    """Names of queues, jobs or waiting pods, whichever is asked about."""
     kind = str(ctx.params.get("kind") or "").rpartition(".")[2]
     return queue_names(ctx, incomplete) if kind == "queue" else job_names(ctx, incomplete) if kind == "job" else []
 

@@ -97,7 +97,7 @@ class Here:
         return redacted(found, None)
 
     def _missing(self, question: Question, key: str) -> str:
-        """Why there is no answer, with what may have been meant."""
+        """Why there is no answer, with a suggestion."""
         if question.kind == "pod" and (forbidden := self.known.loaded.forbidden.get(key)):
             return f"pod {key} is not made: {forbidden}"
         if question.kind == "pod" and (later := self.known.loaded.later.get(key)):

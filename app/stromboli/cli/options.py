@@ -35,7 +35,7 @@ class Output(StrEnum):
 
 
 def policy_option(words: str) -> Any:
-    """`--policy`, with what it is for or what holds without it."""
+    """`--policy`, with its purpose or its default."""
     return typer.Option("--policy", help=f"Policy file{words}.")
 
 

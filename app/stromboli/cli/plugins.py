@@ -120,7 +120,7 @@ def markdown(found: Registry) -> str:
 
 
 def _points() -> str:
-    """A table of what is declared of each extension point."""
+    """A table of the declarations of each extension point."""
     rows = (
         (
             code(_signature(name)),
@@ -142,7 +142,7 @@ def _signature(point: str) -> str:
 
 
 def _hints() -> str:
-    """A table of what is declared of each hint."""
+    """A table of the declarations of each hint."""
     flags = ((code(name), "", "Yes or no, for the plugin as a whole.") for name in FLAGS)
     methods = (
         (code(name), code(*declared.about), declared.combination.value)

@@ -1,4 +1,4 @@
-"""`stromboli queue create`, `set` and `delete`, each with what it would do."""
+"""`stromboli queue create`, `set` and `delete`, each with a dry run."""
 
 from __future__ import annotations
 

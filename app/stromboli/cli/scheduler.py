@@ -114,7 +114,7 @@ class _Watcher(Metrics):
         return self.published.session if self.published is not None and leads else None
 
     def notes(self) -> Sequence[str]:
-        """Problems in spite of which the service works."""
+        """Problems that do not keep the service from working."""
         return self.service.notes() if self.service is not None else []
 
     def missing(self) -> Sequence[str]:

@@ -110,7 +110,7 @@ class _Bundle:
         self._files["sessions.journal"] = content
 
     def write(self, out: Any) -> None:
-        """Write the archive, with what is missing."""
+        """Write the archive, with a list of what is missing."""
         self.add("missing.txt", "".join(f"{line}\n" for line in self.missing))
         with tarfile.open(fileobj=out, mode="w|gz") as archive:
             for name, content in sorted(self._files.items()):

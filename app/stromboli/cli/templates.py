@@ -101,7 +101,7 @@ def _template(kind: str, workload: dict[str, Any]) -> Template:
 
 
 def _has_pods(workload: dict[str, Any]) -> bool:
-    """Whether it has pods, which tell more, or had all that it will have."""
+    """Whether it has pods, which tell more, or has had all its pods."""
     status = workload.get("status") or {}
     return bool(status.get("replicas") or status.get("active") or status.get("completionTime"))
 

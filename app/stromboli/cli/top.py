@@ -30,7 +30,7 @@ from stromboli.dashboard.filters import JobFilter
 _JOBS, _NODES = 50, 10_000
 #: seconds between two looks at a service, and between two at a cluster, which is read as a whole
 _INTERVAL, _CLUSTER_INTERVAL = 2.0, 15.0
-#: columns of what is printed once, where there is no terminal
+#: columns of the output without a terminal, which is printed once
 _WIDTH = 100
 
 #: looks at nodes by one resource

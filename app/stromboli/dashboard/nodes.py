@@ -1,4 +1,4 @@
-"""Nodes as a session saw them: all of them in columns, and one with what it says of itself."""
+"""Nodes as a session saw them: all of them in columns, and one with its labels and taints."""
 
 from __future__ import annotations
 

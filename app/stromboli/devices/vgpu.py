@@ -102,7 +102,7 @@ class Virtual:
     """Cards with seats. The policy says which cards of a node come first: the fullest, the emptiest, or the last."""
 
     def __init__(self, policy: str, *, repaired: bool) -> None:
-        """Without `repaired` it is as in Volcano by itself.
+        """Without `repaired` it behaves as Volcano alone.
 
         Then memory in percent is not read, spreading gives no score, and what a gang was given that is then taken back
         stays taken for the session.

@@ -19,7 +19,7 @@ from .store import Key, Stored
 logger = logging.getLogger(__name__)
 
 RUN_SECONDS = "devserver.stromboli.io/run-seconds"
-"""Annotation of a pod that succeeds by itself, this long after it started."""
+"""Annotation of a pod that succeeds on its own, this long after it started."""
 
 
 class Kubelet:

@@ -98,7 +98,7 @@ class Api:
     def update(
         self, resource: Resource, key: Key, body: Object, subresource: str = "", *, dry_run: bool = False
     ) -> Stored:
-        """Replaces an object, or its status, with what a PUT sent."""
+        """Replaces an object, or its status, with the body of a PUT."""
         if resource.key == EVENTS_V1:
             return self.update(self.resource(EVENTS), key, to_core(body), dry_run=dry_run)
         old = self.get(resource, key)
@@ -117,7 +117,7 @@ class Api:
         *,
         dry_run: bool = False,
     ) -> Stored:
-        """Replaces an object with what `apply` makes of it; `apply` must not change its argument."""
+        """Replaces an object with the result of `apply`; `apply` must not change its argument."""
         if resource.key == EVENTS_V1:
             events = self.resource(EVENTS)
             return self.patch(events, key, lambda old: to_core(apply(from_core(old))), dry_run=dry_run)
@@ -264,7 +264,7 @@ class Api:
             raise stale(resource, old.key[1])
 
     def _merged(self, resource: Resource, old: Object, new: Object, subresource: str) -> Object:
-        """The object after the write: each side changes only its half, and no one the system's metadata."""
+        """The object after the write: each side changes only its half, and neither the system's metadata."""
         if subresource == "status":
             body = {**old, "metadata": dict(old["metadata"]), "status": new.get("status")}
             if body["status"] is None:

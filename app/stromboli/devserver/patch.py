@@ -139,7 +139,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 # -- strategic merge patch --------------------------------------------------------------------------
 
-#: list field -> the keys, of which the first present one identifies an element
+#: list field -> its merge keys; the first present one identifies an element
 _MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
     "addresses": ("type",),
     "conditions": ("type",),

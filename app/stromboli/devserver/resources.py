@@ -48,7 +48,7 @@ class Resource:
     generation: bool = False
     #: a PUT without resourceVersion is accepted
     unconditional_update: bool = True
-    #: paths that field selectors may use beside metadata.name and metadata.namespace
+    #: paths that field selectors may use besides metadata.name and metadata.namespace
     selectable: frozenset[str] = frozenset()
     verbs: tuple[str, ...] = ALL_VERBS
     #: comes from a CustomResourceDefinition

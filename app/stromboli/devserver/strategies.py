@@ -32,7 +32,7 @@ _SUBDOMAIN_RULE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
     "and must start and end with an alphanumeric character"
 )
-#: fields of a bound pod's spec that an update may change, beside the images of its containers
+#: fields of a bound pod's spec that an update may change, besides the images of its containers
 _MUTABLE_POD_FIELDS = ("tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds")
 #: bytes of an event's note
 _LONGEST_NOTE = 1_024

@@ -62,7 +62,7 @@ class PreemptionContext:
         return self.session.ask.preemptive(job.queue, pods) is None
 
     def shares(self, pod: PodRecord) -> bool:
-        """Whether a pod takes a part of what queues share."""
+        """Whether a pod takes a part of the shared capacity."""
         return self.session.view.counts_pods or not pod.pod_class.best_effort
 
     def takes_only_like(self, pod: PodRecord) -> bool:
@@ -94,7 +94,7 @@ class PreemptionContext:
         let_go = ask.evictable_pods(self.point, pod_index.rows)
         if let_go is not None:
             willing = willing & let_go
-        # 3. Those of gangs that can spare pods, or that may be broken: of which no pod has to stay.
+        # 3. Those of gangs that can spare pods, or that may be broken because no pod has to stay.
         able = above_minimum(view.jobs)
         if self.may_break_gangs and not within_job:
             able |= ~np.bincount(pod_index.job[pod_index.alive() & ~willing], minlength=len(able)).astype(np.bool_)
@@ -122,7 +122,7 @@ class PreemptionContext:
         return found
 
     def bounds(self, held_amounts: HeldAmounts, request: Vector) -> CostBounds:
-        """Lower bounds of what places cost on nodes now."""
+        """Lower bounds on the current cost of places on nodes."""
         key = held_amounts, request.tobytes()
         found = self._bounds.get(key, lambda: CostBounds(self.session, held_amounts, request))
         found.refresh()

@@ -1,4 +1,4 @@
-"""Per node, in vectors: what candidates for eviction hold, and a lower bound of what a place costs.
+"""Per node, in vectors: what candidates for eviction hold, and a lower bound on the cost of a place.
 
 Both are kept between searches, and computed again only for nodes that changed.
 """
@@ -15,7 +15,7 @@ from stromboli.eviction.pod_index import PodIndex, Ranks
 from stromboli.framework.cluster.nodes import Changes
 from stromboli.framework.session.session import Session
 
-#: the rank of what is never sufficient
+#: the rank of candidates that never suffice
 _NEVER = np.iinfo(np.intp).max
 
 
@@ -93,7 +93,7 @@ class HeldAmounts:
 
 
 class CostBounds:
-    """Lower bounds of what the next place on each node costs: victims evicted one by one, the least important first."""
+    """Lower bounds on the next place's cost on each node: victims evicted one by one, the least important first."""
 
     def __init__(self, session: Session, held_amounts: HeldAmounts, request: Vector) -> None:
         self._nodes = session.view.nodes

@@ -39,7 +39,7 @@ _CLEARED = 128
 
 
 class MinCostSearch:
-    """Places for identical pods of a job, at the least cost, beside what a plan has for it."""
+    """Places for identical pods of a job, at the least cost, in addition to those of a plan."""
 
     def __init__(
         self, plan: Plan, pods: Sequence[PodRecord], within: Mask | None = None, *, within_job: bool = False
@@ -152,7 +152,7 @@ class MinCostSearch:
         return known[min(found.values())[-1]] if found else None
 
     def _clear(self, node: int) -> Candidate | None:
-        """The victims on a node without those beside which the pod fits; None if it does not fit at all."""
+        """The victims on a node, less those that the pod fits beside; None if it does not fit at all."""
         if not self._clearable:
             return None
         self._clearable, pod = self._clearable - 1, self._current

@@ -90,7 +90,7 @@ class NodeCandidates:
     def _candidate(
         self, node: int, pods: Sequence[PodRecord], short: Sequence[float], left: int, elsewhere: Mask
     ) -> Candidate | None:
-        """The candidate if some pods may be evicted, with what each place costs; None when they do not suffice."""
+        """The candidate if some pods may be evicted, with the cost of each place; None when they do not suffice."""
         # A gang is evicted before a more important pod that could be spared.
         needed = sufficient(self.units(pods), short, self._divisors)
         if not needed:
@@ -207,7 +207,7 @@ class NodeCandidates:
     def _together(
         self, job: Job, pods: Sequence[PodRecord], here: Sequence[PodRecord], order: int, *, whole: bool = False
     ) -> Unit:
-        """Pods of a job as one unit, of which a node gains what some of them hold there."""
+        """Pods of a job as one unit; a node gains what those on it hold."""
         gain = [sum(held) for held in zip(*map(self._held, here), strict=True)]
         return Unit(job, pods, whole, max(map(self._rank, pods)), min(map(began, pods)), gain, order)
 

@@ -49,7 +49,7 @@ class Plan:
         return Cost.of(unit for unit, _ in self.evicted)
 
     def evict(self, unit: Unit) -> Evicted:
-        """Evict a unit, of which some pods may have been evicted before."""
+        """Evict a unit; some of its pods may have been evicted before."""
         return unit, self.context.evict(unit.pods, self.job)
 
     def fits(self, pod: PodRecord, node: int) -> bool:

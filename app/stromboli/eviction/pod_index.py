@@ -107,16 +107,16 @@ class PodIndex:
 
     @cached_property
     def requests_of_queues(self) -> tuple[Matrix, Matrix, Matrix]:
-        """The bounds of what pods of each queue request, see `_extremes`."""
+        """The bounds on the requests of each queue's pods, see `_extremes`."""
         return self._extremes(self.queue, len(self._session.view.queues))
 
     @cached_property
     def least_of_jobs(self) -> Matrix:
-        """A lower bound of what each pod of a job requests, shape (jobs, dimensions)."""
+        """A lower bound on the request of each pod of a job, shape (jobs, dimensions)."""
         return self._extremes(self.job, len(self._session.view.jobs))[0]
 
     def _extremes(self, of: Rows, count: int) -> tuple[Matrix, Matrix, Matrix]:
-        """For each group of pods a lower bound of what each requests, the smallest request above zero, and the largest.
+        """For each group of pods a lower bound on each request, the smallest request above zero, and the largest.
 
         `of` has the group of each indexed pod; results have the shape (groups, dimensions).
         """

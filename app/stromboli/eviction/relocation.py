@@ -149,7 +149,7 @@ class Relocation:
             and not session.keeper.reserves(job)
             and preemptable(pod)
             and preemptable(job.pod_group.metadata)
-            # What is moved of a gang below its minimum would not start again by itself.
+            # Moved pods of a gang below its minimum would not start again on their own.
             and session.ask.job_missing(job) <= job.waiting_count
             and session.ask.shut(job) is None
             and not session.kernel.varies(pod)

@@ -126,7 +126,7 @@ class JobSearch:
         return None
 
     def _place_group(self, plan: Plan, pods: list[PodRecord], hyper_node: int, places: FirstPlaces) -> bool:
-        """Find places for pods of a group in a HyperNode, beside those of a plan; False, undone, without enough."""
+        """Find places for pods of a group in a HyperNode, besides those of a plan; False, undone, without enough."""
         session, context, job, of_group = self._session, self._context, self._job, Plan(self._context, self._job)
         within, left, failed = session.view.topology.mask(hyper_node), pods, None
         while left and (self._all or context.grows_by_share or session.ask.job_starving(job)):

@@ -176,7 +176,7 @@ class Answer(Part, frozen=True, kw_only=True):
     group: str = ""
     #: its name for users, by kind and name; empty for a single pod
     part_of: str = ""
-    #: the workload that a job is for, as KIND/NAME; empty for a pod by itself
+    #: the workload that a job is for, as KIND/NAME; empty for a single pod
     workload: str = ""
     queue: str = ""
     #: the phase of the PodGroup, or the state of the pod

@@ -25,7 +25,7 @@ def too_few_bytes(listed: ResourceAmounts | None) -> Iterator[str]:
 
 
 def doubtful(spec: PodSpec, largest: int) -> Iterator[tuple[str, str]]:
-    """Requests and limits of a pod that are probably mistakes, with what to do; `largest` is the cpu of the largest
+    """Requests and limits of a pod that are probably mistakes, with advice; `largest` is the cpu of the largest
     node.
     """
     yield from _of_bytes(spec)

@@ -133,7 +133,7 @@ def _unasked(running: Sequence[PodRecord], there: Sequence[PodRecord]) -> str:
 def _no_victims(
     session: Session, job: Job, pod: PodRecord, point: str, message: str, detail: str, there: Sequence[PodRecord]
 ) -> Reason:
-    """A reason with what would have to be different for a pod to be evicted: priorities within a queue, or shares.
+    """A reason with the conditions under which a pod would be evicted: priorities within a queue, or shares.
 
     `there` are the pods that run where the pod could.
     """
@@ -179,7 +179,7 @@ def _by_rank(pair: tuple[Job, int]) -> tuple[int, str]:
 
 
 def _protected(session: Session, pods: Sequence[PodRecord], victims: Sequence[PodRecord] = ()) -> Iterator[Passage]:
-    """The disruption budgets that allow no eviction of some pods beside the victims, if the policy respects them."""
+    """The disruption budgets that allow no eviction of some pods besides the victims, if the policy respects them."""
     if not any(plugin.name == "pdb" for plugin in session.points.plugins):
         return
     budgets = budgets_of(session.view.snapshot, empty_selects_all=session.rules.budgets)

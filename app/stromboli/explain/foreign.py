@@ -27,7 +27,7 @@ def elsewhere(schedulers: Iterable[str], served: Collection[str]) -> str:
 
 
 def with_later(said: Answer, later: str) -> Answer:
-    """An answer about a pod that waits, with what other pods of its workload it is not made before."""
+    """An answer about a waiting pod, with the pods of its workload that come before it."""
     return replace(said, detail="; ".join(filter(None, (later, said.detail)))) if said.reason else said
 
 

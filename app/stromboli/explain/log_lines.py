@@ -1,6 +1,6 @@
 """The debug log of a session: how the cluster was divided, which jobs were held back and which pods evicted.
 
-The events are those by which Volcano's guides search a log, and stay what they are; the fields beside them are ours.
+The events are those by which Volcano's guides search a log, and stay what they are; the other fields are ours.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class JobRow(Part, frozen=True, kw_only=True):
     position: int = 0
     #: resources besides cpu, memory and storage that its pods ask for
     cards: Amounts = field(default_factory=dict)
-    #: the workload that it is for, as KIND/NAME; empty for a pod by itself
+    #: the workload that it is for, as KIND/NAME; empty for a single pod
     workload: str = ""
     #: its name for users, if that is another one: `why job` and the page accept it, too
     called: str = ""
@@ -171,7 +171,7 @@ class NodePage(Part, frozen=True, kw_only=True):
 class Nodes(Page, frozen=True, kw_only=True):
     """Nodes in columns: the n-th entry of each list is about the n-th node."""
 
-    #: the resource that the amounts are of, and all that nodes have
+    #: the resource of the amounts, and the nodes' total
     resource: str
     resources: list[str]
     names: list[str]
@@ -203,7 +203,7 @@ class Shares(Part, frozen=True, kw_only=True):
     requested: dict[str, list[float | None]]
     #: the queue below which these are
     parent: str
-    #: the number of queues, of which those with the most are shown
+    #: the number of queues; those with the most are shown
     queues: int
     #: those of them that have queues below
     inner: list[str]

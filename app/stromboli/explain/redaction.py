@@ -12,7 +12,7 @@ from stromboli.explain.answers import Answer, Holding, QueueAnswer, Start, Start
 
 
 def namespaces(answer: Answer | QueueAnswer | Starts) -> set[str]:
-    """The namespaces of the jobs that an answer names beside the one it is about."""
+    """The namespaces of the jobs that an answer names besides the one it is about."""
     if isinstance(answer, Starts):
         return {key.partition("/")[0] for each in answer.sizes for key in each.start.unknown}
     others = [*answer.holders, *(answer.ahead if isinstance(answer, Answer) else ())]

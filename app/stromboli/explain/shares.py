@@ -50,7 +50,7 @@ def queue_share(session: Session, queue: Queue) -> str:
 
 
 def shares_of_others(session: Session, queue: Queue, waiting: Sequence[PodRecord]) -> str:
-    """The queues that hold most of the rest of the requested resources, with what they hold and deserve."""
+    """The queues that hold most of the rest of the requested resources, with the amounts that they hold and deserve."""
     gauges = session.report.gauges
     mine = gauges.get(queue.name)
     if not waiting or mine is None or "deserved" not in mine.amounts:

@@ -103,7 +103,7 @@ class WhatIf(Struct, frozen=True, kw_only=True, rename="camel"):
     waiting: list[Waiting] = field(default_factory=list)
     #: findings of `doctor` after the change that it does not have without it
     findings: list[Finding] = field(default_factory=list)
-    #: number of waiting jobs and pods after the change, by reason
+    #: number of waiting pods after the change, by reason
     pending: dict[str, int] = field(default_factory=dict)
     #: whether sessions would still decide something when they were no longer followed
     unsettled: bool = False

@@ -22,7 +22,7 @@ from stromboli.state.pods import PodRecord
 def victims_on(session: Session, priority: int, nodes: Rows, *, in_part: bool = False) -> list[PodRecord]:
     """The pods on some nodes that may be evicted for one of a priority.
 
-    Of gangs that can spare none only those count of which all pods are on one of the nodes; with `in_part` all do.
+    A gang that can spare no pod counts only if all its pods are on one of the nodes; with `in_part` all do.
     """
     pods = session.view.pods
     on = np.zeros(len(session.view.nodes) + 1, np.bool_)

@@ -50,7 +50,7 @@ def report_clipped(report: Report, view: View, queue: Queue, clipped: Mask) -> N
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """A queue, or the cluster, with what its children use and what is reserved for them. Shapes are (dimensions,)."""
+    """A queue, or the cluster, with its children's usage and reserves. Shapes are (dimensions,)."""
 
     #: amounts reserved for it, used or not
     kept: Vector

@@ -46,9 +46,9 @@ class Excess:
     columns: list[int]
     #: claims of admitted jobs beyond what they use
     claimed: Vector | None = None
-    #: elastic part of what is used, which does not count
+    #: elastic part of the used amounts, which does not count
     elastic: Vector | None = None
-    #: part of what is used that the same job was given in this attempt
+    #: part of the used amounts that the same job was given in this attempt
     tried: Tried | None = None
     #: amounts that terminating pods hold beyond that; negative where promised pods do not hold it yet
     terminating: Vector | None = None
@@ -94,7 +94,7 @@ class Excess:
         return Reason(stage, word, message, who, detail, scalable=grows)
 
     def _above(self, most: Vector) -> bool:
-        """Whether what is requested is more than some amounts, with what the job has to have at the same time."""
+        """Whether a request exceeds some amounts, with the job's other pods that need places at the same time."""
         asked = self.request
         if self.tried is not None and self.tried.needs_more:
             asked = asked + self.tried.amount
@@ -150,7 +150,7 @@ def tried(view: View, job: Job) -> Tried | None:
 
 
 def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
-    """The reason of a queue that gets nothing more, with what it uses of each resource."""
+    """The reason of a queue that gets nothing more, with its usage of each resource."""
     some = np.flatnonzero((held > 0) | (deserved > 0)).tolist()
     columns = [c for c in some if c != PODS or view.counts_pods]
     amounts = (

@@ -72,7 +72,7 @@ def stays_above(
     deserves.
 
     Dimensions that are not `named` do not count, nor those in which it is within its deserved amount. A pod larger than
-    all that the queue deserves is borrowing, and may be evicted.
+    the queue's share is borrowing, and may be evicted.
     """
     found = False
     columns = zip(held.tolist(), request.tolist(), wanted.tolist(), deserved.tolist(), strict=True)

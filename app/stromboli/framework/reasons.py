@@ -153,9 +153,9 @@ def gang_blocked(job: Job, other: Reason | None = None) -> Reason:
 
 
 def unschedulable(rules: Rules, why: Reason) -> PodGroupCondition:
-    """The condition of a PodGroup that cannot run. Volcano knows one word for all that can be in the way."""
+    """The condition of a PodGroup that cannot run. Volcano has a single reason for every cause."""
     word = why.reason if rules.conditions else "NotEnoughResources"
-    # Built for thousands of reasons to compare them with what is shown, and known to be valid.
+    # Built for thousands of reasons to compare them with the shown ones, and known to be valid.
     return PodGroupCondition.model_construct(type="Unschedulable", status="True", reason=word, message=why.told)
 
 

@@ -105,7 +105,7 @@ class _Writer:
         self._schedulers: frozenset[str] = frozenset()
         self._reader = Reader()
         self._pods: dict[str, _Pod] = {}
-        #: other objects that are there, by kind and key
+        #: other existing objects, by kind and key
         self._there: set[tuple[str, str]] = set()
         #: uids of pods that were evicted
         self._evicted: set[str] = set()

@@ -94,7 +94,7 @@ class Journal:
         return self._ring.content()
 
     def flush(self, patience: float = 10.0) -> None:
-        """Return when all that was handed over is written, or after some seconds."""
+        """Return when everything handed over is written, or after some seconds."""
         if self._thread.is_alive():
             written = threading.Event()
             self._bell.put(written)

@@ -57,6 +57,6 @@ def known(remembered: wire.Remembered, registry: Registry, extender: ExtenderTra
 
 
 def _types(registry: Registry, name: str) -> tuple[type, ...]:
-    """The types of what is left under a name."""
+    """The types of the state left under a name."""
     plugin = registry.plugins.get(name)
     return plugin.left_types if plugin is not None else ()

@@ -120,7 +120,7 @@ class Folder:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file that only its owner may read: it holds all that sessions look at."""
+    """Open a file that only its owner may read: it holds everything that sessions read."""
     return os.open(path, flags, 0o600)
 
 

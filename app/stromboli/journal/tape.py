@@ -43,7 +43,7 @@ class Tape(Observer):
         """Observe a state from here on."""
         self.state = state
         state.observer = self
-        #: whether the next snapshot is to come with all that is known; until then nothing is kept
+        #: whether the next snapshot is to come with the whole state; until then nothing is kept
         self.wants_whole = False
         self._keeps = False
         #: changes since the last snapshot
@@ -54,7 +54,7 @@ class Tape(Observer):
         self._moment: _Moment | None = None
 
     def snapshot_taken(self, snapshot: Snapshot) -> None:
-        """Encode what happened before it, together with all that is known where that is wanted."""
+        """Encode the changes before it, together with the whole state where that is wanted."""
         moment = self._moment
         whole, happened = None, self._happened
         self._happened = []

@@ -184,7 +184,7 @@ class Reasons(Struct, array_like=True):
     """Why jobs and pods wait that did not wait before, or for another reason, and which wait no longer."""
 
     given: list[Reason]
-    #: the number of what is given by key, and by row; GONE for what waits no longer
+    #: the numbers of entries by key, and by row; GONE for pods that wait no longer
     jobs: dict[str, int]
     pods: dict[int, int]
 

@@ -63,7 +63,7 @@ class Writer:
         self._has_begun = False
         self._items: list[bytes] = []
         self._size = 0
-        #: bytes of the segment so far, and of what it began with
+        #: bytes of the segment so far, and of its beginning
         self._written = self._basis = 0
         self._policy: Engine | None = None
         self._waiting = Waiting()

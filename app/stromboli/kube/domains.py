@@ -30,7 +30,7 @@ class Domains:
         return self._number - 1
 
     def number_of(self, among: Mask | Rows) -> int:
-        """The number of domains of some nodes, all of which have the label."""
+        """The number of domains of some nodes, which all have the label."""
         # np.unique is ten times slower
         return int(np.count_nonzero(np.bincount(self._number[among])))
 

@@ -28,7 +28,7 @@ def required_nodes(spec: objects.PodSpec, facts: NodeFacts) -> Mask | None:
 
 
 def unmatched(spec: objects.PodSpec, facts: NodeFacts) -> Passage:
-    """The labels that a pod requires and no node has, with what nodes have instead. Nodes are for everyone to know."""
+    """The labels that a pod requires and no node has, with nodes' similar ones. Nodes are for everyone to know."""
     missing = dict.fromkeys(
         f"no node has {words}{_instead(wanted, facts)}"
         for wanted, words in _wanted(spec)

@@ -1,4 +1,4 @@
-"""Lists of numbers by key, most of which have a single entry."""
+"""Lists of numbers by key; most have a single entry."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Objective:
     more: bool = True
 
 
-#: figures by which policies are compared: the first pair of which outcomes have any
+#: figures that policies are compared by: the first pair with values
 OBJECTIVES: Sequence[tuple[Objective, Objective]] = (
     (Objective("utilization", "utilization, %"), Objective("waiting_mean", "mean waiting, s", more=False)),
     (Objective("allocation", "cards allocated, %"), Objective("worst_off", "pods placed of the worst-off kind, %")),

@@ -7,7 +7,7 @@ simulated start and ends after the latest: jobs that have not arrived yet may go
 much wider the range must be is learned from earlier answers, see `told_starts`.
 
 A job's run time is known from what it declares, from finished jobs of its kind, or from both: of a declared time, jobs
-are taken to need the same fraction as others of their kind. A job of which nothing is known is taken to run for ever.
+are taken to need the same fraction as others of their kind. A job without any known run time is taken to run for ever.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Model:
     #: the part of jobs that say for how long they run, and of these the part that run for exactly as long
     declared: float = 1.0
     exact: float = 0.15
-    #: the part that is right of what others declare is uniform between this and 1
+    #: the true part of the others' declared times is uniform between this and 1
     accuracy: float = 0.05
     shape: Processors = field(default_factory=Processors)
 

@@ -143,7 +143,7 @@ def _tuned(pods: Sequence[TracePod], target: int, draws: random.Random) -> list[
 
 
 def _told(policy: str, pods: Sequence[TracePod], seed: int) -> str:
-    """A policy with what the plugin fgd would have learned from the trace, and the seed."""
+    """A policy with the typical pods that the plugin fgd would have learned from the trace, and the seed."""
     document = yaml.safe_load(policy)
     tiers = document.get("tiers") if isinstance(document, dict) else None
     plugins = [plugin for tier in tiers or () for plugin in tier.get("plugins") or ()]

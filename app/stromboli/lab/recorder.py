@@ -30,7 +30,7 @@ class Sample(NamedTuple):
     time: float
     capacity: float
     waiting_jobs: int
-    #: the part of what is idle that lies on nodes where pods of the workload do not fit, NaN where nothing is idle
+    #: the part of the idle amounts on nodes where pods of the workload do not fit, NaN where nothing is idle
     fragmentation: float
     #: amount that each queue holds
     held: Floats

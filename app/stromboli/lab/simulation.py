@@ -50,7 +50,7 @@ def simulate(workload: Workload, cluster: Cluster, engine: Engine, settings: Set
     def recorder(rows: Mapping[str, int], state: ClusterState) -> Recorder:
         return Recorder(workload, rows, state, BEGIN, settings.every)
 
-    # Why pods wait is never read here, and finding the words for each is much of what a session costs.
+    # Why pods wait is never read here, and wording each reason is a large part of a session's cost.
     timeline, log = run_over_time(workload, cluster, engine.silent(), recorder, settings.period)
     return Results.of(workload, log, timeline.sessions)
 

@@ -100,7 +100,7 @@ class _Watch(Silent):
 
 
 def foretold(workload: Workload, cluster: Cluster, engine: Engine, *, period: float, every: int) -> list[Told]:
-    """Run a workload, and predict the start of each of so many jobs that are not placed on arrival.
+    """Run a workload, and predict the start of each of a number of jobs that are not placed on arrival.
 
     Run times are known from what jobs declare and from jobs that have finished by then; ranges are as wide as earlier
     predictions needed.

@@ -48,7 +48,7 @@ class Arrival(NamedTuple):
 
 
 class NodeChange(NamedTuple):
-    """A node that comes, or goes with what runs on it."""
+    """A node that comes, or goes with its pods."""
 
     time: float
     node: objects.Node

@@ -95,7 +95,7 @@ def find_lists(path: Path) -> dict[str, Path]:
 
 
 def distinct(trials: Iterable[Trial]) -> list[Trial]:
-    """The trials, each once: a mean over one that is there twice would seem surer than it is.
+    """The trials, each once: a mean that counts one twice would seem surer than it is.
 
     Raises TrialError where policies that differ have one name, as no report could tell them apart.
     """

@@ -266,7 +266,7 @@ class Service:
             raise error from None
 
     async def _lead(self, tasks: asyncio.TaskGroup) -> None:
-        """Become the leader, then start all that changes the cluster. A replica without a policy does not campaign."""
+        """Become the leader, then start all writers. A replica without a policy does not campaign."""
         await self._decidable.wait()
         if self._lease is not None:
             await self._lease.acquire()

@@ -1,4 +1,4 @@
-"""Counters and histograms of what the service reports, beside the gauges of the last session."""
+"""Counters and histograms of the service's reports, next to the gauges of the last session."""
 
 from __future__ import annotations
 

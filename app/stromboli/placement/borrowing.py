@@ -22,7 +22,7 @@ from stromboli.framework.session.session import Session
 from stromboli.placement.pending import PendingJob, pending_job, placeable
 from stromboli.state.pods import PodRecord
 
-#: tries to place the pods of a job on some nodes, all that the job needs or none
+#: tries to place the pods of a job on some nodes, as many as the job needs or none
 Turn = Callable[[Job, PendingJob, Mask], object]
 
 

@@ -38,7 +38,7 @@ class Earliest:
     time: float
     #: amounts that it takes
     taken: Matrix
-    #: the amounts left free beside it then, if nothing else is placed before
+    #: the amounts left free next to it then, if nothing else is placed before
     spare: Matrix
 
 

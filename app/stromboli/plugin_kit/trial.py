@@ -84,7 +84,7 @@ def try_plugin(
 
 
 class _Alone(Plugin):
-    """Places every pod by itself, with every plugin asked anew."""
+    """Places every pod separately, with every plugin asked anew."""
 
     name = "trial-alone"
 

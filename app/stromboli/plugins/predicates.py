@@ -1,4 +1,4 @@
-"""predicates: kube-scheduler's filters, each of which can be disabled."""
+"""predicates: kube-scheduler's filters; each can be disabled."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ class UserLimits(Plugin):
     def _reached(
         self, account: Account, exceeded: Mask, more: Vector, stage: Stage, placing: Job | None = None
     ) -> Reason:
-        """The reason, of a job that is being placed by all that it starts with."""
+        """The reason, for a job being placed by all pods that it starts with."""
         dimensions, held = self._view.dimensions, account.held
         claimed = np.zeros_like(held) if placing is not None else account.claimed
         if placing is not None:

@@ -1,4 +1,4 @@
-"""Arguments of actions and plugins, checked by their models: all that is wrong with them, and what may be meant."""
+"""Arguments of actions and plugins, checked by their models: all mistakes, each with a suggestion."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class QueueRule(BaseModel):
     queue: StrictStr
     """Name of the queue. In it `{provided}` stands for the queue that workload or namespace name, `{namespace}`
     for the namespace, `{user}` for the user who made the workload, and `{label:KEY}` for a label or annotation of the
-    workload, else of its namespace. A rule of which something is not known is for no workload."""
+    workload, else of its namespace. A rule with an unknown part applies to no workload."""
     namespaces: list[str] = Field(default_factory=list)
     """Only workloads of these namespaces; patterns such as `team-*`, as in `users` and `groups`."""
     users: list[str] = Field(default_factory=list)

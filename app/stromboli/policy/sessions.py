@@ -12,7 +12,7 @@ class SessionSettings(BaseModel):
 
     steps: int = Field(default=500_000, ge=0, le=10**15)
     """Work per action and session, in nodes that are examined, after which remaining jobs wait for the next session;
-    `0` means unlimited. The default is about 0.015 s of a processor, or 30 jobs of which each looks for nodes that
+    `0` means unlimited. The default is about 0.015 s of a processor, or 30 jobs that each look for nodes that
     other jobs do not look for and finds none of 1,000."""
     search: int = Field(default=500_000, ge=0, le=10**12)
     """Work per gang that finds no places in the order of its pods, in nodes and rules that are looked at, for a search

@@ -40,7 +40,7 @@ _DEFAULT_QUEUE = "default"
 _ROOT_QUEUE = "root"
 #: phases of pods that hold nothing any longer
 _FINISHED = ("Succeeded", "Failed")
-#: names for which one that is like them is looked for, which takes its time where there are many
+#: names for which a similar one is looked for, which is slow for many
 _MOST_HINTS = 20
 
 
@@ -194,7 +194,7 @@ class _Groups:
     def __init__(
         self, loaded: Loaded, namespaces: Mapping[str, Any], rules: Sequence[QueueRule], written: Collection[str]
     ) -> None:
-        """`written` has the keys of the PodGroups that are there."""
+        """`written` has the keys of the existing PodGroups."""
         self._loaded = loaded
         self._namespaces = namespaces
         self._rules = rules
@@ -296,11 +296,11 @@ class _RunTimes:
         self._declared = declared
         #: the longest of each, in seconds, by key
         self._longest: dict[str, float] = {}
-        #: by the uid of what manages pods
+        #: by the uid of the pods' manager
         self._known: dict[str, float] = {}
 
     def see(self, pod: objects.Pod) -> None:
-        """Take note of what owns a member."""
+        """Take note of a member's owner."""
         manager, key = controller(pod), job_of(pod.metadata)
         if manager is not None and manager.uid not in self._known:
             self._known[manager.uid] = self._declared(pod)
@@ -325,7 +325,7 @@ class _NativeGroups:
         self._of_pods: dict[str, OfPods] = {}
 
     def see(self, pod: objects.Pod) -> None:
-        """Take note of what a member says."""
+        """Take note of a member's settings."""
         if pod.spec.scheduling_group is not None:
             key = keys.key(pod.metadata.namespace or "default", group_of(pod))
             self._of_pods[key] = self._of_pods.get(key, OfPods()).seen(pod)

@@ -148,7 +148,7 @@ def _sort(out: Changes, proposals: list[Proposal], document: Any, where: str, th
     elif "$patch" in document:
         _remove(out, document, where, there)
     elif (standing := there.of(document)) is not None:
-        # As an object of the API server it would have its pods beside it.
+        # An object of the API server would come with its pods.
         metadata = {key: value for key, value in document["metadata"].items() if key != "uid"}
         proposals.append(Proposal(where, {**document, "metadata": metadata}, begun=True))
         out.standing.append(standing)
@@ -198,7 +198,7 @@ def _known(kind: str, key: str, state: ClusterState) -> dict[str, Any] | None:
 
 
 def _found(kind: str, key: str, state: ClusterState) -> Any:
-    """An object that is there, None where its kind is not kept."""
+    """An existing object, None where its kind is not kept."""
     match kind:
         case "Pod":
             pod = state.record(key)
@@ -251,7 +251,7 @@ def _decode(
         out.removed = []
         return
     given = {(kind, object_key(obj)) for kind, obj in loaded.objects}
-    # What goes, and what workloads that are there were made of, leaves its part of the quotas.
+    # Removed objects, and the old parts of existing workloads, leave their part of the quotas.
     leaving = itertools.chain(out.removed, *(standing.removed() for standing in out.standing))
     there = [*_heeded(state, loaded), *_quotas(state, {key for kind, key in leaving if kind == "Pod"})]
     loaded.objects += [each for each in there if (each[0], object_key(each[1])) not in given]
@@ -262,7 +262,7 @@ def _decode(
     admitted = admit(loaded, state.scheduler_names, missed, by, state.pod_group)
     out.problems += loaded.problems
     for kind, obj in in_order(admitted):
-        # Priority classes, namespaces and queues that are there stay as they are; pods may get a PodGroup, it a queue.
+        # Existing priority classes, namespaces and queues stay as they are; pods may get a PodGroup, it a queue.
         known_queue = state.queues.get(obj.key) if kind == "Queue" else None
         made = kind == "Queue" and bool(by) and known_queue is None
         commanded = bool(loaded.commands) and kind == "Queue" and obj != known_queue
@@ -291,7 +291,7 @@ def _heeded(state: ClusterState, loaded: Loaded) -> Iterator[tuple[str, Any]]:
 
 
 def _quotas(state: ClusterState, gone: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """The ResourceQuotas that are there as they are once some pods are gone, with their kind."""
+    """The existing ResourceQuotas once some pods are gone, with their kind."""
     pods = [pod for key in gone if (pod := state.record(key)) is not None]
     for manifest in state.objects["ResourceQuota"].values():
         namespace = manifest["metadata"].get("namespace") or "default"
@@ -303,7 +303,7 @@ def _quotas(state: ClusterState, gone: Collection[str]) -> Iterator[tuple[str, A
 
 
 def _named_by_labels(loaded: Loaded, state: ClusterState) -> dict[str, PodGroup | None]:
-    """The PodGroups that are there for objects which labels of pods name, by key, each as a document changes it.
+    """The existing PodGroups of objects which labels of pods name, by key, each as a document changes it.
 
     The objects become known, so that pods join these groups.
     """

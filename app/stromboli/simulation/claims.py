@@ -143,7 +143,7 @@ def _made(pod: objects.Pod, wanted: list[tuple[str, Mapping[str, Any]]]) -> Iter
 
 
 def _metadata(pod: objects.Pod, name: str, template: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of a pod's claim, with what its template says of it."""
+    """The metadata of a pod's claim, with those of its template."""
     meta, said = pod.metadata, template.get("metadata") or {}
     kept = {key: said[key] for key in ("labels", "annotations") if key in said}
     own = {"name": f"{meta.name}-{name}", "namespace": meta.namespace or "default", "uid": f"{meta.uid}-{name}"}

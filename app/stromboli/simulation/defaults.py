@@ -32,7 +32,7 @@ def generated_names() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def with_defaults(pod: objects.Pod) -> objects.Pod:
-    """The pod with what the API server adds to its spec when it is created."""
+    """The pod with the defaults that the API server adds to its spec on creation."""
     spec = with_requests(pod.spec)
     if spec.host_network:
         both = (spec.containers, spec.init_containers)

@@ -105,7 +105,7 @@ class LimitRanges:
 
 
 def _defaulted(spec: objects.PodSpec, item: _Item) -> objects.PodSpec:
-    """The spec with what containers ask for that do not say it."""
+    """The spec with default requests and limits of containers."""
     both = (spec.containers, spec.init_containers)
     containers, init = (None if each is None else [_container(one, item) for one in each] for each in both)
     return replace(spec, containers=containers, init_containers=init)

@@ -109,7 +109,7 @@ class Proposal:
     where: str
     #: as it would be
     manifest: Any
-    #: of one that is there: what of it was written, and what it was before
+    #: of an existing one: what of it was written, and what it was before
     written: dict[str, Any] = field(default_factory=dict)
     before: dict[str, Any] | None = None
     #: whether it is a workload with pods
@@ -151,7 +151,7 @@ def load(
 def load_each(proposals: Iterable[Proposal], most_pods: int, watch: Watch, nodes: Iterable[NodeRecord] = ()) -> Loaded:
     """Read objects that are to be added or changed; `watch` is told of each that is made of them, and may raise.
 
-    `nodes` are there beside them.
+    `nodes` are added to them.
     """
     reader = _Reader(lenient=False, most_pods=most_pods, watch=watch, nodes=nodes)
     for proposal in proposals:

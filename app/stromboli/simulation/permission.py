@@ -40,7 +40,7 @@ class Permitted:
     def made(self) -> Iterator[tuple[str, Any]]:
         """Admitted objects with their kinds; pods have all the requests that the API server gives them.
 
-        After the last one it is told of what is not made.
+        After the last one, rejected objects are reported.
         """
         self._count_workloads()
         for kind, obj in self._loaded.objects:

@@ -1,4 +1,4 @@
-"""Running sessions on loaded objects, several in a row if asked, with what a cluster would do in between."""
+"""Running sessions on loaded objects, several in a row if asked, with a cluster's changes in between."""
 
 from __future__ import annotations
 

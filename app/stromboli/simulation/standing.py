@@ -23,7 +23,7 @@ from stromboli.workloads.paths import Object, text
 
 
 class Standing:
-    """The PodGroups and pods of a workload that is there."""
+    """The PodGroups and pods of an existing workload."""
 
     def __init__(self, name: tuple[str, str], groups: list[PodGroup], pods: Mapping[str, list[PodRecord]]) -> None:
         """`name` is its kind and name, and `pods` are those that there are, by the key of their PodGroup."""
@@ -32,7 +32,7 @@ class Standing:
         self._pods = pods
 
     def removed(self) -> Iterator[tuple[str, str]]:
-        """Kind and key of all that goes with it."""
+        """Kind and key of all objects that are removed with it."""
         for group in self._groups:
             yield "PodGroup", group.key
             yield from (("Pod", pod.key) for pod in self._pods.get(group.key, ()))
@@ -60,7 +60,7 @@ class Standing:
         return found, [each for each in self.removed() if each not in kept]
 
     def _pairs(self, anew: Iterable[PodGroup]) -> Iterator[tuple[str, PodGroup]]:
-        """The group that is there for each key of one that would be made: of the same part of the workload."""
+        """The existing group for each key of one that would be made: of the same part of the workload."""
         new, parts = list(anew), {_part(group): group for group in self._groups}
         for group in new:
             only = self._groups[0] if len(new) == len(self._groups) == 1 else None
@@ -127,7 +127,7 @@ def _role(pod: objects.Pod) -> str:
 
 
 def _in_place_of(group: PodGroup, anew: PodGroup) -> PodGroup:
-    """A group as it is there, with what would be made of it."""
+    """An existing group, updated to the one that would be made."""
     metadata = group.metadata.model_copy(update={"annotations": anew.metadata.annotations})
     return anew.model_copy(update={"metadata": metadata, "status": group.status})
 

@@ -38,7 +38,7 @@ class Shape(StrEnum):
     idle = "idle"
     #: gangs that have to evict what fills the nodes: eight pods of lower priority on each
     preempt = "preempt"
-    #: gangs of that number of queues, each of which deserves its part of what one queue has filled
+    #: gangs of that number of queues; each deserves its part of what one queue has filled
     reclaim = "reclaim"
     #: gangs for which no pod may be evicted, on nodes that are full
     stuck = "stuck"
@@ -197,7 +197,7 @@ def _parts(names: list[str], size: int) -> list[list[str]]:
 
 
 def _tree(leaves: int, pods_per_leaf: float) -> Iterator[crds.Queue]:
-    """The root and the queues below it, each of which deserves a cpu for half of the pods in it."""
+    """The root and the queues below it; each deserves a cpu for half of its pods."""
     yield queue("root")
     parent_level = 0
     for level in _LEVELS:

@@ -1,7 +1,7 @@
 """Expands workloads in files: the pods that controllers create, and the PodGroup if a controller creates one.
 
 Names are those that the controllers give, with numbers instead of random suffixes. An object that an API server has
-admitted (with a uid) is not expanded, since its pods are in the files beside it.
+admitted (with a uid) is not expanded, since its pods are in the files, too.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Expansion:
     def unmade(self, kind: str, manifest: Manifest) -> tuple[str, str] | None:
         """Where in a manifest of no known workload, and why, no pods follow from it; None if it stands for none.
 
-        What an API server has seen has its pods beside it.
+        Objects that an API server has seen come with their pods.
         """
         if kind in _NO_WORKLOADS or at(manifest, "metadata.uid"):
             return None
@@ -155,7 +155,7 @@ class Expansion:
             first = None if first is None else max(0, first - role.count)
 
     def _has_begun(self, manifest: Manifest) -> bool:
-        """Whether a workload, or what it was made of, has pods already, of which some may have completed."""
+        """Whether a workload, or what it was made of, has pods already; some may have completed."""
         each = (manifest, *self._above(manifest))
         return any((one["kind"], _key(one)) in self.begun for one in each)
 

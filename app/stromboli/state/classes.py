@@ -24,7 +24,7 @@ from stromboli.state.rows import RowNumbers
 #: amounts that kube-scheduler's scoring assumes for a container without requests: 100 milli-CPU, 200 MB
 _DEFAULT_REQUEST = {"cpu": 100, "memory": 200 * 1024 * 1024}
 _NO_LIMIT: Mapping[str, int] = {}
-#: a scheduling gate that keeps pods of a gang from kube-scheduler until all that start together are decided
+#: a scheduling gate that keeps pods of a gang from kube-scheduler until the whole gang is decided
 GANG_GATE = "stromboli.io/gang"
 #: bytes that tell classes apart, whatever serialised the specs
 _DIGEST = 20
@@ -70,7 +70,7 @@ class PodClass:
 
     @property
     def waits_for_gang(self) -> bool:
-        """Whether the gate of its gang is all that holds it back; it is lifted when its node is decided."""
+        """Whether only the gate of its gang holds it back; it is lifted when its node is decided."""
         return bool(self.spec.scheduling_gates) and not self.gated
 
     def needs_claims(self, claimed: frozenset[str]) -> bool:

@@ -133,7 +133,7 @@ class NodeFacts:
         return found
 
     def labels(self, key: str) -> Column[str]:
-        """The values of a label; all that no node has are one column."""
+        """The values of a label; labels that no node has share one column."""
         if not self.any_has(key):
             key = ""
         return self.column(("label", key), lambda record: record.labels.get(key))

@@ -10,10 +10,10 @@ import msgspec
 
 T = TypeVar("T")
 
-#: kinds of which there may be one for each pod or node. They are kept as bytes, in a tenth of the memory, and decoded
+#: kinds with up to one object for each pod or node. They are kept as bytes, in a tenth of the memory, and decoded
 #: whenever one is asked for.
 _PACKED = frozenset(("PersistentVolume", "PersistentVolumeClaim", "ResourceClaim", "ResourceSlice", "VolumeAttachment"))
-#: assumed depth of the caller's stack, which decoders add to the depth of what they decode
+#: assumed depth of the caller's stack, which decoders add to the depth of the data
 _CALLS = 400
 #: changes that are remembered, beyond as many as there are objects
 _SLACK = 1_000

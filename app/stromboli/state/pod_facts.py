@@ -80,7 +80,7 @@ class PodFacts(Facts[PodRecord]):
         return found
 
     def priority_places(self) -> Rows:
-        """The place of each pod's priority among all that there are."""
+        """The rank of each pod's priority among all existing ones."""
         column = self._priorities()
         places: Rows = np.unique([*column.values[:], 0], return_inverse=True)[1].astype(np.intp)
         return places[column.numbers]

@@ -180,7 +180,7 @@ def of_model(selector: crds.LabelSelector) -> Selector:
     return label_selector(objects.LabelSelector(selector.match_labels, requirements))
 
 
-#: the parts of a written selector, and what each of them may be: a label's name, in words or by itself
+#: the parts of a written selector, and what each of them may be: a label's name, in words or bare
 _PARTS = re.compile(r",(?![^()]*\))")
 _NAME = r"([A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
 _AMONG = re.compile(rf"\s*{_NAME}\s+(in|notin)\s*\(([^()]*)\)\s*")

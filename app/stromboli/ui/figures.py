@@ -18,7 +18,7 @@ COLOURS = 8
 _STEPS = 5
 #: limits up to this many times all other amounts fit on the scale of a bar
 _NEAR = 2
-#: times that a chart can show, in seconds; 0 for all that is known
+#: times that a chart can show, in seconds; 0 for the whole record
 SPANS = {300: "5 min", 1_800: "30 min", 21_600: "6 h", 86_400: "24 h", 0: "all"}
 #: seconds between two times below a chart, and how many there are at most
 _TIME_STEPS = (60, 300, 600, 1_800, 3_600, 14_400)
@@ -59,7 +59,7 @@ class Bar:
 def scale(rows: Iterable[QueueRow], resource: str, total: Amounts) -> float:
     """The amount of the full width: the largest of any queue, at most the cluster.
 
-    Limits far beyond all other amounts are left out: beside them nothing else could be told apart.
+    Limits far beyond all other amounts are left out: next to them nothing else could be told apart.
     """
     whole, most, limits = total.get(resource, 0.0), 0.0, []
     for row in rows:

@@ -50,7 +50,7 @@ def of_roles(roles: Sequence[Role], pods: int, where: str) -> dict[str, str]:
 
 
 def pod_spec(manifest: Object, where: str) -> objects.PodSpec:
-    """The spec of pods of a template, with what they request. Raises InvalidObjectError."""
+    """The spec of pods of a template, with their requests. Raises InvalidObjectError."""
     try:
         spec = msgspec.convert(manifest, objects.PodSpec)
     except msgspec.ValidationError as error:

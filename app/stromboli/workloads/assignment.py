@@ -78,7 +78,7 @@ class _Asked:
         return said.first(self.everyone, (key,))
 
     def filled(self, queue: str) -> str:
-        """A queue's name with all that stands for something; empty if something is not known."""
+        """A queue's name with its placeholders filled in; empty if one is not known."""
         named = PLACEHOLDER.findall(queue)
         values = [self.known.get(name) or _as_name(self.label(name.partition(":")[2])) for name in named]
         if not all(values):

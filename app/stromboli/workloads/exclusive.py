@@ -31,7 +31,7 @@ class ExclusiveTopology:
         return {self.label: together}
 
     def affinity(self, spec: Object, together: str) -> Object:
-        """The affinity of such a pod, beside that of its template.
+        """The affinity of such a pod, added to that of its template.
 
         It stands for what webhooks of the two write: the same for the first pods, a node selector for the others.
         """

@@ -75,7 +75,7 @@ class Gang:
     at_first: int | None = None
     #: whether an annotation of an owner may say how many start together
     adjustable: bool = True
-    #: whether what each role cannot do without counts beside how many start together
+    #: whether each role's minimum counts in addition to the number that starts together
     by_role: bool = False
     #: the part that has to run before this one has pods; empty for none
     after: str = ""
@@ -83,7 +83,7 @@ class Gang:
     ends_first: bool = False
     #: the policies of its sub groups, as in a PodGroup
     sub_groups: tuple[Object, ...] = ()
-    #: the name of the PodGroup that its own controller makes, with what all of its pods need; empty for none
+    #: the name of the PodGroup that its own controller makes for all its pods; empty for none
     group_name: str = ""
 
     @property
@@ -186,7 +186,7 @@ def has_ended(owner: Object) -> bool:
 
 
 def makes_in_order(owner: Object) -> bool:
-    """Whether an owner is a StatefulSet of several pods, each of which is made when the one before it is ready."""
+    """Whether an owner is a StatefulSet of several pods, each made when the one before it is ready."""
     if owner.get("kind") != "StatefulSet" or at(owner, "spec.replicas") in (None, 0, 1):
         return False
     return text(owner, "spec.podManagementPolicy") != "Parallel"

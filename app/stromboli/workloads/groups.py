@@ -166,13 +166,13 @@ class Family:
 
     @property
     def is_sized(self) -> bool:
-        """Whether an annotation has pods start together that would start one by one, as many as there are replicas."""
+        """Whether an annotation has pods start together that would start one by one, all replicas."""
         by_one = self.kind is not None and self.kind.row.starts is Starts.one_by_one
         return by_one and said.said(self._owners, said.MIN_MEMBER) is not None
 
     @property
     def may_start_together(self) -> bool:
-        """Whether several of its pods may have to start together, as many as there are."""
+        """Whether several of its pods, possibly all, may have to start together."""
         return self.kind is not None and (self.kind.row.starts is not Starts.one_by_one or self.is_sized)
 
     def role(self, pod: objects.Pod) -> str:

@@ -84,7 +84,7 @@ _RULES = (
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A workload of which only the first pods exist."""
+    """A workload with only its first pods."""
 
     #: why there are no more pods
     why: str

@@ -63,7 +63,7 @@ def disaggregated_set(owner: Object, there: Surroundings) -> Iterator[Object]:
 
 
 def ray_job(owner: Object, _: Surroundings) -> Iterator[Object]:
-    """A RayCluster, unless it names one that is there, and the Job that submits what is run, if one does."""
+    """A RayCluster, unless it names an existing one, and the submitter Job, if there is one."""
     yield from made_of_ray_job(owner)
 
 
@@ -122,7 +122,7 @@ def train_job(owner: Object, there: Surroundings) -> Iterator[Object]:
 
 
 def _patched(template: Object, owner: Object) -> Object:
-    """The template of a runtime with what each manager of a TrainJob changes of it, in order."""
+    """The template of a runtime with the changes by each manager of a TrainJob, in order."""
     for _, patch in items(owner, "spec.runtimePatches"):
         template = _merged(template, mapping(patch, "trainingRuntimeSpec.template"))
     return template
@@ -185,7 +185,7 @@ def _nodes(name: str, owner: Object, runtime: Object, *, trains: bool) -> Any:
 
 
 def _merged(base: Any, change: Any) -> Any:
-    """A change laid over what is there: mappings key by key, lists of what has names by these."""
+    """A change merged into a value: mappings key by key, lists of named entries by name."""
     if isinstance(base, dict) and isinstance(change, dict):
         return base | {key: _merged(base.get(key), value) for key, value in change.items()}
     if not (isinstance(base, list) and isinstance(change, list) and all(map(_is_named, [*base, *change]))):

@@ -61,7 +61,7 @@ class RoleFields(_Model):
 
 
 class Part(_Model):
-    """An object that a controller makes of a workload: one with a spec that is there, or one that is there whole."""
+    """An object that a controller makes of a workload: one with an embedded spec, or one embedded whole."""
 
     api_version: str = ""
     """Its API group and version."""
@@ -72,7 +72,7 @@ class Part(_Model):
     metadata: Path = ""
     """Where in the workload its labels and annotations are."""
     each: Path = ""
-    """The list with an entry for each object that is there whole."""
+    """The list with an entry for each object that is embedded whole."""
     whole: Path = ""
     """Where in an entry the object is."""
     unless: Path = ""

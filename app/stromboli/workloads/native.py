@@ -130,7 +130,7 @@ class OfPods:
 
 
 def completed(group: PodGroup, namespace: Object, pods: OfPods, rules: Sequence[QueueRule] = ()) -> PodGroup:
-    """A group with what it leaves open, as its pods say, or its namespace; `rules`, if any, say the queue."""
+    """A group with its open fields filled in by its pods, or its namespace; `rules`, if any, say the queue."""
     spec: dict[str, Any] = {}
     queue = pods.queue or said.first([namespace], said.QUEUE)
     named = group.spec.queue if "queue" in group.spec.model_fields_set else queue
@@ -146,7 +146,7 @@ def completed(group: PodGroup, namespace: Object, pods: OfPods, rules: Sequence[
 
 
 def conditions(decided: PodGroupStatus, shown: Object, version: str) -> list[Object]:
-    """The conditions to write to a native group, beside those that it shows and that may stay.
+    """The conditions to write to a native group, besides those that it shows and that may stay.
 
     The condition of its start becomes true once all pods that start together are bound, and stays true; while they wait
     it is false, with the reason. Another one lists the fields without effect.

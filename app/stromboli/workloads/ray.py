@@ -48,7 +48,7 @@ def ray_cluster(owner: Object, kind: WorkloadKind) -> Workload:
 
 
 def made_of_ray_job(owner: Object) -> Iterator[Object]:
-    """A RayCluster, unless it names one that is there, and what submits its job: a Job, or a container of the head."""
+    """A RayCluster, unless it names an existing one, and its submitter: a Job, or a container of the head."""
     cluster, mode = mapping(owner, "spec.rayClusterSpec"), text(owner, "spec.submissionMode")
     if cluster and not mapping(owner, "spec.clusterSelector"):
         head = mapping(cluster, "headGroupSpec")
@@ -57,7 +57,7 @@ def made_of_ray_job(owner: Object) -> Iterator[Object]:
         yield {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": {**cluster, "headGroupSpec": head}}
     template = mapping(owner, "spec.submitterPodTemplate") or _with({}, _SUBMITTER)
     scheduler = "spec.schedulerName"
-    # Of a submitter that names no scheduler beside a head that does, another scheduler takes care.
+    # A submitter that names no scheduler, unlike its head, is left to another scheduler.
     ours = text(template, scheduler) or not text(cluster, f"headGroupSpec.template.{scheduler}")
     if ours and mode in ("", "K8sJobMode"):
         yield {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}}

@@ -111,7 +111,7 @@ def _begun_by_needed(*roles: Role, part: str = "") -> Gang:
 
 
 def _after(gang: Gang, replicated: Object, before: Sequence[Gang], *, in_order: bool) -> Gang:
-    """The gang of a replicated job with what it comes after: those before it that it depends on, or all in order.
+    """The gang of a replicated job with its predecessors: those before it that it depends on, or all in order.
 
     One that depends on a job which itself waits for another to complete waits for that.
     """
@@ -168,7 +168,7 @@ def pod_group(owner: Object, kind: WorkloadKind) -> Workload:
 
 
 def volcano_job(owner: Object, kind: WorkloadKind) -> Workload:
-    """The tasks of a Volcano Job, some of which may come once others run."""
+    """The tasks of a Volcano Job; some may come once others run."""
     roles, sub_groups, name = [], list[Object](), text(owner, "metadata.name")
     for index, (_, task) in enumerate(items(owner, "spec.tasks")):
         called, pods = text(task, "name") or f"default{index}", number(owner, task, "replicas")
@@ -196,7 +196,7 @@ def _sub_groups(task: str, size: int, least: int | None, said: Object) -> Object
 
 
 def app_wrapper(owner: Object, kind: WorkloadKind) -> Workload:
-    """All pods of what is wrapped, by the pod sets that it names, as far as they can be there at first."""
+    """All pods of the wrapped object, by its pod sets, as far as they can exist at first."""
     roles, name = [], text(owner, "metadata.name")
     for index, (_, component) in enumerate(items(owner, "spec.components")):
         in_order = makes_in_order(mapping(component, "template"))

@@ -17,7 +17,7 @@ ROLE = "spark-role"
 _SERVER = "connect-server"
 #: the batch scheduler with which the operator makes a PodGroup that starts with the driver
 _VOLCANO = "volcano"
-#: bytes that each pod requests beside its heap, at least
+#: least bytes that each pod requests besides its heap
 _OVERHEAD = 384 * 2**20
 #: fields that both a part of an application and the spec of its pods have
 _OF_PODS = ("affinity", "hostNetwork", "priorityClassName", "schedulerName")
@@ -35,7 +35,7 @@ _OF_SPARK = 2
 
 
 def spark_application(owner: Object, kind: WorkloadKind) -> Workload:
-    """The driver by itself, since it asks for the executors; of these the least number start together."""
+    """The driver alone, since it asks for the executors; of these the least number start together."""
     name = text(owner, "metadata.name")
     driver, executor = (_template(owner, role) for role in ("driver", "executor"))
     first, least, most = _executors_of(owner)
@@ -47,7 +47,7 @@ def spark_application(owner: Object, kind: WorkloadKind) -> Workload:
 
 
 def spark_connect(owner: Object, kind: WorkloadKind) -> Workload:
-    """The server by itself, which asks for the executors as a driver does; its template says what it requests."""
+    """The server alone, which asks for the executors as a driver does; its template says what it requests."""
     name, server = text(owner, "metadata.name"), mapping(owner, "spec.server.template")
     first, least, most = _executors_of(owner, _OF_SPARK)
     executors = Role("executor", _template(owner, "executor"), first, least, f"{name}-exec")
@@ -88,7 +88,7 @@ def _executors_of(owner: Object, default: int = 1) -> tuple[int, int, int | None
 
 
 def _template(owner: Object, part: str) -> Object:
-    """The template of the pods of a part of an application: its own one, with what the application says beside it."""
+    """The template of the pods of a part of an application: its own one, with the application's settings."""
     said = mapping(owner, f"spec.{part}")
     template = mapping(said, "template")
     spec, metadata = mapping(template, "spec"), mapping(template, "metadata")
@@ -135,7 +135,7 @@ def _bytes(amount: str) -> int | None:
 
 
 def _factor(owner: Object) -> Fraction:
-    """The share of the heap that pods request beside it: more for what runs outside the JVM."""
+    """The share of the heap that pods request besides it: more for programs outside the JVM."""
     told = text(owner, "spec.memoryOverheadFactor")
     if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", told):
         return Fraction(told)

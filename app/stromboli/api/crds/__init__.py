@@ -1,7 +1,7 @@
 """The custom resources Queue, PodGroup and HyperNode, with the fields of Volcano's.
 
 The models read manifests from the API server and from files. Unknown fields are ignored and null means absent, as in
-Kubernetes; known fields are checked for type and quantity. Bounds that only admission enforces are declared beside the
+Kubernetes; known fields are checked for type and quantity. Bounds that only admission enforces are declared next to the
 fields with `crd(...)`, and rules across fields in `crd_schema`: they go into the generated CustomResourceDefinitions
 and cost nothing here. A Python default is what the scheduler assumes for an absent field. The CRD's default differs
 where a manifest that no API server has seen means something else: its weight is 0.

@@ -175,7 +175,7 @@ class PodGroup(KubeObject):
 
     @property
     def owners(self) -> list[tuple[str, str]]:
-        """Kind and name of what owns it, and of what owns that."""
+        """Kind and name of its owner, and of that one's owner."""
         found = [(str(owner.get("kind", "")), str(owner.get("name", ""))) for owner in self.metadata.owner_references]
         listed = self.metadata.annotations.get(WORKLOAD, "").split(",")
         return found + [(kind, name) for kind, slash, name in (each.partition("/") for each in listed) if slash]

@@ -77,7 +77,7 @@ class Case:
     stage: str
     #: remedies so far, by who can make them, with their effects
     found: dict[str, tuple[Candidate, str]] = field(default_factory=dict)
-    #: changes after which it waits for something else, by who can make them, with what it waits for
+    #: changes after which it waits for another reason, by who can make them, with that reason
     first_steps: dict[str, tuple[Candidate, str]] = field(default_factory=dict)
     #: changes of the job, or of its obstacles, that are not enough alone
     parts: list[Candidate] = field(default_factory=list)
@@ -133,7 +133,7 @@ class Case:
 
 
 def taken(rehearsal: Rehearsal) -> int:
-    """The steps of all sessions, with what it takes to open and close them."""
+    """The steps of all sessions, opening and closing included."""
     return rehearsal.sessions * _OF_A_SESSION + rehearsal.steps
 
 

@@ -14,7 +14,7 @@ from stromboli.workloads.names import is_by_hand
 
 
 def group_of(state: ClusterState, key: str) -> crds.PodGroup:
-    """A PodGroup that is there."""
+    """An existing PodGroup."""
     group = state.pod_group(key)
     assert group is not None
     return group

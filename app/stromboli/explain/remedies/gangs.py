@@ -103,7 +103,7 @@ def _or_more(case: Case, job: Job) -> str:
 
 
 def _full_quotas(case: Case, missing: int) -> Iterator[str]:
-    """The ResourceQuotas that keep a controller from creating more pods like the first, with what is left of one."""
+    """The ResourceQuotas that keep a controller from creating more pods like the first, with the rest of each."""
     pod = case.pods[0]
     wanted = {**used_by([pod]), "pods": Fraction(1)}
     for manifest in case.session.view.snapshot.objects.get("ResourceQuota", NO_OBJECTS).values():

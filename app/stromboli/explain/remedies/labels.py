@@ -147,7 +147,7 @@ def meant(key: str, value: str, there: dict[str, set[str]]) -> tuple[str, str] |
     if values is None:
         other = nearest(key, sorted(there))
         return (other, value) if other and value in there[other] else None
-    # Of a label that is there, hardly any other value is meant than one much like it.
+    # For an existing label, only a very similar value was likely meant.
     near = "" if value in values else nearest(value, sorted(values), _LIKE)
     return (key, near) if near else None
 

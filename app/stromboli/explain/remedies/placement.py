@@ -46,7 +46,7 @@ _HELPED_BY_NODES = frozenset(
 )
 #: in the names of resources that are parts of cards
 _PART_OF_CARD = "/mig-"
-#: by resource, how many times more a unit is than the one it is confused with, of what people write a multiple, a hint
+#: by resource: the factor between a unit and the one it is confused with, the step of usual values, a hint
 _CONFUSED = {"cpu": (1000, 50, ", if thousandths are meant"), "memory": (1024, 2**24, "")}
 
 
@@ -98,7 +98,7 @@ def _rules(case: Case) -> Iterator[Candidate]:
 
 
 def _fewer_domains(case: Case) -> Iterator[Candidate]:
-    """Constraints that want more domains than there are, with as many as there are."""
+    """Constraints that want more domains than exist, lowered to the existing number."""
     facts, kept = case.session.view.nodes.facts, case.pods[0].pod_class.spec.topology_spread_constraints or ()
     there = {each.topology_key: max(1, len(label_values(each.topology_key, facts))) for each in kept}
     wanting = [each for each in kept if (each.min_domains or 1) > there[each.topology_key]]

@@ -111,7 +111,7 @@ def kept_by_others(case: Case) -> Iterator[Candidate]:
 
 
 def _wanted(case: Case, job: Job) -> Iterator[tuple[str, Vector]]:
-    """The pools that a job may use, with what it asks for beyond what its queue may take of the others, and in all."""
+    """The pools that a job may use, with its request beyond what its queue may take of the others, and in all."""
     if case.session.report.pools is None:
         return
     gauges, asked = _gauges(case, job.queue), needs(case)

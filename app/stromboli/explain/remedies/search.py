@@ -183,7 +183,7 @@ def _waits_next(case: Case, future: Future) -> str:
 
 
 def explained(session: Session, kind: str, key: str, rehearsal: Rehearsal | None) -> Answer | None:
-    """The answer about a job or a pod (`kind`), with what would help if there is something to try it on."""
+    """The answer about a job or a pod (`kind`), with remedies if they can be tried."""
     answer: Answer | None
     if kind == "job":
         answer = explain_job(session, job_called(session.view, key))

@@ -42,7 +42,7 @@ def needs(case: Case) -> Vector:
 
 
 def limits(case: Case) -> Iterator[Candidate]:
-    """A limit raised to the sum of what is held and requested, in the queue and its ancestors."""
+    """A limit raised to the sum of held and requested amounts, in the queue and its ancestors."""
     if case.reason not in _LIMITING or case.job is None:
         return
     view, report, asked = case.session.view, case.session.report, needs(case)

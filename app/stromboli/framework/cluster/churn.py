@@ -37,7 +37,7 @@ class Eviction:
     #: number of places that the job had, with those that the session gave it, and has left
     before: int
     left: int
-    #: uids of the pods that go, and of all that had a place
+    #: uids of the pods that go, and of all pods that had a place
     pods: frozenset[str]
     had_places: frozenset[str]
 

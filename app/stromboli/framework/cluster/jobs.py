@@ -124,7 +124,7 @@ class Jobs(Mapping[str, Job]):
         return [self.at(index) for index in np.flatnonzero(mask).tolist()]
 
     def where(self, mask: Mask) -> list[Job]:
-        """Some jobs and all that may have changed since the columns were true, in order."""
+        """Some jobs and all others that may have changed since the columns were true, in order."""
         if self._made:
             mask = mask.copy()
             mask[list(self._made)] = True

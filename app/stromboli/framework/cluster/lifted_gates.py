@@ -17,7 +17,7 @@ _NOTHING: Mapping[str, Vector] = {}
 
 
 def waits_for_queue(pod: PodRecord) -> bool:
-    """Whether its queue is all that a pod's scheduling gates wait for."""
+    """Whether a pod's scheduling gates wait for nothing but its queue."""
     gates = [gate.name for gate in pod.pod_class.spec.scheduling_gates or ()]
     return gates == [QUEUE_GATE] and _asks_for_gate(pod)
 

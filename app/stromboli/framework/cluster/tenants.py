@@ -27,7 +27,7 @@ _NAME_LABEL = "kubernetes.io/metadata.name"
 
 @dataclass(slots=True, eq=False)
 class Tenants:
-    """The namespaces that may use a queue and those below it: all that are named or selected."""
+    """The namespaces that may use a queue and those below it: named or selected ones."""
 
     #: the queue that says so
     queue: str

@@ -100,7 +100,7 @@ class Topology:
     # -- the tree ----------------------------------------------------------------------------------------------------
 
     def ancestors(self, hyper_node: int) -> list[int]:
-        """A HyperNode and all that hold it, upwards."""
+        """A HyperNode and its ancestors, upwards."""
         found = self._ancestors.get(hyper_node)
         if found is None:
             chain = [hyper_node]
@@ -125,7 +125,7 @@ class Topology:
         return found
 
     def below(self, hyper_node: int) -> Rows:
-        """A HyperNode and all that it holds, by ascending tier."""
+        """A HyperNode and its descendants, by ascending tier."""
         found = self._below.get(hyper_node)
         if found is None:
             found = self._below[hyper_node] = np.array(

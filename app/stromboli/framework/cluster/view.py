@@ -82,7 +82,7 @@ class View:
             _ = job.sub_jobs if job else None
 
     def _open_queues(self) -> None:
-        """Make the queues and the columns of jobs, with what they hold at the start of the session."""
+        """Make the queues and the columns of jobs, with their holdings at the start of the session."""
         snapshot, rules = self.snapshot, self.rules
         self.queues: dict[str, Queue] = _queues(snapshot, self._job_at)
         if rules.closed_queue:

@@ -148,7 +148,7 @@ def _of_lost_groups(session: Session) -> Iterator[Decision]:
 
 
 def _suggests(conditions: Iterable[PodGroupCondition], why: Reason) -> bool:
-    """Whether a condition tells a reason without a detail, and more beside it."""
+    """Whether a condition tells a reason without a detail, and more besides."""
     return any(each.message.startswith(f"{why.reason}: {why.message} (") for each in conditions)
 
 

@@ -301,7 +301,7 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
 
 
 def _who_changes(session: Session, pod: PodRecord, causes: list[str]) -> Actionable:
-    """The role that can make a node take a pod: an administrator, if all that keeps one from it is theirs to change."""
+    """The role that can make a node take a pod: an administrator, if every cause is theirs to change."""
     large_enough = fits(session.view.request(pod), session.view.nodes.allocatable)
     mended = any(isinstance(cause, Administrative) for cause in causes) and session.kernel.mendable(pod) & large_enough
     return Actionable.Admin if np.any(mended) else Actionable.User

@@ -150,7 +150,7 @@ def jobs_with_ignored(session: Session) -> Iterable[Job]:
 
 
 def ignored_of_queue(session: Session, queue: Queue) -> dict[str, str]:
-    """The fields set in a queue's spec that nothing in the policy reads, each with what would read it."""
+    """The fields set in a queue's spec that nothing in the policy reads, each with its possible readers."""
     return _set_of(queue, _unread_fields(session))
 
 
@@ -220,7 +220,7 @@ def _unread_fields(session: Session) -> list[tuple[str, QueueField]]:
 
 
 def _set_of(queue: Queue, fields: Iterable[tuple[str, QueueField]]) -> dict[str, str]:
-    """Which of some fields, with their names in Python, are set, each with what would read it."""
+    """Those of some fields, with their names in Python, that are set, each with its possible readers."""
     # What a manifest leaves out is not set, and most of a thousand queues say little.
     given = queue.spec.model_fields_set
     return {

@@ -14,7 +14,7 @@ are placed one at a time. If they depend on pods of the same node only (`varies_
 anti-affinity between hosts, their board is kept, and only nodes where something changed are asked about again. If they
 depend on pods elsewhere (`varies`), nothing is kept.
 
-**The plain path.** `Engine(policy, plain=True)` has a kernel that keeps no board and places every pod by itself, with
+**The plain path.** `Engine(policy, plain=True)` has a kernel that keeps no board and places every pod separately, with
 all plugins asked about all nodes. Its decisions are the same; tests compare the two.
 """
 
@@ -40,7 +40,7 @@ class Kernel(NodeQuestions):
     def __init__(
         self, nodes: Nodes, points: Points, request_of: Callable[[PodRecord], Vector], *, plain: bool = False
     ) -> None:
-        """With `plain` nothing is kept, and every pod is placed by itself."""
+        """With `plain` nothing is kept, and every pod is placed separately."""
         super().__init__(nodes, points)
         self._request_of = request_of
         self.plain = plain
@@ -135,7 +135,7 @@ class Kernel(NodeQuestions):
         return self.best(pod, only)
 
     def best_effort(self, pod: PodRecord, within: Mask | None = None) -> int | None:
-        """The node for a pod that requests nothing: all that it needs is to be one of the node's pods."""
+        """The node for a pod that requests nothing: it only counts as one of the node's pods."""
         board = self._best_board(pod)
         at = self._candidates(board, board.places(), within)
         return self._choose(pod, board, at) if len(at) else None

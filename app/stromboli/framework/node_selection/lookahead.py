@@ -11,7 +11,7 @@ from collections.abc import Callable
 from stromboli.api.resources import Vector
 from stromboli.framework.cluster.nodes import Nodes
 
-#: so many choices must have been taken with nothing in between before more than one is made ahead, and how many are
+#: number of choices to be taken with nothing in between before more than one is made ahead, and how many are
 #: made at most: those that are dropped are wasted work
 _AFTER, _MOST = 8, 256
 

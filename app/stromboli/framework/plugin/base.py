@@ -77,12 +77,12 @@ class Plugin(Hints):
     insists: bool = False
     #: the fields of a queue's spec that it reads, by their names there; fields without a reader are reported as ignored
     queue_fields: ClassVar[frozenset[str]] = frozenset()
-    #: dataclasses that `leave` returns, or that are in it, beside plain data: a journal can keep them
+    #: dataclasses that `leave` returns, or that are in it, besides plain data: a journal can keep them
     left_types: ClassVar[tuple[type, ...]] = ()
     #: whether what it says about victims protects them: then it is heard whatever its tier, and decides nothing for
     #: lower ones
     protects: ClassVar[bool] = False
-    #: whether a queue may take back all that it deserves by its `preemptive`, and not only what jobs need to run
+    #: whether a queue may reclaim its whole share by its `preemptive`, and not only what jobs need to run
     fills_shares: ClassVar[bool] = False
     #: whether its `allocatable` limits the number of pods, so that it is asked about those that request nothing, too
     counts_pods: ClassVar[bool] = False

@@ -70,7 +70,7 @@ class Hints:
     def neighbourhoods(self, pod: PodRecord) -> Rows | None:
         """The number of each node's neighbourhood, shape (nodes,); None when placements change no score.
 
-        For scores of `batch_node_order` that favour the neighbours of what was just placed: each placement raises them
+        For scores of `batch_node_order` that favour the neighbours of the pod just placed: each placement raises them
         in its neighbourhood relative to all others, alike for all nodes in it.
         """
         raise NotImplementedError

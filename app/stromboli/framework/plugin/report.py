@@ -94,7 +94,7 @@ class Report:
     def queue_condition(self, name: str, condition: Condition) -> None:
         """A condition that a queue has from now on, until a session does not report it; of each type the last counts.
 
-        The message holds no number that changes by itself: every change of it is written.
+        The message holds no number that changes on its own: every change of it is written.
         """
         self.queue_conditions.setdefault(name, {})[condition.type] = condition
 

@@ -1,4 +1,4 @@
-"""Checks of what plugin methods return.
+"""Checks of the answers of plugin methods.
 
 A check compares types or shapes once for each answer, never for each node. An error names the plugin, the method,
 what was expected and what was returned.

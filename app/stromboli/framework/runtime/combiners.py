@@ -302,7 +302,7 @@ def _leave_out_what_is_no_number(taking_part: Participants, point: str, subject:
 
 
 def total_of_all(taking_part: Participants, point: str, size: int, *subject: Any) -> Vector | None:
-    """The sum of what all scoring plugins return from a hint, shape (size,); None if one has no answer."""
+    """The sum of all scoring plugins' answers to a hint, shape (size,); None if one has no answer."""
     methods = taking_part.all[point]
     if any(len(methods) < len(taking_part.all[about]) for about in DECLARED[point].about):
         return None

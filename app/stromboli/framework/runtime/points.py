@@ -1,6 +1,6 @@
 """Asking all plugins that take part in an extension point, and making one answer of theirs.
 
-How they are combined is declared beside each method of `Plugin` and found there; a caller names the point and the type
+Their combination is declared on each method of `Plugin` and found there; a caller names the point and the type
 of the answer.
 """
 
@@ -193,7 +193,7 @@ class Points(Participants):
         return self._victims.by_share(point)
 
     def fills_shares(self) -> bool:
-        """Whether a plugin lets queues take back all that they deserve."""
+        """Whether a plugin lets queues reclaim their whole share."""
         return any(plugin_of(method).fills_shares for method in self.all["preemptive"])
 
     def gives_back_in_order(self) -> bool:

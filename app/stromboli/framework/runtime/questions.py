@@ -113,7 +113,7 @@ class Questions:
         return self._points.verdict("job_pipelined", job)[0]
 
     def starts_as_promised(self, job: Job) -> bool:
-        """Whether a job can start with what it was promised, so that others may be evicted for it.
+        """Whether a job can start with its promised places, so that others may be evicted for it.
 
         A job that only keeps places until it has enough, as an overdue one may, cannot start with them.
         """
@@ -182,7 +182,7 @@ class Questions:
 
     @property
     def takes_back_by_share(self) -> bool:
-        """Whether a queue may reclaim all that it deserves, not only what its jobs need to run."""
+        """Whether a queue may reclaim its whole share, not only what its jobs need to run."""
         return self._rules.served_next and self._points.fills_shares()
 
     @property

@@ -233,7 +233,7 @@ class _Judge:
         """Why a job that holds nothing can never run; its pending pods are those from `start` to `end`."""
         need, least = int(self._need[index]), self._view.jobs.min_resources[index]
         if end - start < need:
-            # The pods are still to come, so that nodes would stand idle: all that is known is what they start with.
+            # The pods are still to come, so that nodes would stand idle: only their minimum is known.
             # There may be thousands of such jobs, so no Job objects are created for them.
             why = self._beyond_queue(index, least) or self._beyond_cluster(index, least)
             return replace(why, scalable=False) if why is not None else None

@@ -62,7 +62,7 @@ class Outcome:
                 self.ledger.tried.pop(pod.row, None)
 
     def commit_held(self, job: Job) -> None:
-        """Decide for all that a job holds and that earlier turns left undecided."""
+        """Decide for all pods of a job with a place that earlier turns left undecided."""
         view = self._view
         self.commit(
             [

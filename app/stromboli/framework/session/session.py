@@ -323,7 +323,7 @@ class Session:
         self.ledger.raise_if_left()
 
     def is_vacated(self, pod: PodRecord, node: int) -> bool:
-        """Whether victims of this session still hold what a pod may need on a node beside amounts, such as a port."""
+        """Whether victims of this session still hold what a pod may need on a node besides amounts, such as a port."""
         return node in self.outcome.vacated and self.rules.served_next and self.kernel.varies(pod)
 
     def passing_later(self, pod: PodRecord) -> Mask:

@@ -79,7 +79,7 @@ class ClaimingGangs:
         self._tried.add(pod.job)
 
     def others(self, pod: PodRecord, seated: Container[int], *, alike: bool) -> list[list[ResourceClaim]]:
-        """The claims of some pods of a gang that wait beside one, unless they are in `seated`.
+        """The claims of some pods of a gang that wait along with one, unless they are in `seated`.
 
         Without `alike` there are none where all ask for the same.
         """

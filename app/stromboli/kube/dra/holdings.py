@@ -85,7 +85,7 @@ class Holdings:
         self._touched.update(held)
 
     def of(self, key: str) -> list[tuple[DeviceId, Mapping[str, Amount] | None]]:
-        """The devices that a claim alone holds, and the shares of devices with what they consume."""
+        """The devices that a claim alone holds, and the shares of devices with their consumption."""
         whole = [(device, None) for device in self._devices.get(key, ()) if self._holders[device] == 1]
         return [*whole, *self._shares.get(key, ())]
 

@@ -194,7 +194,7 @@ class Devices:
         return Groups(of, len(column.values) + 1)
 
     def where(self, key: Hashable, read: Callable[[Offer], H], holds: Callable[[H], bool]) -> Mask:
-        """Whether a predicate holds of what `read` returns for each device, shape (devices + 1,)."""
+        """Whether a predicate holds for the value of `read` for each device, shape (devices + 1,)."""
         groups = self.column(key, read)
         answers: Mask = np.zeros(groups.count, np.bool_)
         for row in self.kept(("first", key), lambda: groups.first(np.arange(len(self))).tolist()):

@@ -119,7 +119,7 @@ def _of_choice(
 
 
 def _have_counters(demand: Demand, choice: Choice, rows: Mask, balance: Balance) -> Mask:
-    """The devices, of those looked at, with enough left of what they share with others."""
+    """The devices, of those looked at, with enough left of their shared counters."""
     found: Mask = np.ones_like(rows)
     if demand.draws and not choice.admin:
         for row in np.flatnonzero(rows & (demand.devices.stock.pool >= 0))[:_MOST_DEVICES].tolist():

@@ -1,4 +1,4 @@
-"""The claims that a pod names: as objects, or through a template of which one is created for the pod."""
+"""The claims that a pod names: as objects, or through a template from which one is created for the pod."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class DeviceQuota:
             if limit.count > 0 and after.count > limit.count:
                 return _exceeded("", device_class, limit.count, after.count - asked.count, asked.count)
             for dimension, more in asked.capacity.items():
-                # A dimension that is not listed beside others of its class has a limit of zero.
+                # A dimension that is not listed along with others of its class has a limit of zero.
                 most, then = limit.capacity.get(dimension, Fraction(0)), after.capacity[dimension]
                 if then > most:
                     return _exceeded(dimension, device_class, most, then - more, more)

@@ -65,7 +65,7 @@ class Choice:
 
     @property
     def own_selectors(self) -> list[str]:
-        """The expressions of the request itself, beside those of its class."""
+        """The expressions of the request itself, besides those of its class."""
         own = f"request {self.name}"
         return [each for each, where in zip(self.selectors, self.where, strict=True) if where == own]
 

@@ -41,7 +41,7 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
         except (zlib.error, lzma.LZMAError) as error:
             raise UnreadableLinesError(f"the file is damaged: {error}") from None
         except OSError as error:
-            # That is how gzip and bzip2 tell of what is damaged.
+            # That is how gzip and bzip2 report damaged data.
             if error.errno is not None:
                 raise
             raise UnreadableLinesError(f"the file is damaged: {error}") from None

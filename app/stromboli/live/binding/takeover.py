@@ -110,7 +110,7 @@ def overcommitting(state: ClusterState, since: float) -> Iterator[PodRecord]:
     """The pods that overcommit their nodes, the most recently bound ones of each node.
 
     Only pods that the service bound after `since`, in seconds since the epoch, and none if those do not suffice to make
-    the node fit. kube-scheduler has its own view of what is free: if it chose another node than was decided, a node
+    the node fit. kube-scheduler has its own view of free resources: if it chose another node than was decided, a node
     only seems overcommitted until that decision is revised.
     """
     nodes, pods = state.nodes, state.pods

@@ -34,7 +34,7 @@ class GroupWrites:
     def __init__(self, kube: Kube, mirror: Mirror) -> None:
         self._kube = kube
         self._mirror = mirror
-        #: for all that is done about one of many groups, such as with the answer to a write
+        #: for all work on one of many groups, such as with the answer to a write
         self.turnstile = Turnstile()
 
     async def make(self, key: str, manifest: Object) -> bool:

@@ -50,7 +50,7 @@ class Follower:
     #: with each object that was listed, added or modified, and with each that was deleted
     seen: Seen
     gone: Seen
-    #: when a list begins: each object that is there will be seen
+    #: when a list begins: each existing object will be seen
     listed: Callable[[], None] = lambda: None
 
 

@@ -32,7 +32,7 @@ log = Logger(__name__)
 #: seconds for which an owner is not read again, and the number of owners that are kept
 _FRESH = 5.0
 _KEPT = 2_048
-#: owners of a pod that are read beside what manages it
+#: owners of a pod that are read in addition to its manager
 _MOST_BESIDE = 4
 #: seconds after which a kind that may not be read in a namespace is tried again there
 _FORBIDDEN = 60.0

@@ -141,7 +141,7 @@ class PodGroupMaker:
     # -- what is watched -------------------------------------------------------------------------------------------
 
     def _joined(self, pod: objects.Pod) -> objects.Pod:
-        """A pod as sessions see it: in its group, once that is there."""
+        """A pod as sessions see it: in its group, once that exists."""
         key = object_key(pod)
         ours = self._state.is_ours(pod)
         if not ours or not is_bare(pod):
@@ -183,7 +183,7 @@ class PodGroupMaker:
         if ended and self._active and not isinstance(pod, str):
             self._vanished(pod)
         if family is not None and (family.is_sized or (family.workload.dwindles and ended)):
-            # Those that wait may be all that there are to be by now.
+            # The waiting pods may be all of the gang by now.
             for waiting in self._managers.get(family.uid, {uid}) & self._bare.keys():
                 self._stale.add(waiting)
                 self._enqueue(waiting)

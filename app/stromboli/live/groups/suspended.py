@@ -20,7 +20,7 @@ class Suspended:
         self._told: defaultdict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
 
     def seen(self, owner: Object) -> None:
-        """Take a workload that is there."""
+        """Take an existing workload."""
         kind = self._kinds.of(owner)
         told = suspended(owner, kind.row) or unmade(owner) if kind is not None else ""
         if kind is not None and told:

@@ -29,7 +29,7 @@ _INTERVAL = 60.0
 #: timeout of a read in seconds: first and last
 _PATIENCE = (0.5, 8.0)
 _USAGE, _RUNS = "usage.json.gz", "runs.json.gz"
-#: an API server accepts ConfigMaps of 1 MiB, of which base64 leaves three quarters
+#: an API server accepts ConfigMaps of 1 MiB; base64 leaves three quarters of that
 _LARGEST = 700_000
 #: limit on the uncompressed size
 _LONGEST = 64 << 20

@@ -29,7 +29,7 @@ log = Logger(__name__)
 
 VERSION = "v1alpha1"
 _QUEUES = f"/apis/{SCHEDULING}/queues"
-#: seconds from one comparison of all queues to the next, each of which lists them
+#: seconds from one comparison of all queues to the next; each lists them
 _PAUSE = 1.0
 
 

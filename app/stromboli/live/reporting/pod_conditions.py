@@ -66,7 +66,7 @@ class PodConditions:
     def _schedule(self, key: str, refusal: SetPodUnscheduled) -> None:
         record = self._state.record(key)
         if record is None or not self._applies(refusal, record):
-            # Kept without a timer, it would hold back all that follows.
+            # Kept without a timer, it would hold back all later ones.
             self._withdraw(key)
             return
         waiting = self._waiting.pop(key, None)

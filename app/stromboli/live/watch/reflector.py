@@ -255,7 +255,7 @@ class Reflector:
                 problem = in_words(error)
             finally:
                 lasted = self._closed()
-            # A watch ends by itself after minutes; one that ends at once is resumed with a delay. After events the
+            # A watch ends on its own after minutes; one that ends at once is resumed with a delay. After events the
             # delay is short, since a slow client falls further behind.
             if self._version != before:
                 self._resuming.reset()

@@ -56,7 +56,7 @@ def _beyond_all_nodes(problem: Problem, opened: Sequence[int]) -> bool:
 
 
 def _beyond_quotas(problem: Problem, opened: Sequence[int]) -> bool:
-    """Whether the pods that are needed and take least of what is limited take too much, wherever they may go."""
+    """Whether the pods that are needed and take least of limited amounts take too much, wherever they may go."""
     for quota in problem.quotas:
         for need in problem.needs:
             kinds = [(kind, problem.kinds[kind].count) for kind in bits(need.kinds) if opened[kind]]
@@ -129,7 +129,7 @@ def _capacity(problem: Problem, kinds: int, free: Matrix) -> Vector:
 
 
 class _Matching:
-    """Pods and places, each of which takes some of them."""
+    """Pods, and places that each take some of them."""
 
     def __init__(
         self, problem: Problem, kinds: int, opened: Sequence[int], capacity: Vector, places: Sequence[int] | None

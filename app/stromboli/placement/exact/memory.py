@@ -156,7 +156,7 @@ class _Seen:
         return self._parts[2] is session.view.snapshot.pods.records
 
     def situation(self, session: Session) -> str:
-        """A digest of which pods are placed where."""
+        """A digest of the pods' places."""
         view = session.view
         if self._asked != len(view.nodes.log):
             self._asked = len(view.nodes.log)

@@ -103,7 +103,7 @@ def _may_search(session: Session, job: Job) -> bool:
 
 
 def _order_is_all_the_same(session: Session, job: Job, pods: Sequence[PodRecord]) -> bool:
-    """Whether the order of pods makes no difference, and it is known without a search if they fit beside no others."""
+    """Whether the order of pods makes no difference, and it is known without a search whether they fit alone."""
     if job.divided or not _all_alike(session, pods) or not session.kernel.passes_everywhere(pods[0]):
         return False
     view = session.view

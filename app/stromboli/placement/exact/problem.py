@@ -174,9 +174,9 @@ class Problem:
     balanced: list[BalancedRule] = field(default_factory=list)
     within: list[WithinRule] = field(default_factory=list)
     quotas: list[QuotaRule] = field(default_factory=list)
-    #: numbers of pods by kind that are refused together, with all that are larger: what was learned
+    #: learned: numbers of pods by kind that are refused together, and so are larger ones
     forbidden: list[tuple[int, ...]] = field(default_factory=list)
-    #: whether the rules say all that the filters would
+    #: whether the rules say everything that the filters would
     clear: bool = True
     #: whether the filters exclude no less once others of the gang have places, so that what is impossible here is
     sound: bool = True
@@ -230,7 +230,7 @@ class Problem:
 
     @property
     def rules(self) -> Iterator[ApartRule | NearRule | BalancedRule | WithinRule | QuotaRule]:
-        """All rules beside amounts and filters."""
+        """All rules besides amounts and filters."""
         for of_sort in (self.apart, self.near, self.balanced, self.within, self.quotas):
             yield from of_sort
 

@@ -35,7 +35,7 @@ from stromboli.placement.exact.problem import (
 from stromboli.placement.exact.search import Places
 from stromboli.state.pods import PodRecord
 
-#: one thing of which nodes have a limited number, as amounts count
+#: something that nodes have a limited number of, as amounts count
 _WHOLE = 1000.0
 #: kinds of placed pods of a job that keep its waiting pods away
 _MOST_OWN = 64

@@ -77,7 +77,7 @@ class _Search:
         self._partial = Partial(problem)
         self._looks = problem.alike()
         self._known: set[Hashable] = set()
-        #: whether all that was passed over is proven to lead nowhere
+        #: whether every skipped branch is proven to lead nowhere
         self._proven = True
         self._steps = steps + len(problem.free) * (len(problem.kinds) + 1) // _COLUMN
         #: by dimension: the most that a node has left where that is limited, 1 where it is nothing
@@ -139,7 +139,7 @@ class _Search:
         return False
 
     def _end(self) -> Places | None:
-        """The places in order, where all that is needed has one and they are accepted."""
+        """The places in order, if all needed pods have one and plugins accept them."""
         problem, partial = self._problem, self._partial
         if any(lacking > 0 for lacking in partial.unmet):
             return None
@@ -169,7 +169,7 @@ class _Search:
             choices.append(_Choice(kind, self._in_order(kind), situation))
 
     def _helpful(self) -> list[int]:
-        """The kinds of pods that are needed, or once all that is needed has places, those that let others be placed."""
+        """The kinds of pods that are needed, or once these have places, those that let others be placed."""
         partial, wanted = self._partial, 0
         for need, lacking in zip(self._problem.needs, partial.unmet, strict=True):
             wanted |= need.kinds if lacking > 0 else 0

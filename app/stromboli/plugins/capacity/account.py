@@ -44,7 +44,7 @@ class Account:
     devices_now: DeviceQuota | None = None
     #: whether the number of pods counts
     pods: bool = False
-    #: the dominant share of what it deserves, as used by the order of queues
+    #: its usage as a dominant share of its deserved amounts, for the order of queues
     share: float = 0.0
     #: whether it deserves nothing: then it comes after all queues below their share
     undeserving: bool = False

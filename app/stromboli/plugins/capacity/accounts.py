@@ -1,4 +1,4 @@
-"""The accounts of a session's queues: made from their specs, linked to a tree, with what jobs hold and want."""
+"""The accounts of a session's queues: made from their specs, linked to a tree, with jobs' holdings and requests."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Reclaim:
         """The victims whose queue keeps what it deserves without them, and has no smaller share where the paths part.
 
         Shares are those of what is at stake: what is asked for, and the queue has more of than it deserves.
-        Priorities of queues do not count: they order who is served first with what is free, and give no share.
+        Priorities of queues do not count: they order who is served first from free capacity, and give no share.
         """
         view, left, found = self._view, _Held(), []
         for victim in victims:

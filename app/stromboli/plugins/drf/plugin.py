@@ -33,7 +33,7 @@ class Drf(Plugin):
         self._wholes = np.where(view.total < TOLERANCE, np.inf, view.total).tolist()
         self._allocated = view.job_allocated.copy()
         whole = shares.share(self._allocated, self._total)
-        #: by column, of which there are few
+        #: by column; there are few
         largest = reduce(np.maximum, whole.T, np.zeros(len(whole)))
         self._share: list[float] = largest.tolist()
         self._tree = Tree(view, self._allocated) if self.hierarchy else None

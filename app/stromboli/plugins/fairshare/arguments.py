@@ -18,7 +18,7 @@ class FairShareArguments(Arguments):
     """Arguments of fairshare."""
 
     resources: str = "nvidia.com/gpu"
-    """Resources that are divided beside cpu and memory, separated by commas; of all others only limits count."""
+    """Resources that are divided besides cpu and memory, separated by commas; of all others only limits count."""
     k_value: float = Field(default=1.0, alias="kValue")
     """Factor by which past usage counts against a queue's weight; 0 or less turns it off."""
     saturation_multiplier: float = Field(default=1.0, alias="reclaimerSaturationMultiplier")

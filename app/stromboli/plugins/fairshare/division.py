@@ -1,6 +1,6 @@
 """Dividing a cluster between queues: quotas first, the remainder by priority and weight, then single units.
 
-Each resource is divided by itself, and each queue's fair share among its children: a resource at one parent is a
+Each resource is divided separately, and each queue's fair share among its children: a resource at one parent is a
 *pool*, and all pools of a level are divided at once. A *claim* is what one queue wants of one pool.
 
     1  each claim gets its quota, cut to limit and request, even where the quotas exceed the pool

@@ -1,7 +1,7 @@
 """The order of sibling queues: which is served next.
 
 The criteria, in order: not above the fair share in every resource; within the quota with the job that would be placed
-next; priority; no demand for a resource of which the queue may hold nothing; the smaller dominant share with that job,
+next; priority; no demand for a resource that the queue may hold nothing of; the smaller dominant share with that job,
 then without it; the smaller allocatable amounts. Age breaks ties.
 """
 

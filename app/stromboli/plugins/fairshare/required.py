@@ -32,7 +32,7 @@ def _count(job: Job, first: Sequence[PodRecord]) -> int:
 
 
 def _others(view: View, job: Job, first: Sequence[PodRecord]) -> list[PodRecord]:
-    """The pods of a job that wait beside some, in order."""
+    """The waiting pods of a job other than some, in order."""
     rows = {pod.row for pod in first}
     others = (pod for pod in view.pending(job) if pod.row not in rows and not pod.pod_class.gated)
     return sorted(others, key=view.task_key)

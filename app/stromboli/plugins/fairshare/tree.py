@@ -28,7 +28,7 @@ class DivisionTree(QueueTree):
     quota: Matrix
     #: hard limit of a queue
     limit: Matrix
-    #: its part of what the quotas leave over, relative to its siblings
+    #: its part of the rest beyond quotas, relative to its siblings
     weight: Matrix
     #: past usage of the queue, as a fraction of the cluster
     usage: Matrix

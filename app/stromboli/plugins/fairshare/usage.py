@@ -1,4 +1,4 @@
-"""The past usage of queues, as a fraction of what the cluster had.
+"""The past usage of queues, as a fraction of the cluster.
 
 Amounts are integrated over time, in buckets: a bucket has half its weight when it is a half-life old, and none when it
 lies before the window or before the last reset. Usage is the quotient of two such integrals: of what a queue held and

@@ -1,4 +1,4 @@
-"""Fragmentation: the part of nodes' free cards that is of no use to the pods that usually come, whoever places them."""
+"""Fragmentation: the part of nodes' free cards that is of no use to the usual pods, whichever plugin places them."""
 
 from __future__ import annotations
 

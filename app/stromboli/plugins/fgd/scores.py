@@ -46,7 +46,7 @@ class _BestCard:
 
 
 class DotProd(_BestCard):
-    """The smaller the product of what is left and what is asked for, the better."""
+    """The smaller the product of the amounts left and requested, the better."""
 
     scores_all = True
 
@@ -89,7 +89,7 @@ class GpuPacking(_BestCard):
 
 
 class GpuClustering(_BestCard):
-    """Pods beside those with the same number of cards, or with parts of cards as they have."""
+    """Pods next to those with the same number of cards, or with parts of cards as they have."""
 
     def of_nodes(self, wanted: Wanted, rows: Rows, cpu: Vector, fits: Mask) -> Vector:
         stock = self._stock

@@ -1,7 +1,7 @@
 """Fragmentation: what is left of cards that typical pods cannot use.
 
 A typical pod of class m can use a node if the type of its cards, the remaining CPU and enough cards suffice for it, and
-there it can use the cards of which enough is left for its part. The rest of a node's cards is a fragment for it, and so
+there it can use the cards with enough left for its part. The rest of a node's cards is a fragment for it, and so
 are all cards for a pod that requests none. A node's fragment is the mean over typical pods, weighted by how many of
 each there are. So with weights w of sum W, and t left of all cards, W * fragment = W * t - worth, where
 

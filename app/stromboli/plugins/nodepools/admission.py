@@ -21,7 +21,7 @@ class Claims:
     """The amounts that jobs claim, and hold beyond their minimum, by queue and usable pools.
 
     In which of its pools a job will run is unknown before it is placed. So its request must fit in all its pools
-    together, beside the claims of jobs that may use these pools only.
+    together, in addition to the claims of jobs that may use these pools only.
     """
 
     def __init__(self, view: View, accounts: Accounts, usable: Sequence[Usable], said: Rows) -> None:

@@ -1,4 +1,4 @@
-"""A device as expressions read it. Reads are recorded: devices with equal values of what was read get the same
+"""A device as expressions read it. Reads are recorded: devices with equal values for these reads get the same
 result."""
 
 from __future__ import annotations
