@@ -191,7 +191,7 @@ class Cluster:
             self._state.delete(kind, object_key(obj))
 
     def sessions(self, count: int) -> list[tuple[float, int, int]]:
-        """Of sessions one after the other: milliseconds, and how many pods were bound and evicted."""
+        """Milliseconds, pods bound and pods evicted of each of some sessions in a row."""
         decide, out = self.successive(), []
         for _ in range(count):
             with synthetic.undisturbed():

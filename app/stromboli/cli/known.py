@@ -62,7 +62,7 @@ class Known:
 
 
 def scheduler_names(loaded: Loaded) -> list[str]:
-    """Which schedulers' pods are decided on in files: those of the usual names, where pods have one.
+    """Names of the schedulers whose pods in files are decided on: the usual ones, if pods have one of them.
 
     Manifests that name others are simulated all the same, which `taken_for_ours` tells; kube-scheduler's only alone.
     Where there are no pods those count that are to come.

@@ -90,7 +90,7 @@ def recommend(
 
 
 def _untried(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """By workload and policy, of which trials of a plan there is no outcome: what is said does not count them."""
+    """Trials of a plan without an outcome, by workload and policy: the summary leaves them out."""
     planned = Counter((trial.workload, trial.policy.name) for trial in trials)
     known = Counter((outcome.workload, outcome.policy) for outcome in outcomes)
     for pair, count in planned.items():

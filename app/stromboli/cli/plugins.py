@@ -203,7 +203,7 @@ def _section(found: type[Plugin] | type[Action], *more: str) -> Iterator[str]:
 
 
 def arguments(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
-    """Of each argument its name, type, default and what it does."""
+    """Name, type, default and description of each argument."""
     for name, field in model.model_fields.items():
         yield code(field.alias or name), _type(field.annotation), _default(field), field.description or ""
 

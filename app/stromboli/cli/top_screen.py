@@ -173,7 +173,7 @@ def _pieces(whole: T, length: int) -> Iterator[T]:
 
 
 def _level(part: float) -> int:
-    """Of `_LEVELS`; what is neither empty nor full looks like neither."""
+    """A character of `_LEVELS`; only an empty or full node looks empty or full."""
     last = len(_LEVELS) - 1
     if part <= 0 or part >= 1:
         return 0 if part <= 0 else last

@@ -39,7 +39,7 @@ class Which:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """By the options of a command. The service of the environment is not meant where others name what is asked."""
+        """The source that a command's options name; they take precedence over the service of the environment."""
         found = cls(**{name: given[name] for name in OPTIONS if name in given})
         is_named = found.kubeconfig is not None or found.context is not None or found.decides_here
         return replace(found, url="") if is_named and found.url == os.environ.get(URL) else found

@@ -9,7 +9,7 @@ from stromboli.explain.overview import JobRow
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs to report; an empty field matches all."""
+    """Filter of jobs; an empty field matches all."""
 
     namespace: str = ""
     #: a queue, including its descendants

@@ -138,7 +138,7 @@ class SessionReport:
 
     @cached_property
     def _below(self) -> dict[str, tuple[Counter[str], int]]:
-        """By queue, its jobs and those of its descendants by phase, and the number of waiting ones."""
+        """Jobs of each queue and its descendants by phase, and the number of waiting ones."""
         phases, waits = defaultdict[str, Counter[str]](Counter), Counter[str]()
         own = Counter(row.queue for row, _ in self._waiting_jobs)
         for queue in self._view.queues.values():

@@ -304,7 +304,7 @@ def dashboard_routes(
 
     @router.get("/freshness", responses=answers(Freshness, 401, 403, 503))
     async def freshness(request: Request) -> Response:
-        """Of when the data is, and why it may be out of date. Needs no right."""
+        """Time of the data, and why it may be out of date. Needs no right."""
         await caller(request, reviews)
         last = history().sessions(1)
         return as_json(Freshness(at=last[0].at if last else 0.0, problems=list(source.missing())))

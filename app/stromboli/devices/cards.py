@@ -133,7 +133,7 @@ class Picks:
 
     @property
     def in_place(self) -> Mask:
-        """Which cards are picked, in their own order, shape (nodes, cards)."""
+        """Mask of picked cards, in their own order, shape (nodes, cards)."""
         if self.order is None:
             return self.picked
         out = np.empty_like(self.picked)
@@ -264,7 +264,7 @@ class InventoryIndex:
         return self._ids
 
     def allowed(self, choice: Choice) -> tuple[Mask, Mask, Mask]:
-        """Which ids, types and modes a choice allows, by number; one entry more at the end is for none."""
+        """Masks of ids, types and modes that a choice allows, by number; an additional last entry is for none."""
         ids = np.full(len(self._ids) + 1, not choice.use_ids)
         ids[[self._ids[each] for each in choice.use_ids if each in self._ids]] = True
         ids[[self._ids[each] for each in choice.no_ids if each in self._ids]] = False

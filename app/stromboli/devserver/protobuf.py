@@ -159,7 +159,7 @@ def _signed(value: Wire) -> int:
 
 
 def _time(data: bytes) -> str | None:
-    """Of whole seconds, as clients write them; None for none."""
+    """A time in whole seconds, as clients write it; None for none."""
     fields = dict(_wire(data))
     return datetime.fromtimestamp(_signed(fields.get(1, 0)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if fields else None
 

@@ -71,7 +71,7 @@ class PreemptionContext:
         return pod.pod_class.best_effort and not takes_any
 
     def candidates(self, job: Job, pod: PodRecord, *, within_job: bool = False) -> Mask:
-        """Which indexed pods may be evicted at most for a pod of a job, as things stand, shape (indexed pods,).
+        """Mask of candidates for eviction for a pod of a job, as things stand, shape (indexed pods,).
 
         Evictions for that job never make an ineligible pod eligible. `within_job` has pods of the job itself evicted.
         """

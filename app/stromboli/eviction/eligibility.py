@@ -23,7 +23,7 @@ def preemptable(of: PodRecord | crds.Metadata) -> bool:
 
 
 def agreeing(jobs: Jobs) -> Mask:
-    """Which jobs may be evicted as far as their PodGroups say, shape (jobs,)."""
+    """Mask of jobs whose PodGroups permit eviction, shape (jobs,)."""
     return jobs.holds("preemptable", lambda group: preemptable(group.metadata))
 
 

@@ -160,7 +160,7 @@ class FirstFit:
         return nodes
 
     def _free(self, rows: Rows) -> Mask:
-        """On which of some nodes the pod fits without further victims."""
+        """Mask of the given nodes that the pod fits on without further victims."""
         nodes = self._session.view.nodes
         free = fits(self._request, nodes.future_idle(rows), nodes.always)
         return free & self._session.kernel.feasible(self.pod)[rows] if free.any() else free

@@ -87,7 +87,7 @@ class HeldAmounts:
         return rows[self.pod_index.alive(rows)]
 
     def suffices(self, request: Vector, rows: Rows) -> Mask:
-        """On which of some nodes a request would fit if all candidates there were evicted."""
+        """Mask of the given nodes that a request would fit on if all candidates there were evicted."""
         nodes = self._view.nodes
         return fits(request, nodes.future_idle(rows) + self.amounts.take(rows, axis=1), nodes.always)
 

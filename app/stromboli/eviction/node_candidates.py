@@ -117,7 +117,7 @@ class NodeCandidates:
         return sorted(self.units(self.permitted(rows[self._pod_index.alive(rows)])), key=cheapness)
 
     def cheapest_first(self) -> Iterator[Unit]:
-        """The same, computed as far as it is read; units may be evicted meanwhile.
+        """The units by ascending cost, computed as far as they are read; they may be evicted meanwhile.
 
         Where plugins judge a victim independently of the others, of thousands of jobs only few are looked at: a lower
         bound of the cost of a job's cheapest unit follows from columns.

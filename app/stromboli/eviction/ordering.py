@@ -61,12 +61,12 @@ def unit_cost(unit: Unit) -> Cost:
 
 
 def cheapness(unit: Unit) -> tuple[float, ...]:
-    """Of units that are compared, smaller is evicted first."""
+    """Sort key of units: the smaller one is evicted first."""
     return *unit_cost(unit), unit.order
 
 
 def began(pod: PodRecord) -> float:
-    """When a pod began to run, infinite where that is not known: it counts as the last."""
+    """Start time of a pod, infinite if unknown: it counts as the last."""
     return pod.started or math.inf
 
 

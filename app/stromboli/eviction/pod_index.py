@@ -57,7 +57,7 @@ class PodIndex:
 
     @cached_property
     def willing(self) -> Mask:
-        """Which pods may be evicted as far as they and their jobs say."""
+        """Mask of pods that their own and their jobs' settings let be evicted."""
         view = self._session.view
         said = view.snapshot.pod_facts.column("preemptable", preemptable)
         willing: Mask = np.array([*said.values[:], False], np.bool_)[said.numbers[self.rows]]
@@ -93,12 +93,12 @@ class PodIndex:
 
     @cached_property
     def began(self) -> Vector:
-        """When each pod started, by row of all pods."""
+        """Start time of each pod, by row of all pods."""
         return self._session.view.snapshot.pod_facts.beginnings()
 
     @cached_property
     def _takeable(self) -> Mask:
-        """Which pods are in queues that other queues may reclaim from."""
+        """Mask of pods in queues that other queues may reclaim from."""
         gives = np.zeros(len(self._session.view.snapshot.queues), np.bool_)
         for queue in self._session.view.queues.values():
             gives[queue.index] = queue.spec.reclaimable is not False
@@ -136,17 +136,17 @@ class PodIndex:
         return least, smallest, largest
 
     def alive(self, rows: Rows | None = None) -> Mask:
-        """Which indexed pods, or which of the pods in `rows`, still hold their nodes."""
+        """Mask of indexed pods, or of the pods in `rows`, that still hold their nodes."""
         still: Mask = self.held[self._session.view.pods.state[self.rows if rows is None else rows]]
         return still
 
     def may_go_for(self, queue: Queue) -> Mask:
-        """Which pods may be evicted for a queue: those of jobs that were not evicted for it too often."""
+        """Mask of pods that may be evicted for a queue: their jobs were not evicted for it too often."""
         paused = self._session.churn.paused_for(queue)
         return ~np.isin(self.job, paused) if paused else np.ones(len(self.rows), np.bool_)
 
     def outside(self, queue: Queue) -> Mask:
-        """Which pods may be evicted for a queue and are in other queues that can be reclaimed from."""
+        """Mask of pods that may be evicted for a queue and are in other queues that can be reclaimed from."""
         others: Mask = self._takeable & (self.queue != queue.index) & self.may_go_for(queue)
         return others
 

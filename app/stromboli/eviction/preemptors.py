@@ -97,7 +97,7 @@ class GangEvictionArguments(Arguments):
 
     @classmethod
     def of(cls, session: Session, action: str) -> GangEvictionArguments:
-        """Those of an action in the session's policy; actions that do not take these have the defaults."""
+        """Arguments of an action in the session's policy; actions that do not take these have the defaults."""
         found = session.policy.action_arguments.get(action)
         return found if isinstance(found, cls) else cls()
 

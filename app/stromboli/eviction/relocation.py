@@ -136,7 +136,7 @@ class Relocation:
                 yield unit
 
     def _movable(self, pods: Sequence[PodRecord]) -> list[PodRecord]:
-        """Those pods that may move."""
+        """The pods among `pods` that may move."""
         return self._session.ask.evictable([pod for pod in pods if self._may_move(pod)])
 
     def _may_move(self, pod: PodRecord) -> bool:

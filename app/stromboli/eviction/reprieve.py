@@ -87,7 +87,7 @@ def _evict_only(plan: Plan, statement: Statement, operations: Sequence[Operation
 
 
 class ByAmounts:
-    """By amounts alone: pods move to other nodes to make room for victims that stay."""
+    """Reprieve by amounts alone: pods move to other nodes to make room for victims that stay."""
 
     def __init__(self, plan: Plan) -> None:
         self._view = plan.context.session.view

@@ -71,7 +71,7 @@ class Room:
         return enough and sums_suffice(requests, self.lacking, self.free[:, self.takes_any])
 
     def problem(self) -> Problem:
-        """To pack the pods, all rules but nodes and amounts set aside."""
+        """The packing problem of the pods, with nodes and amounts as the only rules."""
         rows = np.flatnonzero(self.takes_any)
         columns = np.flatnonzero(np.any([request > 0 for _, request, _ in self.kinds], axis=0))
         kinds = [

@@ -155,7 +155,7 @@ class JobSearch:
         return True
 
     def _together(self, alike: list[PodRecord]) -> list[PodRecord]:
-        """Of identical pods those for which places are looked for together: what a job starts with, and may grow by.
+        """The identical pods to find places for together: those that a job starts with, and may grow by.
 
         It is one where each eviction changes the order of victims.
         """

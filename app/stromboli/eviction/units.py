@@ -108,7 +108,7 @@ def spared(session: Session, pods: Iterable[PodRecord]) -> Iterator[tuple[PodRec
 
 
 def above_minimum(jobs: Jobs) -> Mask:
-    """Which jobs have more ready pods than their minimum now, shape (jobs,)."""
+    """Mask of jobs with more ready pods than their minimum now, shape (jobs,)."""
     above: Mask = jobs.now(jobs.count(*READY_STATES), lambda job: job.ready_count) > jobs.min_available
     return above
 

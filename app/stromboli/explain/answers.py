@@ -117,7 +117,7 @@ class Happening(Part, frozen=True, kw_only=True):
 
 
 class Start(Part, frozen=True, kw_only=True):
-    """When a job is expected to start: the queue was run forward from now, several times. Seconds from now."""
+    """Expected start of a job, in seconds from now: the queue was run forward several times."""
 
     #: the median, None where it was not reached
     expected: float | None = None
@@ -148,7 +148,7 @@ class Start(Part, frozen=True, kw_only=True):
 
 
 class SizedStart(Part, frozen=True, kw_only=True):
-    """When a gang of a given size would start if it were submitted now, and nothing else."""
+    """Start of a gang of a given size if it were submitted now, and nothing else."""
 
     #: number of pods that start together
     size: int
@@ -156,7 +156,7 @@ class SizedStart(Part, frozen=True, kw_only=True):
 
 
 class Starts(Part, frozen=True, kw_only=True):
-    """When gangs of some sizes would start that are submitted now."""
+    """Starts of gangs of some sizes if they were submitted now."""
 
     namespace: str
     queue: str

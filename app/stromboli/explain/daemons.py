@@ -24,5 +24,5 @@ def room_beside_daemons(view: View) -> Matrix:
 
 
 def _daemons(view: View, pods: Mask) -> list[PodRecord]:
-    """Which pods belong to DaemonSets; `pods` has shape (pods,)."""
+    """Pods that belong to DaemonSets; `pods` has shape (pods,)."""
     return [pod for pod in view.records(np.flatnonzero(pods)) if node_of_daemon(pod.pod_class.spec)]

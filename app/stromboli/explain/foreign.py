@@ -13,7 +13,7 @@ from stromboli.explain.answers import Answer
 
 
 def served_here(schedulers: Collection[str]) -> str:
-    """Which schedulers are served, in words."""
+    """Names of the served schedulers, in words."""
     return f"{', '.join(sorted(schedulers))} {by_number(len(schedulers), 'is', 'are')} served here"
 
 

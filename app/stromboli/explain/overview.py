@@ -269,7 +269,7 @@ class SessionPage(Page, frozen=True, kw_only=True):
 
 
 class Freshness(Part, frozen=True, kw_only=True):
-    """Of when the data is."""
+    """Time of the data."""
 
     #: when the last session began, in seconds since the epoch; 0 without any
     at: float

@@ -55,7 +55,7 @@ class Places:
     closest: int = -1
 
     def add(self, cause: str, nodes: Mask, others: Sequence[tuple[str, Mask]] = ()) -> None:
-        """Some nodes have a cause, and some of those have others as well."""
+        """Add a cause for some nodes; some of those have others as well."""
         also = {other: both for other, mask in others if other != cause and (both := int((mask & nodes).sum()))}
         self.causes.append(NodeCause(cause=cause, nodes=int(nodes.sum()), also=also))
         self.where[cause] = nodes
@@ -147,7 +147,7 @@ def _shortage(session: Session, request: Vector, free: Matrix) -> Matrix:
 
 
 def _too_small(session: Session, pod: PodRecord) -> Iterator[tuple[str, Mask]]:
-    """By resource, the nodes that have too little of it free."""
+    """Nodes that have too little free, by resource."""
     nodes = session.view.nodes
     short = _shortage(session, session.view.request(pod), nodes.available(nodes.rows)) > 0
     for column in np.flatnonzero(short.any(axis=1)).tolist():

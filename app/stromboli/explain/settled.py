@@ -22,7 +22,7 @@ class SettledRehearsal(Rehearsal):
     """A rehearsal that tells of the session that `stromboli simulate` tells of, and that a service soon reaches."""
 
     def session(self, about: Collection[str] = ()) -> Session:
-        """As for any rehearsal, once no session prepares places for the next one; the state is as it found it."""
+        """A session after which no session prepares places for the next one; the state is left as it was."""
         session, without = super().session(about), set[str]()
         while asks_for_another(session, without):
             result = self.begun.result if self.begun else None

@@ -49,7 +49,7 @@ def lasting(seconds: float) -> str:
 
 
 def expected(start: Start) -> str:
-    """When a job is expected to start, in a sentence: `Expected to start in 12 min (8 to 31 min)`."""
+    """Expected start of a job, in a sentence: `Expected to start in 12 min (8 to 31 min)`."""
     named, late = _first(start.unknown, start.unknown_count), _first(start.overdue, start.overdue_count)
     if _is_now(start):
         return f"Expected to start as soon as these end, which are overdue: {late}" if late else "Expected to start now"

@@ -65,7 +65,7 @@ class Grants:
 def spared(
     published: Published, pod: Pod, beneficiary: PodRecord | None, victims: Mapping[str, Sequence[str]], grants: Grants
 ) -> dict[str, list[str]]:
-    """By node, the uids of the pods that may be evicted there for a pod, with the rest of gangs that lie there.
+    """The uids of pods that may be evicted for a pod, by node, with the rest of gangs on that node.
 
     `beneficiary` is the pod as a session saw it, None for one that is not ours.
     """

@@ -159,7 +159,7 @@ class Published:
         return bool(self._affords(pod, _Freed(self.session, victims))[0])
 
     def _affords(self, pod: PodRecord, freed: _Freed) -> Mask:
-        """On which nodes a pod may use what is freed: it is admitted or about to be, and its queue can allocate it."""
+        """Mask of nodes where a pod may use freed amounts: it is or will be admitted, and its queue can allocate it."""
         job = self.job(pod)
         if job is None:
             return np.zeros(freed.nodes, np.bool_)
@@ -167,7 +167,7 @@ class Published:
         return may & fits(self.session.view.request(pod), freed.of_all()) if job.pending_phase else may
 
     def _within_share(self, pod: PodRecord, job: Job, freed: _Freed) -> Mask:
-        """On which nodes the queue of a pod can allocate it when the victims there have gone."""
+        """Mask of nodes where the queue of a pod can allocate it once the victims there have gone."""
         may: Mask = fits(self.session.view.request(pod), freed.of_queue(job.queue))
         if not may.all() and self.session.ask.overused(job.queue) is None:
             may |= self.session.ask.allocatable(job.queue, pod)[0] > 0

@@ -63,7 +63,7 @@ class Verdict(Protocol):
     """The verdict about one pod, for any nodes by name."""
 
     def judge(self, names: Sequence[str]) -> Judgement:
-        """Which of the nodes the pod may use."""
+        """The nodes among `names` that the pod may use, and why not the others."""
         ...
 
     def scores(self, names: Sequence[str]) -> list[int]:

@@ -219,7 +219,7 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         namespace: str = "default",
         asks: Annotated[list[str] | None, Query()] = None,
     ) -> Response:
-        """When gangs of some sizes would start that are submitted now, each without the others. Needs `list` on queues.
+        """Starts of gangs of some sizes if submitted now, each without the others. Needs `list` on queues.
 
         `size` is such as `8,16,32`; each pod asks for `asks`, such as `cpu=4,memory=8Gi`, by default for one card.
         """

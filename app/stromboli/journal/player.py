@@ -68,7 +68,7 @@ class Player:
 
 
 def _flags(count: int, free: set[int], what: str) -> list[bool]:
-    """Which of some numbers are in use, when those are free."""
+    """Whether each of `count` numbers is in use, given the free ones."""
     size = count + len(free)
     if any(not 0 <= number < size for number in free):
         raise JournalError(f"{what} names what there is not")

@@ -28,7 +28,7 @@ _MOST = 500_000
 
 @dataclass(slots=True)
 class _Moment:
-    """When a snapshot was taken."""
+    """State when a snapshot was taken."""
 
     snapshot: Snapshot
     whole: Whole | None

@@ -223,7 +223,7 @@ class Part(Item, tag="part"):
 
 
 class Session(Item, tag="session"):
-    """One session: what happened since the one before, what it was told, and what came of it."""
+    """One session: the changes since the one before, its inputs, and its outcome."""
 
     now: float
     changes: list[Change]

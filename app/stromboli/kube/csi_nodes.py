@@ -50,7 +50,7 @@ class CsiNodes:
         self._migrated: dict[str, tuple[NodeFacts, Mask]] = {}
 
     def limits(self, facts: NodeFacts) -> Mapping[str, Vector]:
-        """By driver, the number of volumes that each node takes, shape (nodes,): infinite without a limit, NaN
+        """Number of volumes that each node takes, by driver, shape (nodes,): infinite without a limit, NaN
         without driver."""
         known = self._known
         if known is None or known[0] is not facts:

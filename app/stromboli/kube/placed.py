@@ -182,7 +182,7 @@ class PlacedPods:
         return self._moves[seen:]
 
     def on_first_node(self, rows: Rows) -> Rows:
-        """Of some pods, those on the first node with any of them."""
+        """The pods in `rows` on the first node that has any of them."""
         there = rows[_ON_NODE.take(self._pods.state.take(rows)) & ~self._evicted.take(rows)]
         there = there[self._pods.node[there] >= 0]
         first: Rows = there[self._pods.node[there] == self._pods.node[there].min(initial=self._nodes)]

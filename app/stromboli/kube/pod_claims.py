@@ -17,7 +17,7 @@ def claims_of(pod: PodRecord, storage: Storage) -> list[PersistentVolumeClaim]:
 
 
 def missing_claim(pod: PodRecord, storage: Storage) -> Anywhere | None:
-    """Which claim of a pod is missing, in kube-scheduler's words; None if there is none."""
+    """The missing claim of a pod, in kube-scheduler's words; None if there is none."""
     names = pod.pod_class.claims
     for name, claim in zip(names, storage.claims(pod.namespace, names), strict=True):
         ephemeral = name in pod.pod_class.ephemeral_claims

@@ -96,7 +96,7 @@ class PersistentVolumeClaim(Record, frozen=True):
 
     @property
     def waiting_since(self) -> float | None:
-        """When the service began to wait for the volume, in seconds since the epoch."""
+        """Time when the service began to wait for the volume, in seconds since the epoch."""
         return readers.number((self.metadata.annotations or {}).get(WAITING_SINCE))
 
 

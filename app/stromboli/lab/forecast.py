@@ -134,7 +134,7 @@ class Forecast:
         self._jobs = dict(self._known())
 
     def start(self, jobs: Sequence[str]) -> list[Start]:
-        """When each of some jobs that wait will start. Raises AbandonedError."""
+        """Expected start of each of some waiting jobs. Raises AbandonedError."""
         outcomes: list[Outcome] = []
         try:
             for number in range(RUNS):

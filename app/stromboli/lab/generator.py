@@ -105,7 +105,7 @@ def _run_times(random: np.random.Generator, processors: npt.NDArray[np.int64]) -
 
 
 def _arrivals(random: np.random.Generator, model: Model, span: float) -> Seconds:
-    """When jobs arrive. Gaps are drawn in a time in which jobs arrive evenly, and taken to the clock's."""
+    """Arrival times of jobs. Gaps are drawn in a time in which jobs arrive evenly, and taken to the clock's."""
     week = _week(model.weekend)
     passed = np.concatenate([[0.0], np.cumsum(week) * _BUCKET])
     weeks = int(np.ceil(span / passed[-1])) + 1

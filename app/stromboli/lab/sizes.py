@@ -73,7 +73,7 @@ def requested(parts: Sequence[str]) -> dict[str, str]:
 
 
 def starts_of(gangs: Gangs, rehearsal: Rehearsal, past: PastRuns) -> Starts:
-    """When gangs would start, each without the others. Raises SizesError and AbandonedError."""
+    """Starts of gangs, each without the others. Raises SizesError and AbandonedError."""
     queues = rehearsal.state.queues
     if gangs.queue not in queues:
         raise SizesError(f"there is no queue {gangs.queue}{did_you_mean(gangs.queue, queues)}")

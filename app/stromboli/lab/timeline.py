@@ -62,7 +62,7 @@ class Log(Protocol):
     """Is told what happens, and before that how late it is."""
 
     def passed(self, now: float) -> None:
-        """It is `now`, seconds since the epoch; since the last time nothing has changed."""
+        """Take note that it is `now`, in seconds since the epoch, and that nothing has changed since the last time."""
 
     def arrived(self, job: str) -> None: ...
 
@@ -178,7 +178,7 @@ class Timeline:
 
     @property
     def _due(self) -> float:
-        """When the next session is due, infinite if nothing calls for one."""
+        """Time of the next session, infinite if nothing calls for one."""
         if not (self.waiting > 0 or self._always):
             return math.inf
         due = self._last + self.period if self._changed else max(self._last + self.pause, self._again)

@@ -193,7 +193,7 @@ def _lines(path: Path) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _digest(path: str) -> str:
-    """Of a file, or of all files in a folder."""
+    """Digest of a file, or of all files in a folder."""
     files = sorted(each for each in Path(path).rglob("*") if each.is_file()) if Path(path).is_dir() else [Path(path)]
     digest = hashlib.sha256()
     for each in files:

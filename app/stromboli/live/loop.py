@@ -46,7 +46,7 @@ class Result(Protocol):
 
     @property
     def again_at(self) -> float:
-        """When the passing of time alone may change a session's decisions, in seconds since the epoch."""
+        """Time at which a session may decide differently without other changes, in seconds since the epoch."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class Decider(Protocol):
 
     @property
     def queue_rules(self) -> Sequence[QueueRule]:
-        """By which workloads get their queue."""
+        """Rules by which workloads get their queue."""
 
     def decide(self, snapshot: Snapshot, *, now: float) -> Result: ...
 

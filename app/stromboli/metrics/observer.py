@@ -243,7 +243,7 @@ class Metrics(Observer):
 
     @property
     def placed(self) -> dict[str, float]:
-        """When a pod of a job was last placed, by job key; a new dictionary after each session."""
+        """Time of the last placement of a pod, by job key; a new dictionary after each session."""
         return self._placed
 
     @property
@@ -253,7 +253,7 @@ class Metrics(Observer):
 
     @property
     def retries(self) -> dict[str, int]:
-        """By job key, the number of sessions in which the job was not ready; a new dictionary after each session."""
+        """Number of sessions in which a job was not ready, by job key; a new dictionary after each session."""
         return self._retries
 
 

@@ -32,7 +32,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Earliest:
-    """When a gang fits, and where."""
+    """Earliest time at which a gang fits, and its places."""
 
     #: seconds since the epoch
     time: float
@@ -68,7 +68,7 @@ class Ends:
         return free
 
     def earliest(self, demands: Sequence[Demand], now: float) -> Earliest | None:
-        """When the pods of a gang fit, None if not even when everything is over that is known to end."""
+        """Earliest time at which the pods of a gang fit, None if not even after all known ends."""
         times = [now, *self.times[self.times > now].tolist()]
         low, high = 0, len(times) - 1
         if _places(self.free(times[high]), demands) is None:

@@ -120,7 +120,7 @@ class _Prediction:
         return len(chosen) > 0
 
     def _offered(self, sub_job: SubJob) -> Mask | None:
-        """Which leaves a group is tried in first, shape (leaves,); None when it goes elsewhere."""
+        """Mask of leaves that a group is tried in first, shape (leaves,); None when it goes elsewhere."""
         if sub_job.highest_tier is None:
             return np.ones(len(self._leaves), np.bool_) if self._roots_are_leaves else None
         tree = self._session.view.topology

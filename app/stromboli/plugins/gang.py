@@ -258,7 +258,7 @@ def _says_blocked(pod_group: PodGroup) -> bool:
 
 
 def _unlike_shown(view: View, jobs: Mask) -> list[Job]:
-    """Of some jobs those whose PodGroups may have to show another reason for not running than they do.
+    """Jobs whose PodGroups may have to show another reason for not running than they do.
 
     These are all jobs that were looked into. Jobs that the budget did not reach keep showing what they do; of the
     others with a known reason a bounded number is refreshed per session, those first that show none.

@@ -145,7 +145,7 @@ class NetworkTopologyAware(Plugin):
         return widest if common == root else NOWHERE
 
     def _hold(self, least: Vector, evicting: bool) -> Mask:
-        """Which HyperNodes fit an amount as a whole, shape (HyperNodes,)."""
+        """Mask of HyperNodes that fit an amount as a whole, shape (HyperNodes,)."""
         if evicting:
             return fits(least, self._allocatable)
         always = self._view.nodes.always

@@ -147,7 +147,7 @@ class Reservation(Plugin):
         return np.flatnonzero((view.pods.node >= 0) & (view.membership.index_of[view.pods.job] >= 0))
 
     def _began(self) -> Vector:
-        """When the last pod of each job started, shape (jobs,), 0 where none did."""
+        """Start time of each job's last pod, shape (jobs,), 0 where none started."""
         view, rows = self._view, self._rows_held()
         started = view.snapshot.pod_facts.beginnings()[rows]
         started[np.isinf(started)] = 0.0

@@ -61,7 +61,7 @@ class Hours(NamedTuple):
         return start <= now < end + timedelta(seconds=1)
 
     def changes(self, now: datetime) -> float:
-        """When it opens or closes next, or midnight before that, in seconds since the epoch."""
+        """Time at which it opens or closes next, or midnight before that, in seconds since the epoch."""
         day, second = timedelta(days=1), timedelta(seconds=1)
         midnight, start, end = (datetime.combine(now.date(), each, now.tzinfo) for each in (time(), *self))
         return min(each for each in (start, end + second, midnight + day) if each > now).timestamp()

@@ -80,7 +80,7 @@ class UserLimits(Plugin):
     reads = Reads(annotations=(USER_ANNOTATION, USER_GROUPS_ANNOTATION))
 
     def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
-        """Of jobs that ask for more than their user may hold in their queue: the limit."""
+        """Limit of each job that asks for more than its user may hold in its queue."""
         jobs, queues = view.jobs, list(view.queues)
         asked = np.maximum(view.job_requested, jobs.min_resources)
         waiting = np.flatnonzero(jobs.count(PodState.Pending) > 0)

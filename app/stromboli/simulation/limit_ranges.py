@@ -65,7 +65,7 @@ class LimitRanges:
 
     @classmethod
     def of(cls, manifests: Iterable[Object]) -> LimitRanges:
-        """Those of some manifests; they apply in the order of their names."""
+        """LimitRanges of some manifests; they apply in the order of their names."""
         out = cls()
         for manifest in sorted(manifests, key=lambda each: str(each["metadata"]["name"])):
             namespace = manifest["metadata"].get("namespace") or "default"

@@ -117,7 +117,7 @@ def _group_of(kind: str, obj: Any) -> str:
 
 
 def _part(group: PodGroup) -> str:
-    """Which gang of its workload a group is, by the end of its name."""
+    """Suffix of a group's name, which identifies its gang in the workload."""
     owners = group.metadata.owner_references
     return group.metadata.name.removeprefix(f"podgroup-{owners[0].get('uid') if owners else ''}")
 

@@ -223,7 +223,7 @@ class ClassTable:
         return found
 
     def release(self, pod_class: PodClass) -> None:
-        """One pod of a class is gone."""
+        """Take note that one pod of a class is gone."""
         number = pod_class.id
         self._pods[number] -= 1
         if self._pods[number]:

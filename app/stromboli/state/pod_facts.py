@@ -51,7 +51,7 @@ class PodFacts(Facts[PodRecord]):
         return self.column("namespace", attrgetter("namespace"))
 
     def named(self, namespaces: Iterable[str]) -> Mask:
-        """Which of `namespaces` are named; those that no pod is in are left out."""
+        """Mask of the namespaces that are named; those without pods are left out."""
         column = self.namespaces()
         among = np.zeros(len(column.values) + 1, np.bool_)
         among[[column.by_value[name] for name in namespaces if name in column.by_value]] = True
@@ -67,7 +67,7 @@ class PodFacts(Facts[PodRecord]):
         return keys.rows_of_any(keys.index(_ByKey).having(key))[0]
 
     def beginnings(self) -> Vector:
-        """When pods began to run, infinite where that is not known."""
+        """Start times of pods, infinite where unknown."""
         column = self.column("started", attrgetter("started"))
         found: Vector = np.array([*column.values[:], 0.0])[column.numbers]
         found[found == 0] = math.inf

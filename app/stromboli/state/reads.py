@@ -159,7 +159,7 @@ class Annotations(dict[str, str]):
 
 
 class AnnotationKeeper:
-    """Which annotations are kept, see `Reads.keeper`."""
+    """Selection of the annotations that are kept, see `Reads.keeper`."""
 
     __slots__ = ("_keys", "_known", "_none", "_prefixes", "_seen")
 

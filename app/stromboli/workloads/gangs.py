@@ -137,7 +137,7 @@ class Workload:
     done: int = 0
 
     def size(self, noted: Mapping[str, str] | None) -> dict[str, str]:
-        """Of annotations of a pod, or of its group, the one that says how large its gang is; empty for none."""
+        """The annotation of a pod, or of its group, with the size of its gang; empty for none."""
         said = (noted or {}).get(self.size_note, "")
         return {self.size_note: said} if said else {}
 

@@ -153,7 +153,7 @@ class Family:
             self._roles.update((role.name.lower(), role.name) for role in gang.roles if role.name)
 
     def part(self, pod: objects.Pod) -> str:
-        """Which gang of the workload a pod is in, of those that its labels tell apart."""
+        """The part of the workload that a pod's labels assign it to."""
         return (pod.metadata.labels or {}).get(self.workload.part_label, "") if self.workload.part_label else ""
 
     def name(self, pod: objects.Pod) -> str:

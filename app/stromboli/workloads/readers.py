@@ -53,7 +53,7 @@ def _job_pods(owner: Object, batch_job: Object) -> int:
 
 
 def _job_deadline(owner: Object, batch_job: Object) -> int | None:
-    """When the pods of a Job are ended: with it, or after their own time where none come after them."""
+    """Deadline of a Job's pods in seconds: the Job's, or their own where none come after them."""
     found = [seconds(batch_job, DEADLINE)]
     if (count(owner, batch_job, "spec.completions", 0) or 0) <= number(owner, batch_job, "spec.parallelism"):
         found.append(seconds(batch_job, f"spec.template.{DEADLINE}"))

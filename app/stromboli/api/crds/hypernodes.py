@@ -68,7 +68,7 @@ class Member(KubeModel):
 
 
 class HyperNodeSpec(KubeModel):
-    """Which nodes are close together in the network."""
+    """A set of nodes that are close together in the network."""
 
     tier: Annotated[Int32, crd(minimum=0)]
     """The higher the tier, the farther apart the nodes are."""

@@ -196,7 +196,7 @@ class PodGroup(KubeObject):
 
     @property
     def least(self) -> str:
-        """In the words of who wrote it, how many pods start together."""
+        """Number of pods that start together, in the words of the owner's kind."""
         number = self.spec.min_member
         if outer_name(self.metadata.name) is not None:
             return f"minCount is {number}"
@@ -227,7 +227,7 @@ class PodGroup(KubeObject):
 
     @property
     def _part(self) -> str | None:
-        """Which of its owner's gangs it is, empty for the only one; None if its name does not follow from an owner."""
+        """Its owner's part that it is for, empty for the only one; None if its name does not follow from an owner."""
         name = self.metadata.name
         for owner in self.metadata.owner_references:
             made = f"podgroup-{owner.get('uid')}"

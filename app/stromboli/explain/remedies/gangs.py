@@ -171,7 +171,7 @@ def roles(case: Case) -> Iterator[Candidate]:
 
 
 def _created(case: Case, job: Job, lacking: Mapping[str, int]) -> Candidate:
-    """As many more pods of roles as they lack."""
+    """Remedy: create the pods that roles lack."""
     words = " and ".join(f"{counted(number, 'more pod')} of role {role}" for role, number in lacking.items())
     return Candidate(f"create {words} in {job.title}", "user", _more_of(case, lacking))
 

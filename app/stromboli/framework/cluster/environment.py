@@ -75,7 +75,7 @@ class Admitted:
         return (self._values[number] for number in np.flatnonzero(self._mask).tolist())
 
     def among(self, values: Sequence[Admission]) -> Mask:
-        """Which of some admissions are meant, shape (values,)."""
+        """Mask of the values that are among these admissions, shape (values,)."""
         if values is self._values:
             mask = np.zeros(len(values), np.bool_)
             mask[: len(self._mask)] = self._mask

@@ -203,7 +203,7 @@ class Jobs(Mapping[str, Job]):
         return mask
 
     def in_phase(self, *phases: str) -> Mask:
-        """Which jobs are in one of some phases."""
+        """Mask of jobs whose PodGroups are in one of some phases."""
         values, numbers = self.said("phase", lambda group: group.status.phase)
         mask: Mask = np.array([value in phases for value in values], np.bool_)[numbers]
         return mask
@@ -222,7 +222,7 @@ class Jobs(Mapping[str, Job]):
         return column
 
     def now_in_phase(self, *phases: str) -> Mask:
-        """Which jobs are in one of some phases now."""
+        """Mask of jobs in one of some phases now."""
         mask = self.in_phase(*phases)
         for index, job in self._made.items():
             mask[index] = job.phase in phases
@@ -254,7 +254,7 @@ class Jobs(Mapping[str, Job]):
 
     @cached_property
     def created(self) -> Vector:
-        """When each was created, in seconds since the epoch."""
+        """Creation time of each job, in seconds since the epoch."""
         values, numbers = self.said("created", lambda group: group.metadata.created)
         created: Vector = np.array(values[:], np.float64)[numbers]
         return created
@@ -266,7 +266,7 @@ class Jobs(Mapping[str, Job]):
 
     @property
     def has_min_resources(self) -> Mask:
-        """Which jobs set minResources, the capacity needed before they are admitted."""
+        """Mask of jobs that set minResources, the capacity needed before they are admitted."""
         return self.holds("has minResources", lambda group: group.spec.min_resources is not None)
 
     @cached_property

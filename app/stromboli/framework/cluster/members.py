@@ -68,7 +68,7 @@ class Members:
         return np.flatnonzero(mask)
 
     def _naming(self, nodes: _Nodes) -> Rows:
-        """Which of some nodes it names, in ascending order."""
+        """The nodes that it names, in ascending order."""
         found = {nodes[name] for name in self.exact & nodes.keys()}
         for search in self.searches:
             found.update(row for name, row in nodes.items() if search(name) is not None)

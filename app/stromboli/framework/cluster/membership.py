@@ -80,7 +80,7 @@ class Membership:
 
     @property
     def has_gated(self) -> Mask:
-        """Which jobs had waiting pods with scheduling gates at the start, shape (jobs,)."""
+        """Mask of jobs that had waiting pods with scheduling gates at the start, shape (jobs,)."""
         rows = self._pending.rows
         classes = self._pods.pod_class[rows]
         gated = np.isin(classes, [each for each in np.unique(classes).tolist() if self._classes[each].gated])
@@ -149,7 +149,7 @@ class Grouped:
 
 
 def _best_effort(requests: Matrix) -> Mask:
-    """Which classes request nothing; `requests` has shape (dimensions, classes)."""
+    """Mask of classes that request nothing; `requests` has shape (dimensions, classes)."""
     counted = requests >= TOLERANCE
     counted[PODS] = False
     out: Mask = ~np.any(counted, axis=0)

@@ -87,7 +87,7 @@ class NodeView:
         return shares
 
     def label(self, key: str, value: str) -> Mask:
-        """Which of these nodes carry a label with this value, shape (n,)."""
+        """Mask of nodes that have a label with this value, shape (n,)."""
         number = self.facts.label_values(key).get(value)
         if number is None:
             return np.zeros(len(self.rows), np.bool_)

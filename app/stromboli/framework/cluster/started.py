@@ -31,11 +31,11 @@ def times_of_held(
 
 
 def scheduled(pod: PodRecord) -> float:
-    """When a pod was scheduled; 0 if unknown."""
+    """Time when a pod was scheduled; 0 if unknown."""
     said = (each for each in pod.conditions if each.type == "PodScheduled" and each.status == "True")
     return max((seconds(each.last_transition_time) for each in said), default=0.0)
 
 
 def started_or_scheduled(pod: PodRecord) -> float:
-    """When a pod started, or else when it was scheduled; 0 if neither is known."""
+    """Start time of a pod, or else the time when it was scheduled; 0 if neither is known."""
     return pod.started or scheduled(pod)

@@ -69,7 +69,7 @@ def restrict(queues: Mapping[str, Queue], namespaces: Mapping[str, Any]) -> bool
 
 
 def strangers(jobs: Jobs, queues: Iterable[Queue]) -> Mask:
-    """Which jobs are in a queue that their namespace may not use, shape (jobs,)."""
+    """Mask of jobs in a queue that their namespace may not use, shape (jobs,)."""
     out = np.zeros(len(jobs), np.bool_)
     for queue in queues:
         if queue.tenants is None or not queue.has_jobs:

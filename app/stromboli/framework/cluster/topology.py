@@ -144,7 +144,7 @@ class Topology:
         return self._flat[self._starts[hyper_node] : self._starts[hyper_node + 1]]
 
     def mask(self, hyper_node: int) -> Mask:
-        """Which nodes a HyperNode holds, shape (nodes,)."""
+        """Mask of a HyperNode's nodes, shape (nodes,)."""
         mask = np.zeros(self._size, np.bool_)
         mask[self.nodes(hyper_node)] = True
         return mask

@@ -341,7 +341,7 @@ def _listed(counts: dict[str, int]) -> str:
 
 
 class Evictions:
-    """By which rules pods are evicted, with the numbers: priorities within a queue, shares between two."""
+    """Rules by which pods are evicted, with the numbers: priorities within a queue, shares between two."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

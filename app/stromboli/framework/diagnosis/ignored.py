@@ -235,13 +235,13 @@ def _reads_topology(session: Session) -> bool:
 
 
 def _topology_unread(session: Session) -> Mask:
-    """Which jobs ask for a topology that nothing in the policy reads, shape (jobs,)."""
+    """Mask of jobs that ask for a topology which nothing in the policy reads, shape (jobs,)."""
     known = session.view.jobs
     return known.holds("topology", says_topology) & (not _reads_topology(session))
 
 
 def _without_tier(session: Session) -> Mask:
-    """Which jobs prefer a tier that no HyperNode is of, shape (jobs,)."""
+    """Mask of jobs that prefer a tier without HyperNodes, shape (jobs,)."""
     known, tiers = session.view.jobs, session.view.topology.tier_by_name
     values, numbers = known.said("soft tiers", lambda group: tuple(_soft_tiers(group)))
     unknown = np.array([any(name not in tiers for _, name in named) for named in values[:]], np.bool_)
@@ -272,7 +272,7 @@ def _soft_tiers(group: PodGroup) -> Iterator[tuple[str, str]]:
 
 
 def _without_class(session: Session) -> Mask:
-    """Which jobs name a priority class that does not exist, shape (jobs,)."""
+    """Mask of jobs that name a missing priority class, shape (jobs,)."""
     values, numbers = session.view.jobs.said("priority", lambda group: (group.priority, group.spec.priority_class_name))
     missing: Mask = np.array([number is None and _is_missing(session, name) for number, name in values], np.bool_)[
         numbers

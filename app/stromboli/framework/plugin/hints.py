@@ -135,7 +135,7 @@ class Hints:
 
     @combines(Combination.VictimsAtMost, about=("preemptable", "reclaimable"))
     def evictable_pods(self, rows: Rows) -> Mask | None:
-        """Which of the pods in some rows may be evicted in the current state, for any beneficiary, shape (rows,).
+        """Mask of the pods in `rows` that may be evicted in the current state, for any beneficiary, shape (rows,).
 
         Asked if a plugin `protects`: its `preemptable` and `reclaimable` return no others. Evictions add none. The
         others need not be asked about; None if all may be candidates.

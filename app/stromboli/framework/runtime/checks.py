@@ -153,7 +153,7 @@ def pods(method: Method, answer: Any) -> set[int] | None:
 
 
 def mask(method: Method, answer: Any, size: int) -> Mask | None:
-    """Which of some things, shape (size,); None for all."""
+    """A plugin's mask, shape (size,); None for all."""
     if answer is None:
         return None
     if isinstance(answer, np.ndarray) and answer.shape == (size,) and answer.dtype == _BOOL:

@@ -130,7 +130,7 @@ class NodeQuestions:
         return self.passing(pod, self.nodes.view(self.nodes.rows), hopeful=hopeful)
 
     def passing(self, pod: PodRecord, view: NodeView, *, hopeful: bool = False) -> Mask:
-        """Which nodes of a view all predicates pass, as `feasible` has it, shape (nodes of the view,)."""
+        """Mask of a view's nodes that pass all predicates, as in `feasible`, shape (nodes of the view,)."""
         passed = np.ones(len(view), np.bool_)
         for cause, mask in self._filters(pod, view):
             if not (hopeful and isinstance(cause, Passing)):

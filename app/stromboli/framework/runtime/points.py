@@ -152,7 +152,7 @@ class Points(Participants):
         return identity
 
     def numbers(self, point: str, size: int, *subject: Any) -> Iterator[Rows]:
-        """From each plugin that has them, a number for each of some things, shape (size,)."""
+        """Numbers from each plugin that has them, one for each object, shape (size,)."""
         numbers: Iterator[Rows] = self._ask[point](size, *subject)
         return numbers
 

@@ -230,7 +230,7 @@ class Questions:
         return self._points.victims(f"gang_{point}", job, self._not_refused(candidates), veto=False)
 
     def _not_refused(self, candidates: Sequence[PodRecord]) -> Sequence[PodRecord]:
-        """Without those whose eviction was refused a moment ago."""
+        """The candidates whose eviction was not refused a moment ago."""
         return [pod for pod in candidates if pod.uid not in self._refused] if self._refused else candidates
 
     def judges_steadily(self, point: str) -> bool:
@@ -238,7 +238,7 @@ class Questions:
         return self._rules.veto and self._points.steady(point)
 
     def preemptable_jobs(self, pod: PodRecord, jobs: int, smallest: Callable[[], Matrix]) -> Mask | None:
-        """Which of `jobs` jobs may at most have pods to evict for a pod of their own queue; None for all.
+        """Mask of jobs that may have pods to evict for a pod of their own queue, out of `jobs`; None for all.
 
         `smallest` returns the least that every pod of a job requests, shape (jobs, dimensions).
         """
@@ -248,7 +248,7 @@ class Questions:
         return np.logical_and.reduce(masks) if masks else None
 
     def evictable_pods(self, point: str, rows: Rows) -> Mask | None:
-        """Which of the pods in some rows may be evicted at most, shape (rows,), where plugins are asked at a point."""
+        """Mask of the pods in `rows` that may be evicted at most, shape (rows,), by the plugins asked at a point."""
         masks = self._points.masks("evictable_pods", point, len(rows), rows) if self._rules.veto else ()
         return np.logical_and.reduce(masks) if masks else None
 

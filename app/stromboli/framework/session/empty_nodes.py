@@ -34,7 +34,7 @@ class EmptyNodes:
         self._counts: Rows = known[2]
 
     def holds(self, requests: Matrix) -> Mask:
-        """Which requests, shape (requests, dimensions), fit on some node."""
+        """Mask of requests, shape (requests, dimensions), that fit on some node."""
         held = np.zeros(len(requests), np.bool_)
         for shape in np.unique(self.amounts.argmax(axis=1)):
             held |= (requests < self.amounts[:, shape] + TOLERANCE).all(axis=1)
@@ -43,7 +43,7 @@ class EmptyNodes:
         return held
 
     def hold(self, requests: Matrix, numbers: Rows) -> Mask:
-        """Which requests, shape (requests, dimensions), surely fit `numbers` times on nodes of a common kind."""
+        """Mask of requests, shape (requests, dimensions), that surely fit `numbers` times on nodes of a common kind."""
         held = np.zeros(len(requests), np.bool_)
         for shape in np.argsort(-self._counts, kind="stable")[:_COMMON].tolist():
             of_shape = self.amounts[:, shape]

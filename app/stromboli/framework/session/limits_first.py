@@ -79,7 +79,7 @@ class _Besides:
         return self._together(job, chosen) if self.left >= 0 else None
 
     def _largest(self, rows: Rows) -> int | None:
-        """Which of some pods asks for most, by its place among them; None where they are all alike."""
+        """Index of the pod with the largest request; None if all are alike."""
         classes = self._view.pods.pod_class[rows]
         if (classes == classes[0]).all():
             return None

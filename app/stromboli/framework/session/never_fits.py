@@ -183,7 +183,7 @@ class _Judge:
         return lacking, {index: known[index] for index in np.flatnonzero(lacking).tolist()}
 
     def _surely_fits(self, asked: Rows) -> Mask:
-        """Which of some jobs certainly fit without a look at their pods: even the largest requests fit often enough."""
+        """Mask of jobs that certainly fit, pods unseen: even their largest requests fit often enough."""
         view, jobs = self._view, self._view.jobs
         begins = np.flatnonzero(np.diff(self._job_of, prepend=-1))
         largest = np.zeros((len(jobs), len(view.dimensions)))

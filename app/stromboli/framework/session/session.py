@@ -381,7 +381,7 @@ def _take_from_jobs(snapshot: Snapshot) -> None:
 
 
 def _admissions(view: View) -> Admissions | None:
-    """Which jobs have a claim to what they start with; None if no job is admitted, or all admitted ones have."""
+    """Jobs with a claim to their minimum; None if no job is admitted, or all admitted ones have a claim."""
     if not view.rules.admission or "enqueue" not in view.policy.actions:
         return None
     return Admissions(view, view.environment.admitted)

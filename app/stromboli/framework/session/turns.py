@@ -84,7 +84,7 @@ def line_up(
 
 
 def _had(jobs: Jobs, indices: Rows, had: Mapping[str, frozenset[str]], names: Sequence[str]) -> Mask:
-    """Which jobs had a turn in earlier sessions, while others of their queue had none."""
+    """Mask of jobs that had a turn in earlier sessions, while others of their queue had none."""
     out = np.zeros(len(indices), np.bool_)
     queue = jobs.queue[indices]
     for number, name in enumerate(names):
@@ -328,7 +328,7 @@ class Turns:
         return {name: debt for name, debt in owed.items() if debt > 0}
 
     def _had_turns(self, strict: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Which jobs had their turns, by queue, where others had none; queues in `strict` order need not know."""
+        """Jobs that had their turns, by queue, where others had none; without queues in `strict` order."""
         ordered = set(strict)
         had = {
             name: self._had.get(name, frozenset()) & self._known[name] | self._tried[name]

@@ -110,7 +110,7 @@ class DynamicResources:
 
 
 class _Book:
-    """Which claims hold which devices."""
+    """Devices held by claims."""
 
     def __init__(self, view: View) -> None:
         self._view = view

@@ -142,7 +142,7 @@ def _share(result: AllocatedDevice) -> Share:
 
 
 class _Users:
-    """By claim: the numbers of the values that name it."""
+    """Numbers of the values that name a claim, by claim."""
 
     def __init__(self) -> None:
         self.of: dict[str, list[int]] = {}

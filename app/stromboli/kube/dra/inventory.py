@@ -236,7 +236,7 @@ def devices_of(snapshot: Snapshot) -> Devices:
 
 
 def inventory(devices: Devices, facts: NodeFacts, snapshot: Snapshot) -> Inventory:
-    """Which nodes of a snapshot can access which devices, kept until one of them changes."""
+    """Devices that each node of a snapshot can access, kept until one of them changes."""
     known = cast("Inventory | None", snapshot.derived.get(Inventory))
     if known is None or known.devices is not devices or known.facts is not facts:
         known = snapshot.derived[Inventory] = Inventory(devices, facts, known)

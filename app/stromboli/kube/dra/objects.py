@@ -69,7 +69,7 @@ class DeviceRequest(Record, frozen=True):
 
 
 class Request(DeviceRequest, frozen=True):
-    """In v1beta1 the fields of `exactly` are in the request itself."""
+    """A request of a claim. In v1beta1 the fields of `exactly` are in the request itself."""
 
     exactly: DeviceRequest | None = None
     first_available: list[DeviceRequest] | None = None
@@ -248,7 +248,7 @@ class DeviceBody(Record, frozen=True):
 
 
 class Device(DeviceBody, frozen=True, kw_only=True):
-    """In v1beta1 the fields are one level deeper."""
+    """A device of a slice. In v1beta1 the fields are one level deeper."""
 
     name: str
     basic: DeviceBody | None = None
@@ -282,7 +282,7 @@ class ResourceSlice(Record, frozen=True):
 
 
 class TaintedDevices(Record, frozen=True):
-    """Which devices a rule applies to; absent fields match everything."""
+    """Selector of devices that a rule applies to; absent fields match everything."""
 
     driver: str | None = None
     pool: str | None = None

@@ -33,7 +33,7 @@ def is_ready(claim: ResourceClaim) -> bool:
 
 
 def expires(claim: ResourceClaim) -> float | None:
-    """When the binding conditions of an unready claim time out, in seconds since the epoch; None if unknown."""
+    """Time when the binding conditions of an unready claim time out, in seconds since the epoch; None if unknown."""
     allocation = claim.status.allocation
     since = seconds(allocation.allocation_timestamp or "") if allocation is not None else None
     return None if since is None else since + TIMEOUT

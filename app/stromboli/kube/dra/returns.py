@@ -74,7 +74,7 @@ class Returns:
         return node is not None
 
     def in_use_on(self, node: int, in_use: Mask) -> Mask:
-        """Which devices pods on a node cannot have, of those in use, shape (devices + 1,)."""
+        """Mask of devices in use that pods on a node cannot have, shape (devices + 1,)."""
         free = self.free_on.get(node)
         if not free:
             return in_use

@@ -20,7 +20,7 @@ from stromboli.state.snapshot import Snapshot
 
 
 def users_of(snapshot: Snapshot, pod: PodRecord) -> Mapping[str, Counter[str]]:
-    """By key of a pod, how many devices it has, by device class, that match what a pod's claims ask for.
+    """Number of devices of each pod, by its key and device class, that match what a pod's claims ask for.
 
     Empty where the claims cannot be read.
     """

@@ -107,7 +107,7 @@ def _tried_again(pods: Sequence[objects.Pod]) -> set[str]:
 
 
 def _end(status: objects.PodStatus) -> float:
-    """When the last container of a pod ended, 0 if that is not said."""
+    """Time when the last container of a pod ended, 0 if unknown."""
     states = [each.state for each in status.container_statuses or () if each.state is not None]
     return max((seconds(state.terminated.finished_at) for state in states if state.terminated is not None), default=0.0)
 

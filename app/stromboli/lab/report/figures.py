@@ -100,7 +100,7 @@ def colour(number: int) -> str:
 
 
 def legend(names: Sequence[str]) -> str:
-    """Which colour is which policy's."""
+    """Legend of the policies' colours."""
     keys = (
         f'<li><svg width="28" height="12" aria-hidden="true"><line x1="0" x2="28" y1="6" y2="6" stroke-width="3" '
         f'stroke="{colour(number)}" stroke-dasharray="{_dash(number)}"/></svg> {escape(name)}</li>'

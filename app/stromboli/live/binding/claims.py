@@ -225,7 +225,7 @@ class Claims(Reserver[ClaimUse, _Release]):
         )
 
     def _useless_from(self, claim: Object) -> float:
-        """When an unreserved claim's binding conditions time out, in seconds since the epoch; infinite without any."""
+        """Timeout of an unreserved claim's binding conditions, in seconds since the epoch; infinite without any."""
         status = claim.get("status") or {}
         if status.get("reservedFor") or not _has_conditions(status.get("allocation") or {}):
             return math.inf

@@ -111,7 +111,7 @@ class Reserver(ABC, Generic[U, R]):
         """The steps whose claims are written but not usable yet. Raises NotReservedError for one that will not be."""
 
     def _delay(self, bind: Bind, use: U, after: float) -> float:
-        """In how many seconds a reservation is released that may be released `after` some."""
+        """Seconds until a reservation is released that may be released after `after` seconds."""
         return after
 
     def _let_go(self, use: U) -> None:
@@ -120,7 +120,7 @@ class Reserver(ABC, Generic[U, R]):
     # -- what all have in common -------------------------------------------------------------------------------------
 
     def promise(self, bind: Bind) -> None:
-        """From now on sessions see the claims of a pod as they were decided."""
+        """Show sessions the claims of a pod as they were decided, from now on."""
         for use in self._uses(bind):
             self._hold(use)
             self._promised.setdefault(use.key, {})[bind.uid] = Promise(bind, use, time.time())

@@ -71,7 +71,7 @@ class Reservations(Protocol):
     what: str
 
     def promise(self, bind: Bind) -> None:
-        """From now on sessions see the objects of a pod as they were decided."""
+        """Show sessions the objects of a pod as they were decided, from now on."""
 
     async def reserve(self, binds: Wanted) -> None:
         """Reserve the objects of the pods of a job, and return when all are usable. Raises NotReservedError."""

@@ -166,6 +166,6 @@ def _is_ours(state: ClusterState, record: PodRecord) -> bool:
 
 
 def _bound_at(record: PodRecord) -> float:
-    """When the API server accepted the binding, in seconds since the epoch, 0 if it is not bound."""
+    """Time when the API server accepted the binding, in seconds since the epoch, 0 if it is not bound."""
     conditions = (c for c in record.conditions if c.type == "PodScheduled" and c.status == "True")
     return max((seconds(condition.last_transition_time) for condition in conditions), default=0.0)

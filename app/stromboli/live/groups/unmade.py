@@ -23,7 +23,7 @@ class Unmade:
         self._missing[uid] = _Missing(why, workloads)
 
     def forget(self, uid: str) -> None:
-        """It was made, or its pods are gone."""
+        """Forget a group that was made, or whose pods are gone."""
         self._missing.pop(uid, None)
 
     def of(self, uid: str) -> str:

@@ -113,7 +113,7 @@ class PhaseCounts:
         mirror.listen("PodGroup", self._changed)
 
     def of(self, queue: str) -> Counter[str]:
-        """Those of a queue."""
+        """Phase counts of a queue."""
         return self._counts.get(queue, Counter())
 
     def _changed(self, type: str, group: PodGroup | str) -> None:

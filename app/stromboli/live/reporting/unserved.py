@@ -68,7 +68,7 @@ class Unserved:
         return "" if pod is None else f"pod {key} waits for another scheduler: {self._words(pod.scheduler)}"
 
     def of_gang(self, key: str) -> str:
-        """Which pods of a PodGroup or workload wait for schedulers that are not served here; empty for none."""
+        """Pods of a PodGroup or workload that wait for schedulers not served here, in words; empty for none."""
         return elsewhere((pod.scheduler for pod in self._pods.values() if key in pod.jobs), self._served)
 
     def findings(self) -> list[Finding]:

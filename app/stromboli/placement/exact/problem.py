@@ -187,7 +187,7 @@ class Problem:
         return (1 << len(self.free)) - 1
 
     def fitting(self) -> list[int]:
-        """By kind the nodes that may take one, were it alone: filters pass, and it fits."""
+        """Nodes that may take a pod alone, by its kind: filters pass, and it fits."""
         free = np.array(self.free, np.float64).reshape(len(self.free), len(self.dimensions)).T
         found = []
         for kind in self.kinds:
@@ -196,7 +196,7 @@ class Problem:
         return found
 
     def opened(self) -> list[int]:
-        """By kind the nodes that may take one now: filters pass, it fits, and its domain is not left."""
+        """Nodes that may take a pod now, by its kind: filters pass, it fits, and its domain is not left."""
         found = self.fitting()
         for rule in self.within:
             union = reduce(or_, rule.choices, 0)
@@ -271,7 +271,7 @@ class Problem:
         )
 
     def alike(self) -> list[int]:
-        """By node a number that nodes share which no rule tells apart, while no pod of the gang is on them."""
+        """Number of each node, shared by nodes that no rule tells apart while no pod of the gang is on them."""
         size = len(self.free)
         columns = [
             np.unpackbits(np.frombuffer(mask.to_bytes(size // 8 + 1, "little"), np.uint8), bitorder="little")[:size]

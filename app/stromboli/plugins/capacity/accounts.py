@@ -121,7 +121,7 @@ class Accounts:
         self._stop(why)
 
     def _stop(self, why: Reason) -> None:
-        """One mistake stops the whole cluster under Volcano's rules."""
+        """Stop all queues for a mistake in one, under Volcano's rules."""
         if not self._view.rules.broken_queue:
             self.stopped = why
 

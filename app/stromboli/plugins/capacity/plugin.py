@@ -184,7 +184,7 @@ class Capacity(Plugin):
         return self._reclaim.for_gang(job, candidates)
 
     def victim_queue_order(self, queue: Queue, reclaimer: Queue) -> int:
-        """In a tree, the nearest relatives give way first."""
+        """Order of queues as victims: in a tree, the nearest relatives give way first."""
         if not self.hierarchy:
             return 0
         ours, theirs = self._accounts[reclaimer.name].path[:0:-1], self._accounts[queue.name].path[:0:-1]

@@ -162,7 +162,7 @@ class DeviceShare(Plugin):
         return found
 
     def _judge(self, pod: PodRecord, rows: Rows | slice) -> tuple[Mask, Vector]:
-        """Which of some nodes have enough cards for a pod, and their scores, shape (nodes,)."""
+        """Mask of nodes with enough cards for a pod, and scores, shape (nodes,)."""
         assert self._sharing is not None
         cards = self._available(pod, rows)
         if self.arguments.weight > 0:
@@ -223,7 +223,7 @@ class _Judgement:
 
 @dataclass(slots=True)
 class _Answer:
-    """Which nodes have enough cards for equal pods, and their scores, shape (nodes,)."""
+    """Mask of nodes with enough cards for equal pods, and scores, shape (nodes,)."""
 
     fits: Mask
     scores: Vector

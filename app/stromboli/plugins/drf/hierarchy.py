@@ -186,7 +186,7 @@ class Shares:
         return row
 
     def _sated(self, held: Matrix, requested: Matrix) -> Mask:
-        """Which jobs have all they request of something, or request what is used up."""
+        """Mask of jobs that have all they request of a resource, or request one that is used up."""
         named = held > 0
         asked = (requested > 0) & named
         asked[:, [CPU, MEMORY]] = requested[:, [CPU, MEMORY]] > 0
@@ -248,7 +248,7 @@ class Shares:
 
 
 def _scale(hungry: Mask, parts: Vector, least: Vector | float) -> Matrix:
-    """By how much rows are scaled, those that are hungry to the least share, shape (rows, 1)."""
+    """Factors that scale rows, hungry ones to the least share, shape (rows, 1)."""
     return np.divide(least, parts, out=np.ones(len(parts)), where=hungry)[:, None]
 
 

@@ -76,7 +76,7 @@ class FairShare(Plugin):
         return limit if np.isfinite(limit).any() and not limits.problems else None
 
     def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
-        """Of jobs that are never evicted, the quotas of their queue and of those above it."""
+        """Ceilings of never-evicted jobs: the quotas of their queue and of those above it."""
         stays = ~preemptible(view.jobs, self.arguments.non_preemptible_priority)
         stays &= view.jobs.count(PodState.Pending) > 0
         bounds: dict[str, tuple[Vector, str]] = {}

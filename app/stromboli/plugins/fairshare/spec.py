@@ -109,7 +109,7 @@ def _amount(resource: str, value: str | int | float) -> float:
 
 
 def preemptible(jobs: Jobs, threshold: int) -> Mask:
-    """Which jobs may be evicted: as label or annotation say, else when the priority is below the threshold."""
+    """Mask of preemptible jobs: as label or annotation say, else by a priority below the threshold."""
     says = jobs.holds("says whether it is preemptable", _says_whether)
     found: Mask = np.where(says, agreeing(jobs), jobs.priority < threshold)
     return found

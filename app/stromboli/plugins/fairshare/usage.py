@@ -208,7 +208,7 @@ def _amounts(written: Any, shape: tuple[int, ...]) -> Vector:
 
 
 def _rounded(amounts: Matrix) -> list[list[float]]:
-    """With six digits, which is enough and short where there are many queues."""
+    """Amounts with six digits, which is enough, and short for many queues."""
     return [[float(f"{amount:.6g}") for amount in row] for row in amounts.tolist()]
 
 

@@ -43,7 +43,7 @@ class MinRuntimeArguments(Arguments):
 
 
 class Young(NamedTuple):
-    """Which jobs have not run for their minimum, and when they will have, shape (jobs,)."""
+    """Mask of jobs that have not run for their minimum, and when they will have, shape (jobs,)."""
 
     jobs: Mask
     until: Vector

@@ -254,7 +254,7 @@ class _Shares:
 
     @classmethod
     def of(cls, view: View, said: Sequence[PoolShare], number: Mapping[str, int]) -> _Shares:
-        """Those of a queue, in pools by their numbers."""
+        """Shares of a queue, in pools by their numbers."""
         shape = len(number), len(view.dimensions)
         deserved, guarantee, capability = np.zeros(shape), np.zeros(shape), np.full(shape, np.inf)
         named = np.zeros(shape, np.bool_)

@@ -55,7 +55,7 @@ class NodePoolsArguments(Arguments):
 
 
 def nodes_of(pool: NodePool, facts: NodeFacts) -> Mask:
-    """Which nodes a pool selects, shape (nodes,)."""
+    """Mask of nodes that a pool selects, shape (nodes,)."""
     selected = np.ones(len(facts), np.bool_)
     for key, value in pool.node_selector.items():
         selected &= facts.label(key) == facts.label_values(key).get(value, NO_VALUE)

@@ -40,7 +40,7 @@ class Roles:
         return -self._position.get(role, 0), -self.weight.get(role, 0)
 
     def _pairs(self, groups: list[list[str]], alone: int, with_others: int) -> Mask:
-        """Which roles share a group; a group of one is about the pods of that role among themselves."""
+        """Mask of pairs of roles that share a group; a group of one role is about its pods among themselves."""
         pairs = np.zeros((len(self.number), len(self.number)), np.bool_)
         for group in groups:
             rows = np.array([self.number[role] for role in group])
