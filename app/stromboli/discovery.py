@@ -128,7 +128,7 @@ def _called(found: type[Any]) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """An error in one line, with its kind unless its words alone say what is wrong."""
+    """An error in one line, with its class unless its message is enough."""
     words = " ".join(str(error).split()) if isinstance(error, Exception) else ""
     clear = isinstance(error, StromboliError | ImportError | SyntaxError)
     return words if words and clear else f"{type(error).__name__}: {words}" if words else repr(error)

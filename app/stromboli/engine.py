@@ -176,7 +176,7 @@ class Engine:
 
     @property
     def muted(self) -> list[str]:
-        """Plugins in tiers where what they permit is not heard, a line each."""
+        """Plugins in tiers where their permits have no effect, a line each."""
         tiers = [[self.registry.plugin(option.name) for option in tier.plugins] for tier in self.policy.tiers]
         return list(muted(tiers, self.rules))
 
@@ -227,7 +227,7 @@ class Engine:
         return other
 
     def watched(self, watch: Watch) -> Engine:
-        """An engine that tells of the steps of its sessions; what `watch` raises ends a session."""
+        """An engine that reports the steps of its sessions; errors of `watch` end a session."""
         other = copy(self)
         other._watch = watch
         return other
@@ -275,7 +275,7 @@ class Engine:
 
 
 class Successive:
-    """Consecutive sessions, each continuing from what the last one remembered; `decide` must not run concurrently."""
+    """Consecutive sessions, each continuing from the state of the last one; `decide` must not run concurrently."""
 
     def __init__(self, engine: Engine, environment: Environment, clock: Clock = _standing) -> None:
         self.engine = engine

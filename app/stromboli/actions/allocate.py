@@ -142,7 +142,7 @@ class Allocate(Action):
         return bool(solution.pending)
 
     def _lend(self, session: Session, job: Job, pending: PendingJob, spare: Mask) -> None:
-        """Try a job on spare nodes only; what is only promised a place gives it back."""
+        """Try a job on spare nodes only; pods that are only promised a place give it back."""
         if domains.needed(job):
             if spare.all():
                 self._take_turn(session, {job.key: pending}, job)

@@ -49,7 +49,7 @@ class StaleGangEviction(Action):
         session.actions_left[self.name] = since
 
     def _evict(self, session: Session, job: Job) -> None:
-        """Evict what a gang has left, unless it is about to become complete."""
+        """Evict the rest of a gang, unless it is about to become complete."""
         if session.ask.starts_as_promised(job):
             return
         held = [pod for pod in session.view.members(job) if session.view.pods.state[pod.row] in HELD]

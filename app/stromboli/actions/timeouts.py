@@ -83,7 +83,7 @@ class Timeouts(Action):
         told, lacking = jobs.of(jobs.holds("timed out", _has_timed_out)), _lacking(view, arguments.ready)
         before: Tries | None = view.environment.left.get(self.name)
         if before is None:
-            # The first session of a service: what another one left is in conditions only.
+            # The first session of a service: the state that another one left is in conditions only.
             before = {(job.key, job.pod_group.metadata.uid): _recalled(job.pod_group) for job in told}
         if not before and not told and lacking is None:
             return {}
@@ -156,7 +156,7 @@ class Timeouts(Action):
         return True
 
     def _hold_back(self, session: Session, job: Job, reason: Reason) -> None:
-        """Keep later actions from placing a job's pods, and the job from claiming what others could use."""
+        """Keep later actions from placing a job's pods, and the job from claiming resources that others could use."""
         session.aside.add(job.key)
         session.view.trace.job(job.key, reason)
         session.actions_left.setdefault(HELD_BACK, {})[job.key, job.pod_group.metadata.uid] = True

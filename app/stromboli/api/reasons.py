@@ -54,7 +54,7 @@ _NEXT_STEPS = {
 
 
 def next_step(reason: str, who: Actionable) -> str:
-    """A sentence for users on what is to be done about a reason."""
+    """A sentence of advice for users about a reason."""
     return _NEXT_STEPS.get(reason) or who.told
 
 

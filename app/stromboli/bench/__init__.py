@@ -1,4 +1,4 @@
-"""One trial for each feature: what a session with it costs on a large cluster."""
+"""One trial for each feature: the cost of a session with it on a large cluster."""
 
 from stromboli.bench.features import FEATURES
 from stromboli.bench.trial import Cluster, Figures, Trial, measure

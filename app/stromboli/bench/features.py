@@ -368,7 +368,7 @@ FEATURES: Mapping[str, Feature] = {
         ),
         {"vain": 5},
     ),
-    # Beside each other these two show what the limits take.
+    # Together these two show the cost of the limits.
     "reclaim under capacity": Feature(
         evictions.evicting("reclaim", queue=queues.deserving, **_UNDER_CAPACITY), {"success": 0.5}
     ),

@@ -203,7 +203,7 @@ class Cluster:
         return out
 
     def successive(self) -> Callable[[], SessionResult]:
-        """Decides once more each time it is called, knowing what the session before left."""
+        """Decides once more each time it is called, with the state of the session before."""
         idle = NodeUsage(cpu=10.0, memory=10.0, measured=NOW)
         engine = Successive(self._scheduler, Environment(node_usage=dict.fromkeys(self._names, idle)))
         return lambda: engine.decide(self._state.snapshot(), now=NOW)
@@ -257,7 +257,7 @@ class Cluster:
 
 
 def container(requests: Fields | None = None, **more: Any) -> dict[str, Any]:
-    """A container that asks for a cpu and a Gi, and for what is given."""
+    """A container that requests a cpu, a Gi and the given amounts."""
     return {"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi", **(requests or {})}}, **more}
 
 

@@ -136,7 +136,7 @@ class _LazyGroup(TyperGroup):
 
 
 class _Command(TyperCommand):
-    """A command whose options say what value of theirs is wrong."""
+    """A command whose options name an invalid value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:

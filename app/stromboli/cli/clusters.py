@@ -74,7 +74,7 @@ def namespace_of(given: str, paths: list[str] | None, kubeconfig: Path | None, c
 
 
 def _contexts(document: Any) -> tuple[str, dict[str, str]]:
-    """The current context of a kubeconfig, and the namespace of each; what is not as it should be is left out."""
+    """The current context of a kubeconfig, and the namespace of each; malformed entries are left out."""
     found = document if isinstance(document, dict) else {}
     entries = found.get("contexts")
     namespaces: dict[str, str] = {}
@@ -137,7 +137,7 @@ def fetched(to: Address, path: str, *, body: bytes | None = None, below: str = "
 
 @contextmanager
 def looking_for() -> Iterator[None]:
-    """Raises NotFoundError for what the service does not have."""
+    """Raises NotFoundError for an object that the service does not have."""
     try:
         yield
     except RemoteError as error:

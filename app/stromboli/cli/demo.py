@@ -208,7 +208,7 @@ class _Demo:
         }
 
     async def _serve(self, page: str, processes: Mapping[str, Process], kube: Kube) -> None:
-        """Say where everything is, and, until it is interrupted, what of it has ended."""
+        """Say where everything is, and, until interrupted, which processes have ended."""
         self._console.print(
             f"\npage {page}\n"
             f"kubectl --server {self._api_url} get queues,podgroups,pods\n"

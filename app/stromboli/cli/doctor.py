@@ -1,4 +1,4 @@
-"""`stromboli doctor`: what is likely to be wrong, before a job waits for it."""
+"""`stromboli doctor`: likely mistakes, before a job waits for them."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def _deployments(kube: Kube) -> tuple[Collection[str], list[Finding]]:
 
 
 async def _definitions(kube: Kube) -> list[Finding]:
-    """Definitions of others, as far as they do not know what ours do; nothing where they may not be read."""
+    """Installed definitions that lack fields of ours; nothing where they may not be read."""
     from stromboli.live.api_server.client import ApiError
     from stromboli.live.api_server.definitions import installed
 

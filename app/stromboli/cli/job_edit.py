@@ -256,7 +256,7 @@ def _controller(owned: Object) -> _Owner | None:
 
 
 async def _suspend(kube: Kube, owner: _Owner, *, suspended: bool) -> None:
-    """Raises StromboliError for what cannot be suspended."""
+    """Raises StromboliError for a job that cannot be suspended."""
     if owner.row is not None and owner.row.suspend:
         value: Any = suspended
         for part in reversed(owner.row.suspend.split(".")):

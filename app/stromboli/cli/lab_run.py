@@ -81,7 +81,7 @@ def make_trials(lists: dict[str, Path], policies: Sequence[str], seeds: Sequence
 
 
 def tell_problems(trials: Sequence[Trial]) -> None:
-    """Name what of the trials' files cannot be read, of each workload once. Raises StromboliError."""
+    """Name entries of the trials' files that cannot be read, once for each workload. Raises StromboliError."""
     for trial in {(trial.workload, trial.path): trial for trial in trials}.values():
         for problem in problems(trial):
             print(problem, file=sys.stderr)

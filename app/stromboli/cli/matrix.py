@@ -1,4 +1,4 @@
-"""`stromboli bench matrix`: what each feature costs on a large cluster."""
+"""`stromboli bench matrix`: the cost of each feature on a large cluster."""
 
 from __future__ import annotations
 
@@ -83,6 +83,6 @@ def _row(name: str, figures: Figures) -> str:
 
 
 def _cell(name: str, field: str, figures: Figures) -> str:
-    """A figure with its bar; empty for what was not measured."""
+    """A figure with its bar; empty if it was not measured."""
     figure, bar = getattr(figures, field), FEATURES[name].bars.get(field)
     return f"{figure:.3g}{'' if bar is None else f' ({bar:.3g})'}" if figure else ""

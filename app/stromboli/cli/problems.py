@@ -12,11 +12,11 @@ import typer
 
 from stromboli.api.errors import MistakesError, StromboliError
 
-#: the exit code when what is asked about is not there
+#: the exit code when the object does not exist
 NOT_FOUND = 1
 #: the exit code for wrong input
 WRONG = 2
-#: the exit code for what should not happen
+#: the exit code for internal errors
 FAILED = 70
 
 
@@ -50,7 +50,7 @@ def mistyped(error: Any) -> NoReturn:
 
 
 def reporting(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that tells what it raises in a line.
+    """A command that prints its errors in a line.
 
     Its output is flushed while a reader that has gone can still be noticed. Plugins run in the same process: what they
     raise to end it does not.

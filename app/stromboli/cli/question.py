@@ -14,5 +14,5 @@ class Question:
     name: str
     #: whether changes are tried
     tries: bool = True
-    #: of a pod, the nodes to tell of in any case; None without what happened to it
+    #: of a pod, the nodes to tell of in any case; None without its history
     nodes: list[str] | None = None

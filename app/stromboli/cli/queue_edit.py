@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PATH = f"/apis/{SCHEDULING}/queues"
 _COMPLETED = "Completed"
 _ROOT = "root"
-#: queues that the service makes again, and what they are for
+#: queues that the service makes again, and their purpose
 _KEPT = {_ROOT: "all others are below it", "default": "jobs that name no queue are in it"}
 #: the parents of the queues that there are, by name; empty for none
 Parents: TypeAlias = Mapping[str, str]
@@ -282,7 +282,7 @@ def names_cluster(which: Which) -> bool:
 
 
 async def written(which: Which, change: Callable[[Kube], Awaitable[object]], what: str) -> None:
-    """Write to the cluster. Raises StromboliError, and NotFoundError for what is not there."""
+    """Write to the cluster. Raises StromboliError, and NotFoundError for a missing object."""
     from stromboli.live.api_server.client import ApiError
 
     if not names_cluster(which):

@@ -38,7 +38,7 @@ def close(name: Name, kubeconfig: Kubeconfig = None, context: Context = None) ->
 
 
 async def _change(name: str, state: str, kubeconfig: Kubeconfig, context: Context) -> str:
-    """Have the state of a queue written; what it is already is left. Raises StromboliError."""
+    """Write the state of a queue unless it has it already. Raises StromboliError."""
     from stromboli.live.api_server.client import ApiError
 
     try:

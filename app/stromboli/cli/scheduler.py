@@ -60,7 +60,7 @@ _REST = 1.0
 
 
 class _Watcher(Metrics):
-    """Counts, and keeps the last session and what was before it for questions over HTTP."""
+    """Counts, and keeps the last session and its state before for questions over HTTP."""
 
     def __init__(self) -> None:
         super().__init__()

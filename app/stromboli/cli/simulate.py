@@ -1,4 +1,4 @@
-"""`stromboli simulate`: what would be scheduled, from files."""
+"""`stromboli simulate`: sessions on objects from files."""
 
 from __future__ import annotations
 

@@ -40,11 +40,11 @@ _AT_ONCE = 1_000
 
 
 class Source(Protocol):
-    """The cluster that a command is about. Methods raise StromboliError, and NotFoundError for what is not there."""
+    """The cluster that a command is about. Methods raise StromboliError, and NotFoundError for missing objects."""
 
     #: the source, in words
     told: str
-    #: whether it says at each question what is then, and not what was when it was opened
+    #: whether each answer is about the current state, not that at the time of opening
     follows: bool
 
     def overview(self) -> Overview: ...
@@ -210,7 +210,7 @@ class OfService:
 
 
 def joined(texts: Texts) -> bytes:
-    """Several texts as one. Raises StromboliError, with the place, for what cannot be read."""
+    """Several texts as one. Raises StromboliError, with the place of an error."""
     documents: list[Any] = []
     for source, text in texts.items():
         try:

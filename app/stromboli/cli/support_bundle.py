@@ -106,7 +106,7 @@ class _Bundle:
         self._files[name] = without_secrets(text).encode()
 
     def add_journal(self, content: bytes) -> None:
-        """Add the sessions of a service, which has left out what is confidential."""
+        """Add the sessions of a service, which has left out confidential parts."""
         self._files["sessions.journal"] = content
 
     def write(self, out: Any) -> None:

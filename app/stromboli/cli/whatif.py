@@ -1,4 +1,4 @@
-"""`stromboli whatif`: what would be otherwise after a change, before it is made."""
+"""`stromboli whatif`: the effects of a change, before it is made."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class DecidedSessions:
         self._count = 0
 
     def add(self, number: int, at: float, session: Session) -> None:
-        """Keep what a session decided."""
+        """Keep the decisions of a session."""
         if not session.decisions:
             return
         view, outcome = session.view, session.outcome

@@ -71,7 +71,7 @@ class History:
         #: why the current policy file was refused
         self.problem = ""
 
-    # -- what is told ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def began(self, number: int) -> None:
         """A session begins; `number` counts from the start of the process."""
@@ -111,7 +111,7 @@ class History:
         said = f"{type(error).__name__}: {error}"[:500]
         self._sessions.append(SessionRow(number=self._number, at=now, error=said))
 
-    # -- what is asked -----------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def sessions(self, limit: int) -> list[SessionRow]:
         """The last sessions, the newest first."""

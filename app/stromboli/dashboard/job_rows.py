@@ -25,7 +25,7 @@ NOT_RUNNING = "NotRunning"
 
 
 def job_row(session: Session, job: Job, asked: Vector) -> JobRow:
-    """A job of a session; `asked` is what its pods ask for, shape (dimensions)."""
+    """A job of a session; `asked` is the request of its pods, shape (dimensions)."""
     said, view = outline(session, job.key), session.view
     assert said is not None
     return JobRow(

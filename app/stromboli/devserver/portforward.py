@@ -16,7 +16,7 @@ _CHUNK = 1 << 16
 
 
 async def forward(request: web.BaseRequest, pod: Object, ports: str) -> web.StreamResponse:
-    """Serve one connection over a WebSocket until either end closes it. Raises ApiError for what is no port."""
+    """Serve one connection over a WebSocket until either end closes it. Raises ApiError for an invalid port."""
     declared = {
         each.get("containerPort")
         for container in (pod.get("spec") or {}).get("containers") or ()

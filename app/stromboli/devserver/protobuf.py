@@ -70,7 +70,7 @@ def _messages() -> dict[str, dict[int, _Field]]:
 
 
 def _wire(data: bytes) -> Iterator[tuple[int, Wire]]:
-    """The fields of a message, by number. Raises IndexError, ValueError and struct.error for what is none."""
+    """The fields of a message, by number. Raises IndexError, ValueError and struct.error for other data."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

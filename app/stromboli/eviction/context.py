@@ -51,7 +51,7 @@ class PreemptionContext:
         self.search_left = session.policy.session.search // _SEARCHES if session.rules.what_fits else 0
         #: by kind of pod, the most places that failed searches found since a search succeeded
         self._in_vain: dict[Hashable, int] = {}
-        #: caches of the last searches, by what they looked for
+        #: caches of the last searches, by their subject
         self._held_amounts: Recent[Hashable, HeldAmounts] = Recent(_MOST_KINDS)
         self._bounds: Recent[Hashable, CostBounds] = Recent(_MOST_KINDS)
 

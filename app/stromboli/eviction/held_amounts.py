@@ -55,7 +55,7 @@ class HeldAmounts:
             self._add_up(np.array(changed, np.intp))
 
     def _add_up(self, nodes: Rows) -> None:
-        """Add up what the candidates of some nodes hold."""
+        """Add up the holdings of candidates on some nodes."""
         at, of = self.candidates(nodes)
         rows = self.rows[at]
         alive = self.pod_index.alive(rows)

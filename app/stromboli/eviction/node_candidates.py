@@ -102,7 +102,7 @@ class NodeCandidates:
         return Candidate(node, units, Cost.of(units, places))
 
     def evicted(self, units: Iterable[Unit]) -> set[int]:
-        """Forget what evicted gangs could give, and return the nodes of their jobs, which can spare less now."""
+        """Forget the units of evicted gangs, and return the nodes of their jobs, which can spare less now."""
         nodes = set[int]()
         for job in {unit.job for unit in units}:
             self._allowed.pop(job.key, None)

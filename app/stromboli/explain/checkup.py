@@ -108,7 +108,7 @@ def policy_findings(engine: Engine) -> Iterator[Finding]:
 
 
 def queue_findings(session: Session) -> Iterator[Finding]:
-    """Queues that are not what they seem, and jobs in queues that are not there."""
+    """Queues with a misleading spec, and jobs in queues that do not exist."""
     queues = session.view.queues
     ignored = {name: ignored_of_queue(session, queue) for name, queue in queues.items()}
     parents = {queue.parent for name, queue in queues.items() if "parent" not in ignored[name]} - {"", "root"}
@@ -316,7 +316,7 @@ def _in_capacity(session: Session) -> list[str]:
 
 
 def request_findings(session: Session) -> Iterator[Finding]:
-    """Amounts of pods and PodGroups that hardly mean what they say, or that no API server takes."""
+    """Amounts of pods and PodGroups that are probably mistakes, or that no API server accepts."""
     view = session.view
     largest = largest_cpu(session)
     asking: defaultdict[tuple[str, str], list[str]] = defaultdict(list)

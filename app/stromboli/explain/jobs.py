@@ -90,7 +90,7 @@ def explain_job(session: Session, key: str) -> Answer | None:
 
 
 def outline(session: Session, key: str) -> Answer | None:
-    """The answer about a job without what it takes to look at nodes and other jobs, for lists."""
+    """The answer about a job without a look at nodes and other jobs, which takes long, for lists."""
     job = session.view.jobs.get(key)
     if job is None:
         return explain_job(session, key)
@@ -205,7 +205,7 @@ def _lost(session: Session, key: str) -> PodGroup | None:
 
 
 def _unseen(session: Session, said: Answer, key: str, waiting: Sequence[PodRecord]) -> Answer:
-    """The answer about what is no job of the session, since its PodGroup or its queue does not exist."""
+    """The answer about a job that is not in the session, since its PodGroup or its queue does not exist."""
     group, pods = _lost(session, key), _pods_of(session, key) or waiting
     lacking = reasons.queue_not_found(group.spec.queue, session.view.queues) if group else reasons.no_pod_group(pods[0])
     lacking = lacking if group else lacking.saying(said.namespace, groups_elsewhere(session, pods[0].job))

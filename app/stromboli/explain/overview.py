@@ -56,7 +56,7 @@ class Page(Part, frozen=True, kw_only=True):
 
 
 class QueueRow(Part, frozen=True, kw_only=True):
-    """A queue; what is below it is counted in. An absent amount is unlimited or not known."""
+    """A queue, its descendants included. An absent amount is unlimited or not known."""
 
     name: str
     parent: str
@@ -195,7 +195,7 @@ class Shares(Part, frozen=True, kw_only=True):
     #: the time span covered, in seconds since the epoch; nothing is known before the first moment
     since: float
     until: float
-    #: seconds since the epoch; what was so at the last moment is so until the end
+    #: seconds since the epoch; the last state lasts until the end
     at: list[float]
     #: by queue; None where a queue was not there or deserved nothing that is known
     held: dict[str, list[float | None]]

@@ -32,9 +32,9 @@ from stromboli.state.pods import PodRecord, claim_statuses, timestamp
 Change: TypeAlias = Callable[[ClusterState], None]
 """Changes a state that is the caller's alone."""
 
-#: what a session is about that is about the cluster, and need not reach any job
+#: subject of a session about the whole cluster, which need not reach any job
 NO_JOB = frozenset(("",))
-#: sessions until what is evicted has gone and others are in its place
+#: sessions until evicted pods have gone and others are in their place
 CYCLES = 4
 
 
@@ -93,13 +93,13 @@ def _bind_claim(state: ClusterState, use: VolumeUse, node: str) -> None:
 
 
 def remove(state: ClusterState, key: str) -> None:
-    """Delete a pod, and release what its claims hold for it alone."""
+    """Delete a pod, and release the devices that its claims hold for it alone."""
     release(state, _known(state, key))
     state.delete("Pod", key)
 
 
 def release(state: ClusterState, pod: PodRecord) -> None:
-    """Release what a pod's claims hold for it alone."""
+    """Release the devices that a pod's claims hold for it alone."""
     for key in claim_keys(pod):
         claim = state.objects["ResourceClaim"].get(key)
         if claim is not None:

@@ -155,7 +155,7 @@ class Published:
         return out
 
     def affords(self, pod: PodRecord, victims: Sequence[PodRecord]) -> bool:
-        """Whether a pod may use what victims on one node free."""
+        """Whether a pod may use the amounts that victims on one node free."""
         return bool(self._affords(pod, _Freed(self.session, victims))[0])
 
     def _affords(self, pod: PodRecord, freed: _Freed) -> Mask:

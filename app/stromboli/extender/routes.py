@@ -57,7 +57,7 @@ def extender_routes(extender: Extender) -> APIRouter:
 
 
 class ExtenderFirst:
-    """An ASGI application that answers what the extender is asked: the layers below cost more than that."""
+    """An ASGI application that answers requests to the extender: the layers below cost more than that."""
 
     def __init__(self, app: _App, extender: Extender) -> None:
         self._app = app

@@ -75,7 +75,7 @@ class Pool:
         return Pool(kept, nothing + limit, nothing, self, self.pods)
 
     def change(self, amount: Vector) -> None:
-        """Add to what it uses; negative amounts subtract."""
+        """Add to its usage; negative amounts subtract."""
         at: Pool | None = self
         while at is not None:
             before = np.maximum(at.kept, at.taken)

@@ -1,4 +1,4 @@
-"""Record and replay: what sessions saw and decided, kept and run again."""
+"""Record and replay: the inputs and decisions of sessions, kept and run again."""
 
 from stromboli.journal.recorder import Journal, RecordedSessions
 from stromboli.journal.replay import Report, replay

@@ -35,7 +35,7 @@ def pod_group(before: PodGroup | None, now: PodGroup, redaction: Redaction) -> w
 
 
 def _differs_in_status(before: PodGroup, now: PodGroup) -> bool:
-    """Whether no more than its status and what counts versions tells a PodGroup from what it was."""
+    """Whether a PodGroup differs from before only in its status and its version."""
     one, other = before.metadata, now.metadata
     return (
         before.spec == now.spec

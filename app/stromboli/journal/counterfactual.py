@@ -154,7 +154,7 @@ class Counterfactual:
             self._there[name] += float(row.sum()) * seconds  # type: ignore[assignment]
         self._now = now
 
-    # -- what happens to the cluster -------------------------------------------------------------------------------
+    # -- events of the cluster -------------------------------------------------------------------------------------
 
     def _event(self, event: Event) -> None:
         state = self._state

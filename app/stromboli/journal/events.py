@@ -56,7 +56,7 @@ Event: TypeAlias = Put | Gone | Counted
 
 
 class Reader:
-    """Reads the changes of one segment in their order. Raises JournalError for what cannot have happened."""
+    """Reads the changes of one segment in their order. Raises JournalError for impossible changes."""
 
     def __init__(self) -> None:
         self._pods: dict[int, objects.Pod] = {}

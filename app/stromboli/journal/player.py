@@ -1,4 +1,4 @@
-"""Makes a state go through what a journal holds."""
+"""Applies the changes of a journal to a state."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _OFFERING, _MANY = ("Node", "Queue"), 64
 
 
 class Player:
-    """A cluster at one moment of a journal. Raises JournalError for what cannot have happened."""
+    """A cluster at one moment of a journal. Raises JournalError for impossible changes."""
 
     def __init__(self, began: wire.Began, reads: Reads) -> None:
         self.state = ClusterState(began.scheduler_names, began.extender_scheduler_names, reads)
         self._reader = Reader()
 
     def begin(self, layout: wire.Layout, changes: Sequence[wire.Change]) -> None:
-        """Know what was known when a segment began."""
+        """Load the state at the beginning of a segment."""
         reader = self._reader
         pods = [change for change in changes if isinstance(change, wire.Pod)]
         for change in changes:

@@ -57,7 +57,7 @@ def _standing(tag: str, record: PodRecord, state: int) -> Fields:
 
 
 def is_same(before: PodRecord, now: PodRecord) -> bool:
-    """Whether no more than where it stands tells a pod from what it was."""
+    """Whether a pod differs from before only in its state and node."""
     return (
         before.pod_class is now.pod_class
         and before.uid == now.uid

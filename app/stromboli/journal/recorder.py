@@ -89,7 +89,7 @@ class Journal:
                 self._bell.put(None)
 
     def content(self) -> bytes:
-        """The journal as it is now, empty when there was no session. Waits until what was handed over is written."""
+        """The journal as it is now, empty when there was no session. Waits until sessions handed over are written."""
         self.flush()
         return self._ring.content()
 
@@ -203,7 +203,7 @@ class RecordedSessions(Successive):
 
 
 class _Overheard:
-    """Passes on what an extender is asked, and keeps what it says. Sessions ask it in one thread only."""
+    """Passes on requests to an extender, and keeps its answers. Sessions ask it in one thread only."""
 
     def __init__(self, extender: ExtenderTransport, answers: list[wire.Answer]) -> None:
         self._extender = extender

@@ -47,10 +47,10 @@ _METRICS = ("type", "interval")
 
 
 class Redaction:
-    """Leaves out what is not read."""
+    """Leaves out fields that are not read."""
 
     def __init__(self, reads: Reads) -> None:
-        """`reads` is what plugins declare."""
+        """`reads` are the plugins' declarations."""
         declared = reads.annotations | reads.kept
         self._keys = _ANNOTATIONS | declared
         self._prefixes = (*(f"{domain}/" for domain in _DOMAINS), *(key for key in declared if key.endswith("/")))
@@ -116,7 +116,7 @@ def spec(of_class: objects.PodSpec) -> objects.PodSpec:
 
 
 def decision(decided: Decision) -> Decision:
-    """A decision without what the drivers of its devices are told."""
+    """A decision without the parameters for the drivers of its devices."""
     if not isinstance(decided, Bind) or not decided.claims:
         return decided
     claims = [

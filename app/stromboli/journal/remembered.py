@@ -1,4 +1,4 @@
-"""Writing and reading what sessions know beyond the cluster."""
+"""Writing and reading the inputs of sessions besides the cluster."""
 
 from __future__ import annotations
 

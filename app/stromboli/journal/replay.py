@@ -1,4 +1,4 @@
-"""Runs the sessions of a journal again, and compares what comes of them byte for byte."""
+"""Runs the sessions of a journal again, and compares the results byte for byte."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Difference(msgspec.Struct):
     at: float
     #: `decisions`, `reasons`, or that it `failed` once only
     what: str
-    #: what is only in the journal begins with `- `, what is only decided now with `+ `
+    #: lines only in the journal begin with `- `, lines only decided now with `+ `
     lines: list[str]
 
 
@@ -97,7 +97,7 @@ class Engines:
         self._known: dict[tuple[str, str | None], Engine] = {}
 
     def of(self, policy: str, compatibility: str | None) -> Engine:
-        """Raises JournalError for what is no policy."""
+        """Raises JournalError for an invalid policy."""
         key = policy, compatibility
         if key not in self._known:
             if compatibility not in _COMPATIBILITIES:
@@ -163,7 +163,7 @@ def replay(entries: Iterable[wire.Entry], registry: Registry) -> Report:
 
 
 def _difference(moment: Moment) -> Difference | None:
-    """Run a session; how it differs from what is recorded, None when it does not."""
+    """Run a session; its differences from the record, None if there are none."""
     session, failed, found = moment.session, "", None
     try:
         result = moment.engine.decide(moment.player.state.snapshot(), now=session.now, environment=moment.environment)

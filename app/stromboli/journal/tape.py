@@ -91,7 +91,7 @@ class Tape(Observer):
         self.rest()
         self.wants_whole, self._moment = True, None
 
-    # -- what happens ----------------------------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------------------------------------
 
     def object_put(self, kind: str, before: PodGroup | None, now: Any) -> None:
         """An object was added or changed."""

@@ -78,7 +78,7 @@ class PodStatus(Item, tag="pod status"):
 
 
 class Pod(PodStatus, tag="pod"):
-    """A pod is new, or not what it was."""
+    """A pod is new, or changed."""
 
     namespace: str
     name: str
@@ -132,7 +132,7 @@ class Gone(Item, tag="gone"):
 
 
 class GroupStatus(Item, tag="group status"):
-    """A PodGroup has another status and is what it was besides."""
+    """A PodGroup has another status and is otherwise unchanged."""
 
     key: str
     generation: int
@@ -143,7 +143,7 @@ class GroupStatus(Item, tag="group status"):
 Written: TypeAlias = "Change | tuple[Any, ...]"
 Change: TypeAlias = Class | Pod | PodStatus | PodGone | Assumed | Forgotten | Node | Object | GroupStatus | Gone
 
-# -- what sessions know and decide -----------------------------------------------------------------------------------
+# -- inputs and decisions of sessions --------------------------------------------------------------------------------
 
 
 class Eviction(Struct, array_like=True):
@@ -238,7 +238,7 @@ class Session(Item, tag="session"):
     answers: list[Answer]
     #: the decisions, see `outcome`
     decisions: bytes
-    #: why jobs and pods wait; None when that is what it was
+    #: why jobs and pods wait; None when that is unchanged
     reasons: Reasons | None
     #: its error; then it decided nothing
     failed: str

@@ -106,7 +106,7 @@ class Writer:
         self._add(entry)
 
     def flush(self) -> None:
-        """Write what is not written yet."""
+        """Write pending entries."""
         if self._items:
             frame = wire.frame(self._items)
             self._items, self._size = [], 0

@@ -89,14 +89,14 @@ class Counted:
 
     @classmethod
     def made(cls, spec: objects.PodSpec, asked: Amounts) -> Counted:
-        """A pod that is being created, by its spec and what a quota counts of it."""
+        """A pod that is being created, by its spec and its usage of quotas."""
         best_effort = not any(asked.get(name) or asked.get(f"limits.{name}") for name in _OF_QUALITY)
         ends = spec.active_deadline_seconds is not None
         return cls(best_effort, ends, spec.priority_class_name or "", _across_namespaces(spec))
 
     @classmethod
     def expected(cls, asked: Amounts, priority_class: str) -> Counted:
-        """Pods that do not exist yet, by what their job requests in canonical names."""
+        """Pods that do not exist yet, by their job's request in canonical names."""
         named = {name.removeprefix("limits.") for name, amount in asked.items() if amount}
         return cls(named.isdisjoint(_OF_QUALITY), False, priority_class, False)
 

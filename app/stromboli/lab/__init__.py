@@ -1,1 +1,1 @@
-"""The laboratory: what policies make of workloads over time, with the engine that runs on clusters."""
+"""The laboratory: the results of policies on workloads over time, with the engine that runs on clusters."""

@@ -197,7 +197,7 @@ class Forecast:
         if self._steps > self._most_steps:
             raise TooMuchWorkError
 
-    # -- what came of all ------------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------------
 
     def _told(self, job: str, place: int, outcomes: Sequence[Outcome]) -> Start:
         starts = sorted(outcome.after[place] for outcome in outcomes)
@@ -248,7 +248,7 @@ class Forecast:
             return replace(said, why=_UNKNOWN)
         return replace(said, why="it would not start even if all that runs were over", unknown=[], unknown_count=0)
 
-    # -- what is known of the jobs ---------------------------------------------------------------------------------
+    # -- facts about the jobs --------------------------------------------------------------------------------------
 
     def _known(self) -> Iterator[tuple[str, Known]]:
         pods: defaultdict[str, list[PodRecord]] = defaultdict(list)

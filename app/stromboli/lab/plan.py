@@ -172,7 +172,7 @@ class Plan(_Model):
 
 
 def read_plan(path: Path) -> list[Trial]:
-    """The trials of a plan's file. Raises PlanError and what else can be wrong with files."""
+    """The trials of a plan's file. Raises PlanError and errors of files."""
     try:
         documents: list[Any] = list(read_yaml(read_text(path, LARGEST_POLICY)))
     except DocumentError as error:

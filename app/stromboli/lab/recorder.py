@@ -1,4 +1,4 @@
-"""Follows a simulation and keeps what its results are made of."""
+"""Follows a simulation and records the data for its results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sample(NamedTuple):
 
 
 class Recorder:
-    """A `Log` of the timeline. Of jobs that are not of the workload, only what they hold is not known."""
+    """A `Log` of the timeline. Jobs outside the workload are counted, except for their holdings."""
 
     def __init__(
         self, workload: Workload, rows: Mapping[str, int], state: ClusterState, begin: float, every: float

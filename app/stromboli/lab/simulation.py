@@ -84,7 +84,7 @@ def run_over_time(
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Collect garbage rarely meanwhile: what a simulation makes is freed without it."""
+    """Collect garbage rarely meanwhile: a simulation's objects are freed without it."""
     known, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)

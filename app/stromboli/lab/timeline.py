@@ -59,7 +59,7 @@ Event = TypeVar("Event", Arrival, NodeChange)
 
 
 class Log(Protocol):
-    """Is told what happens, and before that how late it is."""
+    """Receives events, and the time before each."""
 
     def passed(self, now: float) -> None:
         """Take note that it is `now`, in seconds since the epoch, and that nothing has changed since the last time."""
@@ -111,7 +111,7 @@ class Timeline:
         begin: float,
         log: Log,
     ) -> None:
-        """`state` is the timeline's own; what runs in it already is told with `running`."""
+        """`state` is the timeline's own; `running` are the pods that run in it already."""
         self.state, self.now = state, begin
         self._sessions = Successive(engine, environment)
         self._always = not _PLACING.issuperset(engine.policy.actions)
@@ -189,7 +189,7 @@ class Timeline:
             self._log.passed(now)
             self.now = now
 
-    # -- what happens ----------------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------------
 
     def _arrive(self, arrival: Arrival) -> None:
         group, state = arrival.group, self.state

@@ -112,7 +112,7 @@ def distinct(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def run_trial(trial: Trial) -> Outcome:
-    """Try it. Raises TrialError, also for what is wrong with the policy: it can be sent from process to process."""
+    """Try it. Raises TrialError, also for mistakes in the policy: it can be sent from process to process."""
     try:
         return _tried(trial)
     except StromboliError as error:
@@ -180,7 +180,7 @@ def _registry(folder: str) -> Registry:
 
 @lru_cache(maxsize=8)
 def _read(path: str) -> tuple[Sequence[TraceNode], Sequence[TracePod], list[str]]:
-    """The nodes and pods of a list, and what is wrong with them."""
+    """The nodes and pods of a list, and its mistakes."""
     beside = Path(path).parent / NODES
     nodes, of_nodes = read_nodes(_lines(beside), str(beside))
     pods, of_pods = read_pods(_lines(Path(path)), path)

@@ -157,7 +157,7 @@ class TickLoop:
         return f"a session has been running for {age:.0f} s, in {whereabouts(self._thread_id)}" if age > seconds else ""
 
     async def watch(self) -> None:
-        """Log what a session is at that takes long, until cancelled."""
+        """Log the activity of a session that takes long, until cancelled."""
         while True:
             await asyncio.sleep(self._patience)
             if self.session_age > self._patience:

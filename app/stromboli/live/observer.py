@@ -1,4 +1,4 @@
-"""The hooks by which the service reports what it does, for metrics and traces."""
+"""The hooks by which the service reports its activity, for metrics and traces."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ class Service:
             self._lease.settled()
 
     async def _caught_up(self) -> None:
-        """Return when the mirror shows what the former leader wrote, or after a time limit."""
+        """Return when the mirror shows the former leader's writes, or after a time limit."""
         began = time.monotonic()
         await self._ready.wait()
         while self._lease is not None and time.monotonic() < began + _CATCHING_UP:

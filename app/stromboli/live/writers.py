@@ -149,7 +149,7 @@ class Writers:
         self.native_groups.rules = rules
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
-        """Start what can work before the usage of queues has been restored: creating and opening queues."""
+        """Start the parts that can work before the usage of queues has been restored: creating and opening queues."""
         tasks.create_task(self._required_queues.run(), name="queues")
         self.queues.begin()
 
@@ -200,7 +200,7 @@ class Writers:
         self.queues.refresh()
 
     def _with_group(self, bind: Bind) -> Bind:
-        """A binding that carries what puts its pod into its group, where the pod does not say so."""
+        """A binding with the annotations that put its pod into its group, where the pod lacks them."""
         added = self._pod_groups.annotations(bind.key)
         return replace(bind, annotations={**(bind.annotations or {}), **added}) if added else bind
 

@@ -180,7 +180,7 @@ class Metrics(Observer):
                 of_queues.remove_by_labels({"queue": queue})
             self._labelled.discard(queue)
 
-    # -- what came of decisions ------------------------------------------------------------------------------------
+    # -- outcomes of decisions -------------------------------------------------------------------------------------
 
     def bind_result(self, result: str, seconds: float) -> None:
         self._bindings.labels(result).inc()
@@ -204,7 +204,7 @@ class Metrics(Observer):
     def event_result(self, result: str) -> None:
         self._writes.labels("Event", result).inc()
 
-    # -- what comes in ---------------------------------------------------------------------------------------------
+    # -- requests and changes --------------------------------------------------------------------------------------
 
     def watch_event(self, kind: str, type: str) -> None:
         self._events_of(kind, type).inc()
@@ -258,7 +258,7 @@ class Metrics(Observer):
 
 
 class _Remembered(Collector):
-    """Update what is known of jobs across sessions."""
+    """Update facts about jobs across sessions."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

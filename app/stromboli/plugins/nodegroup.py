@@ -110,7 +110,7 @@ class NodeGroup(Plugin):
         self._count_running()
 
     def identity(self, pod: PodRecord) -> Hashable:
-        """The queue: what else than a pod's class its nodes depend on."""
+        """The queue: a pod's nodes depend on it besides the class."""
         job = self._view.jobs.get(pod.job)
         return job.queue.name if job else None
 
@@ -171,7 +171,7 @@ class NodeGroup(Plugin):
                 held[group] += sign * operation.request
 
     def _count_running(self) -> None:
-        """Add what pods hold already, where there is a limit."""
+        """Add the holdings of pods, where there is a limit."""
         view = self._view
         limited = np.array([bool(self._accounts[name].limits) for name in view.queues], np.bool_)
         for job in view.jobs.of(limited[view.jobs.queue] & (view.jobs.count(*ALLOCATED_STATES) > 0)):
@@ -217,7 +217,7 @@ def _affinity(queue: Queue) -> Affinity:
 
 
 def _limits(view: View, queue: Queue) -> dict[str, Vector] | None:
-    """The limits by group; None when the annotation is not what it should be."""
+    """The limits by group; None when the annotation is malformed."""
     text = queue.resource.metadata.annotations.get(_LIMITS)
     if not text:
         return {}

@@ -335,7 +335,7 @@ class Proportion(Plugin):
         return out
 
     def _real_capability(self, queues: list[Queue]) -> Matrix:
-        """The limit of a queue: its capability, and what the guarantees of others leave."""
+        """The limit of a queue: its capability, less the guarantees of others."""
         free: Matrix = np.maximum(self._view.total - self._kept.sum(axis=0), 0) + self._guarantee
         return np.minimum(free, self._capabilities(queues))
 

@@ -113,7 +113,7 @@ class Reservation(Plugin):
         yield "node(s) are kept for a gang that has waited long", enough
 
     def _keeps_off(self, pod: PodRecord) -> bool:
-        """Whether a pod may not take what the gang will need."""
+        """Whether a pod may not take amounts that the gang will need."""
         if self._reservation is None or self._job is None or pod.job == self._job.key:
             return False
         job = self._view.jobs.get(pod.job)
@@ -122,7 +122,7 @@ class Reservation(Plugin):
     def job_enqueueable(self, job: Job) -> Verdict:
         return Vote.Permit if self._reservation is not None else Vote.Abstain
 
-    # -- what is known of times ------------------------------------------------------------------------------------
+    # -- times -----------------------------------------------------------------------------------------------------
 
     def _run_times(self) -> Vector:
         """For how long each job runs, shape (jobs,)."""

@@ -1,1 +1,1 @@
-"""The policy file: what it may say, and what its rules and switches mean."""
+"""The policy file: its model, and the meaning of its rules and switches."""

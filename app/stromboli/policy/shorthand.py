@@ -1,4 +1,4 @@
-"""Shorter forms of parts of a policy that users write, and what they mean.
+"""Shorter forms of parts of a policy that users write, and their meaning.
 
 A form is an error that says how it is to be written. What it means is read on, so that mistakes in it are named, too.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-#: what stands in place of an entry of a list -> how that is to be written, and the entry; None for what has no meaning
+#: a value in place of a list's entry -> its proper form, and the entry; None for a value without a meaning
 Shorthand: TypeAlias = Callable[[object], tuple[str, dict[str, Any]] | None]
 
 _SEPARATORS = re.compile(r"[\s,;|]+")

@@ -51,7 +51,7 @@ def admit(
     rules: Sequence[QueueRule] = (),
     group_of: Callable[[str], crds.PodGroup | None] = lambda key: None,
 ) -> list[tuple[str, Any]]:
-    """The loaded objects as a cluster would have them; what it would refuse is added to the problems.
+    """The loaded objects as a cluster would have them; refused ones are added to the problems.
 
     `missed` are priority classes that are known to be missing, and `group_of` finds existing PodGroups by key.
     Workloads get their queues by `rules`, if there are any.
@@ -230,7 +230,7 @@ class _Groups:
         return replace(pod, metadata=replace(meta, annotations=annotations))
 
     def declared(self, pod: objects.Pod) -> float:
-        """The seconds that a pod runs at most by what owns it; infinite where that is not said."""
+        """The maximum run time of a pod in seconds, by its owners; infinite where none is set."""
         try:
             family = self._family(pod)
             gang = family.workload.gang(family.part(pod))

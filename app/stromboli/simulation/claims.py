@@ -80,7 +80,7 @@ class VolumeClaims:
         return pod, [*of_workload, *own]
 
     def _of_workload(self, pod: objects.Pod) -> tuple[objects.Pod, list[dict[str, Any]]]:
-        """A pod that mounts what its workload has templates of, and the claims that are new."""
+        """A pod that mounts the claims of its workload's templates, and the new ones of these."""
         manager = controller(pod)
         owner = self._owners.get(manager.uid) if manager is not None else None
         volumes, made = {each.name: each for each in pod.spec.volumes or ()}, []

@@ -195,7 +195,7 @@ def _placed(kind: str, manifest: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 class _Reader:
-    """Sorts what documents hold into objects, scenarios and problems."""
+    """Sorts the content of documents into objects, scenarios and problems."""
 
     def __init__(
         self, lenient: bool, most_pods: int, watch: Watch | None = None, nodes: Iterable[NodeRecord] = ()
@@ -236,7 +236,7 @@ class _Reader:
             self.manifest(f"{source}: document {number}", document)
 
     def manifest(self, where: str, manifest: Any) -> None:
-        """Read what is in one document, or a part of one."""
+        """Read the objects of one document, or of a part of one."""
         try:
             self._read(where, manifest)
         except InvalidObjectError as error:
@@ -304,13 +304,13 @@ class _Reader:
         return bool(kind.row.maker) or any(part.whole for part in kind.row.makes)
 
     def _runtime(self, kind: str, manifest: Any, where: str) -> None:
-        """Read what TrainJobs refer to, and pods from which claims are made."""
+        """Read the runtimes of TrainJobs, and pods from which claims are made."""
         schema.check("Workload", manifest, where, lenient=self._lenient)
         meta = _placed(kind, manifest, where)["metadata"]
         self._workloads.runtimes[kind, "" if kind in CLUSTER_KINDS else meta["namespace"], meta["name"]] = manifest
 
     def finish(self) -> None:
-        """Read what had to wait for all files."""
+        """Read the objects that had to wait for all files."""
         self._finished = True
         for where, manifest in self._later:
             self.manifest(where, manifest)
@@ -366,7 +366,7 @@ class _Reader:
             self.loaded.objects.append((kind, obj))
 
     def _refuse(self, type_: str, manifest: dict[str, Any], *rest: Any) -> None:
-        """Refuse what the API server would, or, if lenient, take note of it. Raises InvalidObjectError."""
+        """Refuse an object that the API server would, or, if lenient, take note of it. Raises InvalidObjectError."""
         try:
             if not (self._lenient and text(manifest, "metadata.uid")):
                 refusals.check(type_, manifest, *rest)

@@ -87,7 +87,7 @@ FAIR_SHARE_AMOUNTS = ("deserved", "capacity", "request", "allocated", "usage", "
 
 
 def _fair_share(session: Session, gauges: QueueGauges) -> dict[str, Any]:
-    """A queue's numbers by resource; what is unlimited is absent."""
+    """A queue's numbers by resource; unlimited ones are absent."""
 
     def named(vector: Vector) -> dict[str, float]:
         pairs = zip(session.view.dimensions, vector.tolist(), strict=True)

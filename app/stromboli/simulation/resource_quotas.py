@@ -58,7 +58,7 @@ class Asked:
 
 
 class _Quota:
-    """A quota, and what is used of it so far, by the names of its limits."""
+    """A quota, and its usage so far, by the names of its limits."""
 
     def __init__(self, manifest: Object, there: Iterable[Asked]) -> None:
         spec, status = mapping(manifest, "spec.hard"), mapping(manifest, "status")
@@ -108,10 +108,10 @@ class _Quota:
 
 
 class ResourceQuotas:
-    """The quotas of all namespaces, which count what is created."""
+    """The quotas of all namespaces, which count new objects."""
 
     def __init__(self, manifests: Iterable[Object], there: Iterable[Asked]) -> None:
-        """`there` is what was created before."""
+        """`there` are the objects created before."""
         known: defaultdict[str, list[Asked]] = defaultdict(list)
         for each in there:
             known[each.namespace].append(each)
@@ -138,7 +138,7 @@ class ResourceQuotas:
 
 
 def is_there(manifest: Object | objects.Pod) -> bool:
-    """Whether something was created before, and uses what its quotas count."""
+    """Whether an object was created before, and uses something that its quotas count."""
     if not isinstance(manifest, objects.Pod):
         return bool(text(manifest, "metadata.uid"))
     return bool(manifest.metadata.uid or manifest.spec.node_name)

@@ -109,7 +109,7 @@ def run(
 
 
 def _decide(successive: Successive, snapshot: Snapshot, now: float) -> SessionResult:
-    """Run one session. Raises SessionFailedError for what it cannot contain."""
+    """Run one session. Raises SessionFailedError for an error that it cannot contain."""
     try:
         return successive.decide(snapshot, now=now)
     except (Exception, SystemExit) as error:

@@ -82,7 +82,7 @@ class Workloads:
         self.state = state
 
     def of(self, manifest: Object) -> Standing | None:
-        """The workload of a manifest as it is there; None for what is no workload, or not there."""
+        """The existing workload of a manifest; None if it is no workload, or does not exist."""
         kind, namespace = known_kinds().of(manifest), text(manifest, "metadata.namespace") or "default"
         if kind is None or kind.row.kind in ("Pod", "PodGroup"):
             # Nothing is made of these.

@@ -64,7 +64,7 @@ def policy(shape: Shape) -> str:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Time what is done within with the garbage collector out of the way, as a server has it most of the time."""
+    """Measure the body with the garbage collector out of the way, as a server has it most of the time."""
     gc.collect()
     gc.disable()
     try:

@@ -42,7 +42,7 @@ _TYPES: Mapping[str, str] = {
 }
 #: kinds whose pods or groups another component creates
 _TEMPLATES = frozenset(("CompositePodGroup", "PodTemplate", "Workload"))
-#: kinds of the table from which nothing is made, and what there is most of
+#: kinds of the table from which nothing is made, and the most frequent other ones
 _NO_WORKLOADS = frozenset(("Node", "Pod", "PodGroup"))
 #: why nothing is made of a workload
 NOT_MADE = "its pods do not follow from it: add what it makes, or its pods"
@@ -73,7 +73,7 @@ class Expansion:
     runtimes: dict[tuple[str, str, str], Manifest] = field(default_factory=dict)
 
     def type_of(self, manifest: Manifest) -> str | None:
-        """The type in the schema of a workload; None for what is none."""
+        """The type in the schema of a workload; None for other objects."""
         kind = self.kinds.of(manifest)
         if kind is None or kind.row.kind == "Pod":
             return None

@@ -156,7 +156,7 @@ class ClassTable:
     )
 
     def __init__(self, dimensions: Dimensions, reads: Reads = NOTHING_ELSE) -> None:
-        """`reads` declares what else distinguishes classes."""
+        """`reads` declares further fields that distinguish classes."""
         self._dimensions = dimensions
         self._reads = reads
         self._own = (*_OF_CLASS, *(IN_SPEC[name] for name in sorted(reads.fields & IN_SPEC.keys())))

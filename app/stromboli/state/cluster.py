@@ -139,7 +139,7 @@ class ClusterState:
         return known[kind] if kind in known else self.objects[kind]
 
     def replace(self, kind: str, objs: Iterable[Any], key: Callable[[Any], str]) -> list[str]:
-        """A whole list was read: what is not in it is gone. Returns the keys that were dropped."""
+        """A whole list was read: objects not in it are gone. Returns the keys that were dropped."""
         stale = set(self.keys(kind))
         for obj in objs:
             stale.discard(key(obj))

@@ -294,7 +294,7 @@ class NodeTable:
         return bool(self.used[:, row].max() < EXACT)
 
     def recount(self, rows: Rows, nodes: Rows, held: Matrix, scoring: Matrix, releasing: Mask) -> None:
-        """Recompute what the pods on some nodes hold.
+        """Recompute the amounts that pods on some nodes hold.
 
         `nodes` has the row of each pod's node, `held` has shape (pods, dimensions), `scoring` (pods, 2), and
         `releasing` says which pods leave.

@@ -18,7 +18,7 @@ class Observer:
     """
 
     def pod_put(self, before: PodRecord | None, now: PodRecord, state: int, *, stays: bool) -> None:
-        """A pod was added or changed; `stays` says that its state, class and node are what they were."""
+        """A pod was added or changed; `stays` says that its state, class and node are unchanged."""
 
     def pod_gone(self, row: int) -> None:
         """The pod in a row was deleted."""

@@ -109,7 +109,7 @@ class Occupancy:
             self._add_stray(row, name)
 
     def recount(self, node: int | None = None) -> None:
-        """Recompute what pods hold on a node, or on all nodes."""
+        """Recompute the amounts held on a node, or on all nodes."""
         pods = self._pods
         nodes, states = pods.node[: pods.size], pods.state[: pods.size]
         rows = np.flatnonzero(_IS_ON_NODE[states] & (nodes >= 0 if node is None else nodes == node))

@@ -25,7 +25,7 @@ class _Objects(Mapping[str, Any]):
     __slots__ = ("_held",)
 
     def __init__(self, held: dict[str, Any]) -> None:
-        """`held` are the objects, or what they are packed as."""
+        """`held` are the objects, or their packed form."""
         self._held = held
 
     def __getitem__(self, key: str) -> Any:

@@ -1,4 +1,4 @@
-"""The states of queues: what Volcano's Commands ask for, and what follows from the queues above.
+"""The states of queues: as Volcano's Commands ask for, and as follows from the queues above.
 
 A queue that is closed with its parent has the annotation of Volcano's controller and reopens with the parent; a queue
 that was closed itself stays closed.

@@ -59,7 +59,7 @@ class Reads:
         kept: Iterable[str] = (),
         whole: bool = False,
     ) -> None:
-        """Raises ValueError for what cannot be declared."""
+        """Raises ValueError for a field that cannot be declared."""
         given = {"labels": labels, "annotations": annotations, "fields": fields, "kept": kept}
         for name, value in given.items():
             if isinstance(value, str) or not all(isinstance(key, str) for key in value):
@@ -117,7 +117,7 @@ class ClassReads(Struct, frozen=True):
 
 
 class UndeclaredReadError(StromboliError):
-    """A plugin reads of a pod what it does not declare; the answer could be silently wrong."""
+    """A plugin reads an undeclared field of a pod; the answer could be silently wrong."""
 
     def __init__(self, what: str, key: str, plugin: type | None = None) -> None:
         where = f"class {plugin.__name__}" if plugin is not None else "the plugin's class"

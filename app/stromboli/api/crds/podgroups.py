@@ -43,7 +43,7 @@ PRIORITY = "stromboli.io/priority"
 #: an annotation: the node pools that its pods may use, separated by commas, the best first
 NODE_POOLS = "stromboli.io/pools"
 
-#: an annotation: what owns the workload, `KIND/NAME` from the lowest to the highest
+#: an annotation: the workload's owners, `KIND/NAME` from the lowest to the highest
 WORKLOAD = "stromboli.io/workload"
 #: names of PodGroups that are made for an owner: its uid, and which of its gangs it is, if it has several
 _MADE = re.compile(r"podgroup-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-(.*))?")
@@ -56,7 +56,7 @@ def group_uid(name: str) -> str:
 
 
 def run_time(text: str) -> float:
-    """The seconds of a declared run time. Raises ValueError for what is none."""
+    """The seconds of a declared run time. Raises ValueError for an invalid one."""
     seconds = float(text) if text.isdecimal() else duration.parse(text)
     if not 0 < seconds < inf:
         raise ValueError(f"should be more than 0, not {text}")

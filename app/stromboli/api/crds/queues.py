@@ -70,7 +70,7 @@ class PoolShare(KubeModel):
     capability: ResourceList | None = None
     """Hard upper limit. A resource that is not listed is unlimited."""
     deserved: ResourceList | None = None
-    """Amounts that the queue is entitled to; what it uses beyond them, other queues can reclaim."""
+    """Amounts that the queue is entitled to; other queues can reclaim its usage beyond them."""
     guarantee: Guarantee = Field(default_factory=Guarantee)
     """Resources of the pool that are reserved for the queue even while it does not use them."""
 
@@ -100,18 +100,18 @@ class QueueSpec(KubeModel):
     capability: ResourceList | None = None
     """Hard upper limit. A resource that is not listed is unlimited."""
     deserved: ResourceList | None = None
-    """Amounts that the queue is entitled to; what it uses beyond them, other queues can reclaim."""
+    """Amounts that the queue is entitled to; other queues can reclaim its usage beyond them."""
     guarantee: Guarantee = Field(default_factory=Guarantee)
     """Resources that are reserved for the queue even while it does not use them."""
     borrowing_limit: ResourceList | None = None
-    """Amounts that the queue may use beyond what it deserves. A resource that is not listed is unlimited."""
+    """Amounts that the queue may use beyond its deserved ones. A resource that is not listed is unlimited."""
     lending_limit: ResourceList | None = None
     """Amounts of what the queue deserves that others may use while it does not. A resource that is not listed is lent
     whole."""
     pools: Annotated[list[PoolShare], crd(maxItems=64)] = Field(default_factory=list)
     """Shares of the queue in node pools. Where `deserved` is absent, it is the sum of what pools say."""
     reclaimable: StrictBool | None = None
-    """Whether other queues may reclaim what this queue uses beyond its share. Absent means yes."""
+    """Whether other queues may reclaim this queue's usage beyond its share. Absent means yes."""
     preempt_min_runtime: RunTime = ""
     """Time that jobs run before they may be preempted, a duration such as `30m`. Queues below inherit it."""
     reclaim_min_runtime: RunTime = ""
@@ -165,7 +165,7 @@ class QueueStatus(KubeModel):
 
 
 class Queue(KubeObject):
-    """A queue: its share of the cluster, and what its pods use."""
+    """A queue: its share of the cluster, and the usage of its pods."""
 
     plural: ClassVar[str] = "queues"
 

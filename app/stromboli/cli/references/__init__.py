@@ -1,1 +1,1 @@
-"""The pages of docs/ that are written from the code: what it says of itself is what they say."""
+"""The pages of docs/ that are generated from the code."""

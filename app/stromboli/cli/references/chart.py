@@ -16,7 +16,7 @@ _LONGEST = 60
 
 
 def markdown(chart: Path) -> str:
-    """Every value of the chart in a folder, with its default and what the file says of it."""
+    """Every value of the chart in a folder, with its default and its comment."""
     text = (chart / "values.yaml").read_text(encoding="utf-8")
     schema = json.loads((chart / "values.schema.json").read_text(encoding="utf-8"))
     root = yaml.compose(text, Loader=yaml.SafeLoader)

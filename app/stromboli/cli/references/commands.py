@@ -1,4 +1,4 @@
-"""The page about all commands, written from what they say of themselves."""
+"""The page about all commands, generated from their help texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ was found or pods would wait, 2 for wrong input, 70 for an internal error.
 
 
 def everything() -> Iterator[tuple[str, Any]]:
-    """Each command and each group of commands by the words that it is called with, a group before what is in it."""
+    """Each command and each group of commands by the words that it is called with, a group before its commands."""
     yield from _from(typer.main.get_command(make_app()), "stromboli")
 
 

@@ -32,7 +32,7 @@ def tables(folder: Path) -> Mapping[str, Mapping[str, Callable[[], str]]]:
 
 
 def written(folder: Path) -> dict[str, str]:
-    """The text of every page by its name; around tables what is in the folder stays. Raises ValueError."""
+    """The text of every page by its name; text around generated tables stays. Raises ValueError."""
     texts = {name: page() for name, page in PAGES.items()}
     for name, of_page in tables(folder).items():
         text = (folder / name).read_text(encoding="utf-8")

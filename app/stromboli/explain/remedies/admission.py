@@ -1,4 +1,4 @@
-"""Remedies for what is not admitted: PodGroups and queues that are missing or take nothing."""
+"""Remedies for jobs that are not admitted: their PodGroup or queue is missing or takes nothing."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Case:
     needed: int
     #: outcome without any change
     before: Future
-    #: the cluster without others that wait: what does not help there does not help
+    #: the cluster without other waiting pods: a change that does not help there does not help
     alone: Rehearsal
     #: the steps that were taken before anything was tried
     began: int

@@ -141,7 +141,7 @@ def _raise(state: ClusterState, pool: str, field: str, amounts: list[tuple[str, 
 
 
 def _set(state: ClusterState, queue: str, pool: str, **said: object) -> None:
-    """Change what a queue says about a pool."""
+    """Change a queue's entry for a pool."""
     pools = state.queues[queue].spec.pools
     share = next((each for each in pools if each.name == pool), PoolShare(name=pool)).model_copy(update=said)
     set_queue(queue, pools=[*(each for each in pools if each.name != pool), share])(state)

@@ -33,7 +33,7 @@ def over(case: Case) -> Iterator[Candidate]:
 
 
 def timed_out(case: Case) -> Iterator[Candidate]:
-    """The end of the pause of a gang that timed out, or another PodGroup for what is not tried again."""
+    """The end of the pause of a gang that timed out, or another PodGroup for a gang that is not tried again."""
     if case.job is None or case.reason not in (UNREADY, EXCEEDED):
         return
     until = paused_until(case.session, case.job)

@@ -170,7 +170,7 @@ class Nodes:
 
     @property
     def settled(self) -> bool:
-        """Whether what is idle later is what is idle now: no pod terminates or is promised a place."""
+        """Whether idle amounts stay the same later: no pod terminates or is promised a place."""
         return self.plain and not self._leaving
 
     def future_idle(self, rows: Rows | int | slice = slice(None)) -> Matrix:
@@ -240,7 +240,7 @@ class NodeLedger:
     __slots__ = ("_amounts", "_changing", "_pipelined", "_releasing", "_scoring", "nodes")
 
     def __init__(self, columns: NodeColumns, always: Sequence[int] = ()) -> None:
-        """`always` is what `Nodes.always` has."""
+        """`always` is as in `Nodes.always`."""
         size = len(columns.used)
         #: idle, used and scoring, one below the other, since pods that come or go change them together
         self._changing: Matrix = np.concatenate([columns.allocatable - columns.used, columns.used, columns.scoring])
@@ -267,7 +267,7 @@ class NodeLedger:
         self._changed(row)
 
     def promise(self, row: int, request: Vector, scoring: tuple[float, float], count: int) -> None:
-        """Reserve what terminating pods leave on a node; a negative count gives it back."""
+        """Reserve amounts of terminating pods on a node; a negative count gives them back."""
         self.nodes._promised, self.nodes.plain = True, False
         self._pipelined[:, row] += request * count
         self._scoring[0, row] += scoring[0] * count

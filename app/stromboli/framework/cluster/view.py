@@ -372,7 +372,7 @@ def _queues(snapshot: Snapshot, job_at: Callable[[int], Job]) -> dict[str, Queue
 
 
 def _close_below(queues: Mapping[str, Queue]) -> None:
-    """Close what is below queues that are closed, whatever it says of itself."""
+    """Close the descendants of closed queues, whatever their own state."""
     if not any(queue.closed for queue in queues.values()):
         return
     for queue in queues.values():

@@ -61,7 +61,7 @@ class Board:
         ask, pod, rows = self._ask, self.pod, self.rows
         return len(rows) > 1 and (ask.follows(pod) or ask.set_scores(pod, rows) is not None)
 
-    # -- what is known -----------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------------------
 
     @property
     def scores(self) -> Vector:

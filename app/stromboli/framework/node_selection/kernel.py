@@ -82,7 +82,7 @@ class Kernel(NodeQuestions):
         return self._new_board(pod) if anywhere else self._known_board(pod, local=on_node)
 
     def forget(self) -> None:
-        """Drop what was worked out by the answers of a plugin that was left out."""
+        """Drop caches with the answers of a plugin that was left out."""
         self._boards.clear()
         self._scope = None, 0, False, False
 

@@ -108,7 +108,7 @@ class Plugin(Hints):
     # -- life ----------------------------------------------------------------------------------------------------
 
     def open(self, view: View) -> None:
-        """The session begins: keep the view, derive what the other methods need."""
+        """The session begins: keep the view, prepare the other methods' data."""
 
     def close(self, report: Report) -> None:
         """The session ends: report gauges of queues and conditions of PodGroups."""

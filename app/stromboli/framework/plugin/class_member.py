@@ -1,4 +1,4 @@
-"""A pod as predicates and scores see it: what all pods of its class have in common.
+"""A pod as predicates and scores see it: the properties shared by its class.
 
 Their answers are shared by the class, so an answer that depended on anything else would be wrong for some of its pods.
 """

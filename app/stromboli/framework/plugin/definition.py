@@ -11,7 +11,7 @@ from stromboli.api.validation import nearest
 
 
 class PluginDefinitionError(StromboliError, TypeError):
-    """A plugin's class is not what it means to be."""
+    """A plugin's class is not defined as intended."""
 
 
 def check_methods(cls: type, base: type) -> None:

@@ -29,7 +29,7 @@ class Hints:
     #: pods have no say in preemption
     always_decides: ClassVar[bool] = False
 
-    # -- warnings: what answers depend on beyond the pod's class and its node's amounts ----------------------------
+    # -- warnings: dependencies of answers beyond the pod's class and its node's amounts ---------------------------
 
     @combines(Combination.Alike)
     def identity(self, pod: PodRecord) -> Hashable:
@@ -75,7 +75,7 @@ class Hints:
         """
         raise NotImplementedError
 
-    # -- permissions: what need not be asked -----------------------------------------------------------------------
+    # -- permissions: questions that need not be asked -------------------------------------------------------------
 
     @combines(Combination.AllPlugins, switch="node_order", of_class=True, about=("node_order",))
     def by_amounts(self, pod: PodRecord) -> bool:

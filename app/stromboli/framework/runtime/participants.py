@@ -62,7 +62,7 @@ class Participants:
         self.failures = Failures()
         #: whether all actions are over: then nothing is restarted, and questions are answered as well as possible
         self.closed = False
-        #: called when what was worked out by answers is void
+        #: called when results derived from answers are void
         self.when_left: Callable[[], None] = lambda: None
         #: the plugins with the points that they take part in, found when a point is first asked
         self._taking_part: list[list[tuple[Plugin, PluginOption, frozenset[str]]]] = []

@@ -109,7 +109,7 @@ class Questions:
         return bool(self._points.all["job_missing"])
 
     def job_pipelined(self, job: Job) -> bool:
-        """Whether a job may keep what it was promised."""
+        """Whether a job may keep its promised places."""
         return self._points.verdict("job_pipelined", job)[0]
 
     def starts_as_promised(self, job: Job) -> bool:
@@ -126,7 +126,7 @@ class Questions:
         return self._points.number("sub_job_missing", sub_job)
 
     def sub_job_pipelined(self, sub_job: SubJob) -> bool:
-        """Whether a group may keep what it was promised."""
+        """Whether a group may keep its promised places."""
         if not sub_job.job.divided:
             return self.job_pipelined(sub_job.job)
         return self._points.verdict("sub_job_pipelined", sub_job)[0]

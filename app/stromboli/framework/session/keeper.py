@@ -84,7 +84,7 @@ class Keeper:
         self._hold(key, self.reservations[key].places)
 
     def go_on(self, key: str, places: Sequence[Place]) -> None:
-        """Reserve these places of those that a job had; what is promised to a pod counts as taken by it."""
+        """Reserve these places of those that a job had; places promised to a pod count as taken by it."""
         if places:
             self.reservations[key] = replace(self.reservations[key], places=tuple(places))
             self._hold(key, [place for place in places if not place.pod])
@@ -230,7 +230,7 @@ class Keeper:
             self._counted.remove(each)
 
     def restore(self) -> None:
-        """Count again what was nominated; what is promised to these pods is taken."""
+        """Count nominations again; places promised to these pods are taken."""
         counted = {each.row for each in self._counted}
         self._count([each for each in self.nominations if each.row not in counted])
 

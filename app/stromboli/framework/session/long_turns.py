@@ -26,7 +26,7 @@ class LongTurns:
     """Steps that queues have saved for long turns of one action, and the jobs that wait for that."""
 
     def __init__(self, limit: int, left: Mapping[str, Any], time: Callable[[], float]) -> None:
-        """`limit` is the budget of a session, `left` what the same action left in the session before."""
+        """`limit` is the budget of a session, `left` the state of the same action from the session before."""
         self._limit = limit
         #: steps that any turn may take, and what the first turn of a queue may
         self.free, self.first = limit * LONGEST, limit * (LONGEST + SAVED)

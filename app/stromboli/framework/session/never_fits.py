@@ -78,7 +78,7 @@ def _waiting(jobs: Jobs) -> Mask:
 
 
 def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[str, int] | None = None) -> Reason:
-    """The reason why a pod fits on none of some nodes, even empty ones; `whole` is what they can allocate."""
+    """The reason why a pod fits on none of some nodes, even empty ones; `whole` are their allocatable amounts."""
     request, largest = view.request(pod), whole.max(axis=1)
     lacking = np.flatnonzero(request > largest).tolist()
     names = [resource_name(view.dimensions, pod, column) for column in lacking]

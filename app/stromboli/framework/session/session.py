@@ -135,7 +135,7 @@ class Session:
         self._each_plugin("close", self.report, clock)
 
     def _set_aside_what_never_fits(self) -> None:
-        """Take what could not run even on the empty cluster out of the competition."""
+        """Take pods and jobs that could not run even on the empty cluster out of the competition."""
         view, found = self.view, None
         while found is None:
             try:
@@ -255,7 +255,7 @@ class Session:
         self._deferred.clear()
 
     def _take_back_turn(self) -> None:
-        """Undo what the current turn tried."""
+        """Undo the operations of the current turn."""
         for statement in reversed(self._open):
             statement.take_back()
         self._open.clear()

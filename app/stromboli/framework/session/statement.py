@@ -43,7 +43,7 @@ class Statement:
         self._do(Operation(Kind.Allocate, sub_job.job, sub_job, pods, nodes, self._view.request(pods[0])))
 
     def pipeline(self, sub_job: SubJob, pod: PodRecord, node: int, *, after_eviction: bool = False) -> None:
-        """Promise a pod what terminating pods leave on a node."""
+        """Promise a pod the amounts of terminating pods on a node."""
         request = self._view.request(pod)
         self._do(
             Operation(Kind.Pipeline, sub_job.job, sub_job, (pod,), (node,), request, after_eviction=after_eviction)
@@ -135,7 +135,7 @@ class Statement:
         return list(self.operations)
 
     def recover(self, operations: Sequence[Operation]) -> None:
-        """Do again what was saved."""
+        """Redo saved operations."""
         for operation in operations:
             self._do(operation)
 

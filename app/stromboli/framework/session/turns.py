@@ -130,7 +130,7 @@ class Turns:
         divided: bool,
         time: Callable[[], float] = float,
     ) -> None:
-        """`left` is what the same action left in the session before; `jobs` are those that wait, by queue.
+        """`left` is the state of the same action from the session before; `jobs` are those that wait, by queue.
 
         While the limit is enough for all of them it is not `divided`, and no job waits for others to have their turns.
         """
@@ -178,7 +178,7 @@ class Turns:
             self.scarce = self._ample <= 0 or bool(self._beyond.priority)
 
     def begin_round(self, jobs: Mapping[str, Sequence[Job]]) -> bool:
-        """Divide what is left of the budget among the queues of jobs that wait; whether there is a round."""
+        """Divide the rest of the budget among the queues of jobs that wait; whether there is a round."""
         if self.limit is None or not jobs or self._spent >= self.limit or self._rounds == _MOST_ROUNDS:
             return False
         self._rounds += 1
@@ -283,7 +283,7 @@ class Turns:
         self._count_noted()
         return list(self._without.pop(queue.name, ()))
 
-    # -- what is left ------------------------------------------------------------------------------------------------
+    # -- after the turns ---------------------------------------------------------------------------------------------
 
     @property
     def done(self) -> bool:

@@ -71,7 +71,7 @@ class DynamicResources:
             yield from self._opened().filters(pod, allowed)
 
     def concerns(self, pod: PodRecord) -> bool:
-        """Whether a pod has claims, or gets one for what it asks for."""
+        """Whether a pod has claims, or gets one for its extended resources."""
         return pod.pod_class.needs_claims(self._claimed)
 
     def relations(self, pods: Sequence[PodRecord]) -> Iterator[Relation]:
@@ -90,7 +90,7 @@ class DynamicResources:
             self._opened().forget(pod, node)
 
     def leave(self, pod: PodRecord, node: int) -> None:
-        """Count what the claims of an evicted pod give back as free."""
+        """Count devices that the claims of an evicted pod give back as free."""
         if self.concerns(pod):
             self._opened().leave(pod, node)
 
@@ -100,7 +100,7 @@ class DynamicResources:
             self._opened().stay(pod, node)
 
     def uses(self, pod: PodRecord) -> list[ClaimUse]:
-        """The claims of a pod that got a node, and what they are to hold. Raises ClaimError."""
+        """The claims of a pod that got a node, and their allocations. Raises ClaimError."""
         return self._opened().uses(pod) if self.concerns(pod) else []
 
     def _opened(self) -> _Book:

@@ -42,7 +42,7 @@ class Compared:
     parts: Mapping[int, Mapping[str, Amount]]
 
     def asks_as_much(self, other: Compared) -> bool:
-        """Whether what satisfies it satisfies another one, too."""
+        """Whether devices that satisfy it satisfy another one, too."""
         same = (self.attribute, self.differ) == (other.attribute, other.differ)
         return same and self.count >= other.count and not (self.devices & ~other.devices).any()
 

@@ -34,14 +34,14 @@ class Returns:
         self._before: Mask = holdings.held(devices)
         #: by key of the claim: uids of pods that leave
         self._leaving: defaultdict[str, set[str]] = defaultdict(set)
-        #: by key of the claim: what it gave back
+        #: by key of the claim: the devices that it gave back
         self._given: dict[str, list[Held]] = {}
         #: the node on which a device that others reach, too, becomes free, by its row; and those that are, by node
         self._node: dict[int, int] = {}
         self.free_on: defaultdict[int, set[int]] = defaultdict(set)
 
     def leave(self, pod: PodRecord, node: int) -> list[Held]:
-        """Free and return what a pod on a node gives back."""
+        """Free and return the devices that a pod on a node gives back."""
         freed = []
         for claim in self._of(pod):
             self._leaving[claim.key].add(pod.uid)
@@ -52,7 +52,7 @@ class Returns:
         return freed
 
     def stay(self, pod: PodRecord) -> list[Held]:
-        """Hold again, and return, what a pod had given back, since it stays after all."""
+        """Hold again, and return, the devices that a pod had given back, since it stays after all."""
         taken = []
         for claim in self._of(pod):
             self._leaving[claim.key].discard(pod.uid)
@@ -96,6 +96,6 @@ class Returns:
                 yield row, consumed
 
     def _is_local(self, row: int) -> bool:
-        """Whether what a device draws on belongs to its node."""
+        """Whether the counters that a device draws on belong to its node."""
         stock = self._devices.stock
         return not stock or stock.pool[row] < 0 or stock.is_local(row)

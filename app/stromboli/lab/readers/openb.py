@@ -93,12 +93,12 @@ class TracePod:
 
 
 def read_nodes(lines: Iterable[str], source: str) -> tuple[list[TraceNode], list[str]]:
-    """The nodes of a list, and what is wrong with it, a line each."""
+    """The nodes of a list, and its mistakes, a line each."""
     return _read(lines, source, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), _node)
 
 
 def read_pods(lines: Iterable[str], source: str) -> tuple[list[TracePod], list[str]]:
-    """The pods of a list, and what is wrong with it, a line each."""
+    """The pods of a list, and its mistakes, a line each."""
     return _read(lines, source, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"), _pod)
 
 

@@ -64,7 +64,7 @@ class Trace:
 def read_swf(
     lines: Iterable[str], source: str, *, shape: Processors | None = None, queue_by: QueueBy = "queue"
 ) -> Trace:
-    """Read a log or the output of a model; what is wrong is in the workload's problems."""
+    """Read a log or the output of a model; mistakes are in the workload's problems."""
     shape = shape or Processors()
     comments: defaultdict[str, list[str]] = defaultdict(list)
     jobs: list[Job] = []
@@ -131,7 +131,7 @@ def _ran(figures: Sequence[float]) -> bool:
 
 
 def _figures(text: str) -> tuple[list[float], str]:
-    """The fields of a line, or what is wrong with it."""
+    """The fields of a line, or its mistake."""
     words = text.split()
     if len(words) != _FIELDS:
         return [], f"should have {_FIELDS} fields, not {len(words)}"
@@ -167,7 +167,7 @@ def _job(figures: list[float], name: str, shape: Processors, queue_by: QueueBy) 
 
 
 def write_swf(workload: Workload, out: TextIO, comments: Iterable[str] = ()) -> None:
-    """Write a workload of processors; what the format has no field for is lost."""
+    """Write a workload of processors; properties without a field in the format are lost."""
     out.writelines(f"; {comment}\n" for comment in ("Version: 2.2", f"MaxJobs: {len(workload)}", *comments))
     out.writelines(_line(workload, job) for job in range(len(workload)))
 

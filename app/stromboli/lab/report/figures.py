@@ -37,7 +37,7 @@ class Scale:
 
 
 def lines(series: Mapping[str, Sequence[float | None]], start: int, across: str, up: str) -> str:
-    """A chart of lines from a point of theirs on; what is missing is left open."""
+    """A chart of lines from a point of theirs on; gaps are left open."""
     shown = {name: [(at, each) for at, each in enumerate(values) if at >= start] for name, values in series.items()}
     points = [(at, each) for values in shown.values() for at, each in values if each is not None]
     if not points:

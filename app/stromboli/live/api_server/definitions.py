@@ -84,7 +84,7 @@ async def established(kube: Kube, name: str, patience: float = 30.0) -> bool:
 
 
 async def tell_what_is_lost(kube: Kube) -> None:
-    """Log what the cluster's definitions drop or refuse, once; nothing where they may not be read."""
+    """Log fields that the cluster's definitions drop or refuse, once; nothing where they may not be read."""
     try:
         found = await installed(kube)
     except (ApiError, *CONNECTION_ERRORS) as error:

@@ -1,1 +1,1 @@
-"""Bindings and evictions: what a pod needs is reserved, and decisions are carried out."""
+"""Bindings and evictions: a pod's claims and volumes are reserved, and decisions are carried out."""

@@ -102,7 +102,7 @@ class Preparing:
             del self._last[of_job.job]
 
     async def _reserve(self, of_job: Round) -> tuple[NotReservedError | None, str]:
-        """Make the reservations of a round; returns what went wrong, and with which objects."""
+        """Make the reservations of a round; returns errors, and their objects."""
         binds, what = list(of_job.unsent.values()), ""
         try:
             for each in self._reservations:

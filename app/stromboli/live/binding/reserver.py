@@ -80,7 +80,7 @@ class Reserver(ABC, Generic[U, R]):
         #: whether the initial lists have been applied, so that abandoned reservations can be told
         self._running = False
 
-    # -- what a kind of claim defines --------------------------------------------------------------------------------
+    # -- defined by each kind of claim -------------------------------------------------------------------------------
 
     @abstractmethod
     def _uses(self, bind: Bind) -> Sequence[U]:
@@ -117,7 +117,7 @@ class Reserver(ABC, Generic[U, R]):
     def _let_go(self, use: U) -> None:
         """Drop the promise of a claim to a pod."""
 
-    # -- what all have in common -------------------------------------------------------------------------------------
+    # -- common to all kinds -----------------------------------------------------------------------------------------
 
     def promise(self, bind: Bind) -> None:
         """Show sessions the claims of a pod as they were decided, from now on."""

@@ -296,7 +296,7 @@ class Releases(Generic[R]):
         return pod in self._leaving
 
     async def run(self) -> None:
-        """Release what is due, until cancelled."""
+        """Release due reservations, until cancelled."""
         while True:
             now = time.monotonic()
             due = [item for item, when in self._due.items() if when <= now]

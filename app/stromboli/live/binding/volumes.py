@@ -138,7 +138,7 @@ class Volumes(Reserver[VolumeUse, _Release]):
                 self._forget(bind)
 
     async def _write(self, step: Step[VolumeUse], wanted: Callable[[], bool]) -> None:
-        """Write what the volume controller and the provisioners bind a claim by."""
+        """Write the annotations and references by which a claim's volume is bound or provisioned."""
         key = step.use.key
         try:
             await self._claims.change(key, partial(self._select, step, wanted))
@@ -339,7 +339,7 @@ class Volumes(Reserver[VolumeUse, _Release]):
                     self._users[keys.key(record.namespace, name)].append(record)
         return self._users.get(key, ())
 
-    # -- what the API server has -------------------------------------------------------------------------------------
+    # -- objects of the API server -----------------------------------------------------------------------------------
 
     def _show(self, use: VolumeUse) -> None:
         self._claims.show(use.key)

@@ -137,7 +137,7 @@ class NativeGroups:
             self._early[key][own], self._waits_for[own] = pod, key
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
-        """A group without a priority class or a queue has what its pods say."""
+        """A group without a priority class or a queue gets those of its pods."""
         self._see_early(type, pod)
         if isinstance(pod, str) or pod.spec.scheduling_group is None:
             return
@@ -155,10 +155,10 @@ class NativeGroups:
         for key in [key for key in self._shown if key.startswith(f"{name}/")]:
             self._apply(key)
 
-    # -- what sessions decide ----------------------------------------------------------------------------------------
+    # -- decisions of sessions ---------------------------------------------------------------------------------------
 
     def decided(self, decision: SetPodGroupStatus, then: Callable[[], None]) -> None:
-        """Keep what a session decided of a group and have its condition written; `then` is called afterwards."""
+        """Keep a session's decision about a group and have its condition written; `then` is called afterwards."""
         key = decision.key
         obj = self._shown.get(key)
         if obj is None:

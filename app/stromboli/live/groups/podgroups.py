@@ -138,7 +138,7 @@ class PodGroupMaker:
         owner = self._changed.get(uid)
         return text(owner, "metadata.namespace") if owner else namespace_of(next(iter(self._bare.get(uid, ())), ""))
 
-    # -- what is watched -------------------------------------------------------------------------------------------
+    # -- watched objects -------------------------------------------------------------------------------------------
 
     def _joined(self, pod: objects.Pod) -> objects.Pod:
         """A pod as sessions see it: in its group, once that exists."""
@@ -355,7 +355,7 @@ class PodGroupMaker:
                 await self._writes.annotate(pod, family.annotations(pod))
 
     async def _follow(self, uid: str, owner: Object) -> None:
-        """Update the PodGroups of an owner that differ from what it declares."""
+        """Update the PodGroups of an owner that differ from its declaration."""
         kind = self._owners.kinds.of(owner)
         assert kind is not None
         above = tuple(await self._owners.above(owner))

@@ -30,7 +30,7 @@ async def follow(policy: Callable[[], Policy], tell: Callable[[Loads], None]) ->
 
 
 async def read(metrics: Mapping[str, str]) -> Loads:
-    """The load of each node that has both series. Raises what `prometheus.query` raises."""
+    """The load of each node that has both series. Raises the errors of `prometheus.query`."""
     cpu, memory = [_by_node(samples) for samples in await prometheus.query(metrics, _CPU, _MEMORY)]
     now = time.time()
     return {

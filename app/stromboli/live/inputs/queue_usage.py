@@ -38,7 +38,7 @@ def window_of(policy: Policy) -> float | None:
 
 
 async def read(metrics: Mapping[str, str], window: float) -> Usage:
-    """The average usage of each queue over the last `window` seconds. Raises what `prometheus.query` raises."""
+    """The average usage of each queue over the last `window` seconds. Raises the errors of `prometheus.query`."""
     expression = f"avg by (queue, resource) (avg_over_time(stromboli_queue_cluster_part[{window:.0f}s]))"
     (samples,) = await prometheus.query(metrics, expression)
     usage: defaultdict[str, dict[str, float]] = defaultdict(dict)

@@ -115,7 +115,7 @@ class UsageStore:
             await self.save()
 
     async def save(self) -> None:
-        """Write what has changed."""
+        """Write changed parts."""
         history, added = self._memory.recall(), self._past.added
         if history is self._written and added == self._runs_written:
             return

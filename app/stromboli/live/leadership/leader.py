@@ -41,7 +41,7 @@ _FREE = 0.1
 _UNSETTLED = "stromboli.io/unsettled-since"
 #: annotations of the Lease: who of another shard holds it in the stead of its own replicas, and who of these wants it
 STANDS_IN, ASKED_FOR = "stromboli.io/stands-in", "stromboli.io/asked-for-by"
-#: seconds for which a leader makes up for what those before it left unrepaired
+#: seconds for which a leader repairs after those before it
 _LONGEST_UNSETTLED = 300.0
 
 
@@ -130,7 +130,7 @@ class LeaderLease:
                 log.warning("lease not renewed", lease=self.name, remaining=f"{self.remaining():.1f}s")
 
     def settled(self) -> None:
-        """This leader has repaired what former ones left; the next renewal says so."""
+        """This leader has finished the repairs after former ones; the next renewal says so."""
         self.unsettled_since = None
 
     async def release(self) -> None:

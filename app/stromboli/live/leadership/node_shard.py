@@ -56,7 +56,7 @@ class ShardTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=False, renam
 
 
 class NodeShardWriter(Observer):
-    """Writes what the last session found, until it is written."""
+    """Writes the result of the last session, until it succeeds."""
 
     def __init__(self, kube: Kube, name: str, wanted: Callable[[], bool]) -> None:
         """`wanted` is asked before each attempt: whether this replica leads."""

@@ -1,1 +1,1 @@
-"""The process and its event loop: logs, rate limits, queues of tasks, garbage, and what watches over them."""
+"""The process and its event loop: logs, rate limits, queues of tasks, garbage, and watchdogs."""

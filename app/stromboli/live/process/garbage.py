@@ -40,7 +40,7 @@ class Garbage:
             self._pause.cancel()
 
     def session_ended(self, bound: bool) -> None:
-        """Collect what is due; `bound` says whether bindings of the session are sent now. To be called in the event
+        """Collect due generations; `bound` says whether bindings of the session are sent now. To be called in the event
         loop."""
         if self._freezes is None:
             gc.set_threshold(_YOUNG, _MIDDLE, 1 << 30)
@@ -51,7 +51,7 @@ class Garbage:
         self._pause = asyncio.get_running_loop().call_later(_PAUSE, self._in_pause)
 
     def _in_pause(self) -> None:
-        """Collect what is due as long as no session begins: questions leave garbage, too."""
+        """Collect due generations as long as no session begins: questions leave garbage, too."""
         self._collect(_IN_PAUSE, _FREEZES_IN_PAUSE)
         self._pause = asyncio.get_running_loop().call_later(_PAUSE, self._in_pause)
 

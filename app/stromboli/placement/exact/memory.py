@@ -107,7 +107,7 @@ def remembered(session: Session, name: str) -> dict[str, Any]:
     return found
 
 
-# -- what a problem is -------------------------------------------------------------------------------------------------
+# -- digests of problems -----------------------------------------------------------------------------------------------
 
 
 def digest_of(problems: Sequence[Problem]) -> str:
@@ -116,7 +116,7 @@ def digest_of(problems: Sequence[Problem]) -> str:
 
 
 def _plain(value: Any) -> object:
-    """A value of dataclasses, lists and mappings by what is in it."""
+    """A value of dataclasses, lists and mappings by its content."""
     if is_dataclass(value):
         return [_plain(getattr(value, each.name)) for each in fields(value)]
     if isinstance(value, dict):
@@ -126,7 +126,7 @@ def _plain(value: Any) -> object:
     return value
 
 
-# -- what has not changed ----------------------------------------------------------------------------------------------
+# -- unchanged facts ---------------------------------------------------------------------------------------------------
 
 
 class _Seen:

@@ -331,7 +331,7 @@ class _Reader:
                 yield QuotaRule(QUEUE, takes, float(left[column]))
 
 
-# -- what a gang needs -------------------------------------------------------------------------------------------------
+# -- needs of a gang ---------------------------------------------------------------------------------------------------
 
 
 def needs(session: Session, reading: Reading, job: Job, active: frozenset[str] | None) -> list[Need]:

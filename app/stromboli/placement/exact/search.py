@@ -154,7 +154,7 @@ class _Search:
         self._proven = self._proven and len(problem.forbidden) > refused
         return None
 
-    # -- what to decide next -----------------------------------------------------------------------------------------
+    # -- the next decision -------------------------------------------------------------------------------------------
 
     def _open(self, choices: list[_Choice], last: _Choice | None) -> None:
         """Open the next choice: for the same kind as the last while it has pods left, else for the scarcest kind."""

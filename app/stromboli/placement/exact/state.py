@@ -105,7 +105,7 @@ class Partial:
             )
         )
 
-    # -- what follows ------------------------------------------------------------------------------------------------
+    # -- consequences ------------------------------------------------------------------------------------------------
 
     def hopeful(self) -> bool:
         """Whether there are as many pods with a node as each need lacks, no more than is allowed, and a way to order

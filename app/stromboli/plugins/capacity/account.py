@@ -62,7 +62,7 @@ class Account:
         self.path = [self]
 
     def derive(self) -> None:
-        """Compute what depends on the deserved amount, which is fixed for the session."""
+        """Compute values that depend on the deserved amount, which is fixed for the session."""
         self.undeserving = not (self.deserved if self.pods else np.delete(self.deserved, PODS)).max() >= TOLERANCE
         self.update_share()
 
@@ -90,7 +90,7 @@ def deserves_any(account: Account, request: Vector) -> bool:
 
 
 def deserves_more(account: Account, request: Vector) -> bool:
-    """Whether the queue stays within what it deserves in one of the dimensions that are requested."""
+    """Whether the queue stays within its deserved amount in one of the dimensions that are requested."""
     future = account.allocated + request
     used = (future >= TOLERANCE) | (account.deserved >= TOLERANCE)
     return bool((shares.asked(request, account.pods) & used & (future < account.deserved + TOLERANCE)).any())

@@ -135,7 +135,7 @@ class Accounts:
                 account.guarantee = np.minimum(account.guarantee, account.allocated)
 
     def _count_jobs(self) -> None:
-        """Add what jobs have and want to their queues and the ancestors."""
+        """Add the holdings and requests of jobs to their queues and the ancestors."""
         view = self._view
         held, request = view.jobs.by_queue(view.job_allocated), view.jobs.by_queue(view.job_requested)
         elastic = view.jobs.by_queue(np.maximum(view.job_allocated - view.jobs.min_resources, 0))
@@ -150,7 +150,7 @@ class Accounts:
             self._count_terminating(view.terminating)
 
     def _count_terminating(self, held: Matrix) -> None:
-        """Add what terminating pods hold, shape (queues, dimensions), to their queues and the ancestors."""
+        """Add the holdings of terminating pods, shape (queues, dimensions), to their queues and the ancestors."""
         for account in self.taking_part.values():
             for each in account.path:
                 each.terminating += held[account.queue.index]
@@ -264,7 +264,7 @@ class Accounts:
             self._limit(each.children, each.limit, each.capability)
 
     def _clip(self, siblings: Sequence[Account], whole: Vector) -> None:
-        """Clip guarantees to what their queues can have of the shared amounts."""
+        """Clip guarantees to the amounts that their queues can have."""
         if not (self._view.rules.clipped_guarantees and len(self._view.nodes) and siblings):
             return
         guarantee, own, asked = (

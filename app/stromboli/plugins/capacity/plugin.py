@@ -78,7 +78,7 @@ class Capacity(Plugin):
         self._changed: set[str] = set()
 
     def ceiling(self, view: View, queue: Queue) -> Vector | None:
-        """The capability and what may be borrowed, and with a hierarchy those of all ancestors."""
+        """The capability and the borrowing limit, and with a hierarchy those of all ancestors."""
         line = lineage(queue, view.queues) if self.hierarchy else (queue,)
         limits = [lending.ceiling(view, each) for each in line if each.spec.capability or each.spec.borrowing_limit]
         return np.min(limits, axis=0) if limits else None
@@ -213,7 +213,7 @@ class Capacity(Plugin):
         return Vote.Permit
 
     def _over_admission(self, account: Account, request: Vector) -> Reason | None:
-        """Why a queue has no capacity left for one more job, given what is held and claimed."""
+        """Why a queue has no capacity left for one more job, given held and claimed amounts."""
         wanted = account.allocated + account.inqueue - account.elastic + request
         columns = shares.exceeded(wanted, account.limit, request, account.pods)
         if not columns:

@@ -114,6 +114,6 @@ def _limit_of(spec: PodSpec, name: str) -> int:
 
 
 def _indices(written: str | None) -> tuple[int, ...]:
-    """Numbers separated by commas; what is no number is left out."""
+    """Numbers separated by commas; other texts are left out."""
     found = (readers.count(part.strip()) for part in (written or "").split(","))
     return tuple(index for index in found if index is not None)

@@ -164,7 +164,7 @@ class Shares:
                 upwards[branch.parent.at].append(branch.row)
 
     def _set(self, jobs: Rows) -> None:
-        """Note what some jobs hold."""
+        """Record the holdings of some jobs."""
         tree = self._tree
         rows, held = tree.row_of_job[jobs], tree.allocated[jobs]
         self._held[rows], self._parts[rows] = held, _largest_shares(held, tree.total)
@@ -172,7 +172,7 @@ class Shares:
         self._hungry[rows] = ~self._full[rows] & (self._parts[rows] > 0)
 
     def _set_one(self, job: int) -> int:
-        """Record what one job holds; plain numbers are faster than arrays. Returns its row."""
+        """Record the holdings of one job; plain numbers are faster than arrays. Returns its row."""
         tree = self._tree
         row, held = tree.row_of_job.item(job), tree.allocated[job]
         part = self._largest_share(held)

@@ -139,7 +139,7 @@ class Accounts:
         return tree.parent
 
     def _schedulable(self, view: View) -> Mask:
-        """Whether jobs can get anything: what waits in a broken queue has no claim to a share."""
+        """Whether jobs can get anything: jobs in a broken queue have no claim to a share."""
         whole = np.array([name not in self.broken for name in view.queues], np.bool_)
         return whole[view.jobs.queue]
 
@@ -174,7 +174,7 @@ def _waiting(view: View) -> Matrix:
 
 
 def divisible(view: View) -> Vector:
-    """The capacity for queues, shape (dimensions,): that of the nodes, less what pods without a job hold."""
+    """The capacity for queues, shape (dimensions,): that of the nodes, less the holdings of pods without a job."""
     pods = view.pods
     held = np.isin(pods.state, ALLOCATED_STATES) & (pods.node >= 0) & (view.membership.index_of[pods.job] < 0)
     total: Vector = np.maximum(view.total - view.requests(held).sum(axis=0), 0)

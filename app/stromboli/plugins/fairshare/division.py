@@ -75,7 +75,7 @@ def divide(claims: Claims, available: Vector, k: float) -> Division:
 
 
 def divide_over_quota(claims: Claims, division: Division, k: float) -> None:
-    """Divide what is left of pools."""
+    """Divide the rest of pools."""
     cut_short = np.zeros(len(claims.pool))
     order = np.argsort(-claims.priority, kind="stable")
     for at in np.split(order, np.flatnonzero(np.diff(claims.priority[order])) + 1):

@@ -185,7 +185,7 @@ class FairShare(Plugin):
         job: Job | None = None,
         more: tuple[Matrix, Matrix] | None = None,
     ) -> Reason | None:
-        """Why a queue has no capacity left for what is wanted, in the order of the tree's resources.
+        """Why a queue has no capacity left for a request, in the order of the tree's resources.
 
         `more` counts beyond what queues hold: what terminating pods hold, or what is kept for other pods.
         """
@@ -375,7 +375,7 @@ class FairShare(Plugin):
     def leave(self) -> UsageHistory | None:
         return self._past and self._past.holds(self._accounts.held_now(), self._total)
 
-    # -- what is told ----------------------------------------------------------------------------------------------
+    # -- reporting -------------------------------------------------------------------------------------------------
 
     def _steps(self, row: int) -> list[tuple[str, Vector]]:
         """A queue's fair share after each step of the division."""

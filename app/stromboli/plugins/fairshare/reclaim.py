@@ -71,7 +71,7 @@ class Reclaim:
             self._taken[row] = self._taken[row] + amount if row in self._taken else amount
 
     def within_boundaries(self) -> bool:
-        """Whether the queues on the reclaimer's path may keep what they then hold."""
+        """Whether the queues on the reclaimer's path may keep their holdings then."""
         path = self._tree.path(self._leaf).tolist()
         if any(self._oversaturated(row) for row in path):
             return False

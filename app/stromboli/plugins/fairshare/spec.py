@@ -76,7 +76,7 @@ class Amounts:
         return self._matrix(lambda queue: self._vector(queue.spec.capability, np.inf), "limit")
 
     def weight(self) -> Matrix:
-        """The weight for what is above the quota."""
+        """The weight for amounts above the quota."""
         return self._matrix(lambda queue: np.full(len(self._index), float(queue.spec.weight)), "weight")
 
     def _matrix(self, of_spec: Callable[[Queue], Vector], field: str) -> Matrix:

@@ -1,4 +1,4 @@
-"""A tree of queues in columns: what each may have, wants and holds."""
+"""A tree of queues in columns: limits, requests and holdings of each."""
 
 from __future__ import annotations
 

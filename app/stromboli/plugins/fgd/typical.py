@@ -1,4 +1,4 @@
-"""Fragmentation: what is left of cards that typical pods cannot use.
+"""Fragmentation: the rests of cards that typical pods cannot use.
 
 A typical pod of class m can use a node if the type of its cards, the remaining CPU and enough cards suffice for it, and
 there it can use the cards with enough left for its part. The rest of a node's cards is a fragment for it, and so

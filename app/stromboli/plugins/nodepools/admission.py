@@ -32,7 +32,7 @@ class Claims:
         self._elastic = self._of_queues(usable, said, elastic)
 
     def _of_queues(self, usable: Sequence[Usable], said: Rows, amounts: Matrix) -> dict[str, dict[Usable, Vector]]:
-        """Amounts of jobs, shape (jobs, dimensions), by queue and pools; what is below a queue is counted in."""
+        """Amounts of jobs, shape (jobs, dimensions), by queue and pools; descendants of a queue are included."""
         some = np.flatnonzero(amounts.any(axis=1))
         keys, at = np.unique(self._view.jobs.queue[some] * len(usable) + said[some], return_inverse=True)
         sums = np.zeros((len(keys), amounts.shape[1]))
@@ -46,7 +46,7 @@ class Claims:
         return found
 
     def claim(self, account: Account, usable: Usable, amount: Vector) -> None:
-        """Add what a job claims that is admitted."""
+        """Add the claims of an admitted job."""
         for each in account.path:
             claimed = self._claimed[each.queue.name]
             claimed[usable] = claimed.get(usable, 0) + amount

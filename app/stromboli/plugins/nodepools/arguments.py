@@ -1,4 +1,4 @@
-"""The pools that a policy names, and what jobs say about them."""
+"""The pools that a policy names, and jobs' settings for them."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class NodePools(Plugin):
     # -- admission ---------------------------------------------------------------------------------------------------
 
     def job_enqueueable(self, job: Job) -> Verdict:
-        """Whether a job's queue may hold in its pools what the job starts with."""
+        """Whether a job's queue may hold the job's minimum in its pools."""
         usable = self._only(job)
         if not usable or job.min_resources is None:
             return Vote.Abstain
@@ -239,7 +239,7 @@ class NodePools(Plugin):
         return Reason(Stage.QueueShare, "NodePoolLimitReached", message, Actionable.Wait)
 
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
-        """A queue takes back what it deserves in the pools that its pods may use, where it is said what that is."""
+        """A queue reclaims its share in the pools that its pods may use, where its spec names one."""
         owner, account = self._owner(pods[0]), self._account(queue)
         pools = [] if owner is None else [pool for pool in owner.choice.usable if account.named[pool].any()]
         if not pools:
@@ -294,7 +294,7 @@ class NodePools(Plugin):
         """A giving queue and those of its ancestors that are not ancestors of the reclaiming queue."""
         return [each for each in self._account(queue).path if each not in own.path]
 
-    # -- what is told ------------------------------------------------------------------------------------------------
+    # -- reporting ---------------------------------------------------------------------------------------------------
 
     def close(self, report: Report) -> None:
         if self._accounts.used:
