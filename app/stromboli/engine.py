@@ -83,7 +83,7 @@ class SessionResult:
 
     @property
     def put_off(self) -> Collection[str]:
-        """The keys of the jobs that the budget did not reach; what earlier sessions said of them still holds."""
+        """The keys of the jobs that the budget did not reach; the reasons of earlier sessions still hold."""
         trace = self.session.view.trace
         return trace.not_reached.union(trace.untold)
 

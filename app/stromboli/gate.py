@@ -126,7 +126,7 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """Annotations of a kind of object that are lists: how each is divided, and how many entries it may have."""
+    """Annotations of a kind of object that are lists: their separators, and their maximum number of entries."""
 
     separators: Mapping[str, str]
     most: int

@@ -45,7 +45,7 @@ _TOLD = re.compile(r"timed out (\d{1,9}) times?, and is tried (?:no more|again a
 _MOST_DOUBLINGS = 30
 
 
-#: how often each gang that did not get ready since has timed out, and until when it pauses, by its key and uid
+#: number of timeouts of each gang that did not get ready since, and the end of its pause, by its key and uid
 Tries: TypeAlias = dict[tuple[str, str], tuple[int, float]]
 
 

@@ -88,7 +88,7 @@ class Trial:
     changed: Callable[[int], Objects] = _no_objects
     #: whether sessions have the policy's budget; otherwise they try all pods
     bounded: bool = False
-    #: whether pods in vain are as all others, since no pod finds a node or victims
+    #: whether pods that never fit are like all others, since no pod finds a node or victims
     always_vain: bool = False
     #: number of PodGroups of pods that never fit; 0 for one each
     groups_in_vain: int = 0

@@ -1,4 +1,4 @@
-"""`stromboli bench engine`: how long one session takes on a made-up cluster."""
+"""`stromboli bench engine`: the duration of a session on a synthetic cluster."""
 
 from __future__ import annotations
 

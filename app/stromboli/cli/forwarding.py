@@ -117,7 +117,7 @@ class Forward:
                             break
 
                 ends = [asyncio.create_task(each()) for each in (send, receive)]
-                # What the pod still says is passed on when the caller has said all.
+                # The rest of the pod's answer is passed on when the caller has sent everything.
                 await ends[1]
                 ends[0].cancel()
         except CONNECTION_ERRORS:

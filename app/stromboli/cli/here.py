@@ -115,7 +115,7 @@ class Here:
         return f"there is no {question.kind} {key}{f', did you mean {near!r}?' if near else ''}"
 
     def _without_pods(self, key: str) -> str:
-        """Why an existing workload has no pods, if it says so; empty otherwise."""
+        """Why an existing workload has no pods, if that is known; empty otherwise."""
         known = self.known.loaded
         for owner in known.owners.values():
             meta, kind = owner["metadata"], known.kinds.of(owner)

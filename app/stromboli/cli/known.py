@@ -52,7 +52,7 @@ class Known:
     now: float | None = None
 
     def past(self) -> PastRuns:
-        """For how long jobs ran whose pods have succeeded."""
+        """Run times of jobs whose pods have succeeded."""
         return learned_from(self.state)
 
     def rehearsal(self) -> SettledRehearsal:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from stromboli.live.api_server.client import Kube
 
-#: the arguments of `stromboli run` that say how sessions decide
+#: the arguments of `stromboli run` that affect decisions
 _POLICY, _NAME, _MODE = "--policy", "--scheduler-name", "--compatibility"
 #: the label by which pods of the chart are found, and its value unless the release has another
 _CHART, _USUAL = "app.kubernetes.io/name", "stromboli"

@@ -166,7 +166,7 @@ def _serve(scheduler: Scheduler, listening: socket.socket) -> None:
 
 
 def _advised(names: Sequence[str] | None, own: Sequence[str]) -> tuple[str, ...]:
-    """The schedulerName of pods that kube-scheduler binds, unless it is ours: what is said, or else its own."""
+    """The schedulerName of pods that kube-scheduler binds, unless it is ours: the given one, or else its default."""
     said = [KUBE_SCHEDULER] if names is None else names
     return tuple(name for name in said if name and name not in own)
 

@@ -46,7 +46,7 @@ def whatif(
     Example: stromboli whatif -f queue.yaml --fail-on-pending
     """
     texts = dict(each for path in change for each in _texts(path))
-    # What cannot be read is told before a service is looked for.
+    # Unreadable changes are reported before a service is looked for.
     joined(texts)
     answer = opened(which).whatif(texts)
     show(answer, output, lines(answer))

@@ -87,7 +87,7 @@ class DecidedSessions:
 
 
 def _moments(decided: _Decided, only: str = "") -> Iterator[Moment]:
-    """The decisions of a session, those that say the same of one job as one."""
+    """The decisions of a session, equal ones about one job merged."""
     phases: dict[tuple[str, str, str], None] = {}
     pods: defaultdict[tuple[str, str, str], list[Bind | Evict | Nominate]] = defaultdict(list)
     said: dict[tuple[str, str, str], None] = {}

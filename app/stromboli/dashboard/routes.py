@@ -208,7 +208,7 @@ def dashboard_routes(
             raise HTTPException(404, f"there is no job {namespace}/{name}")
         decided = await asyncio.to_thread(kept.of_job, f"{begun.namespace}/{begun.name}")
         if row.reason and decided and decided[-1].what == "goes on":
-            # It waits, so that did not last, and nothing else was told of it.
+            # It waits, so that did not last, and nothing else is known of it.
             decided.pop()
         return as_json(Story(items=[begun, *decided]))
 

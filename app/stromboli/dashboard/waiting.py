@@ -56,7 +56,7 @@ def in_line(session: Session, rows: list[tuple[JobRow, int]]) -> list[tuple[JobR
 
 
 def waiting_since(job: Job) -> float:
-    """Since when a job waits: since it was made or, where it ran before, since its PodGroup says so."""
+    """Time since which a job waits: its creation or, if it ran before, the time in its PodGroup's condition."""
     status = job.pod_group.status
     said = next((each for each in status.conditions if each.type == "Unschedulable" and each.status == "True"), None)
     if said is None or said.last_transition_time is None or not (status.running or job.ready_count):

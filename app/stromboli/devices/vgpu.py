@@ -40,7 +40,7 @@ _MODE = "volcano.sh/vgpu-mode"
 USE_TYPE, _NO_TYPE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
 _USE_ID, _NO_ID = "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid"
 _GROUP_POLICY = "volcano.sh/vgpu-podgroup-policy"
-#: annotations of a pod that say which cards it may have
+#: annotations of a pod that select its cards
 _CHOSEN_BY = (_MODE, _USE_ID, _NO_ID, USE_TYPE, _NO_TYPE)
 CHOICES = (*_CHOSEN_BY, _GROUP_POLICY)
 _TYPE = "NVIDIA"

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: the resource that a definition serves, and the status that says so.
+"""CustomResourceDefinitions: the resource that a definition serves, and its status.
 
 Of several versions only the storage version is served: there is no conversion between versions.
 """

@@ -69,7 +69,7 @@ def evict_for_pods(
 ) -> None:
     """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run.
 
-    `compared` is how many nodes that work are compared, with victims given back; 0 for the first node that works.
+    `compared` is the number of candidate nodes to compare, with victims given back; 0 takes the first candidate.
     """
     session = context.session
     #: a statement for each pod that found a place

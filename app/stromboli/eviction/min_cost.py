@@ -57,15 +57,15 @@ class MinCostSearch:
         self._within = within
         #: nodes that refused the pods although these fit by amounts
         self._refused: set[int] = set()
-        #: the pod that looks for a place, and how many more nodes may be cleared for it
+        #: the pod that looks for a place, and the number of nodes that may still be cleared for it
         self._current, self._clearable = pods[0], 0
         #: whether the queue may take no more, whatever is evicted
         self._exhausted = False
-        #: for how many pods places are looked for
+        #: number of pods that places are looked for
         self._left = len(pods)
 
     def run(self) -> int:
-        """Find places for the pods, as many as possible; returns how many."""
+        """Find places for as many pods as possible; returns their number."""
         # 1. The nodes on which the pods would fit if all candidates were evicted.
         context = self._context
         held_amounts = context.held_amounts(self._job, self._candidates)

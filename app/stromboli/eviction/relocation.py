@@ -36,7 +36,7 @@ class Relocation:
     """Looks for pods to move so that one job fits."""
 
     def __init__(self, context: PreemptionContext, job: Job, *, most: int, keeping: float) -> None:
-        """`most` is how many pods may move, and `keeping` for how many seconds their places are kept."""
+        """`most` is the number of pods that may move, and `keeping` the seconds that their places are reserved."""
         self._context = context
         self._session = session = context.session
         self._job = job

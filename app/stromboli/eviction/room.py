@@ -37,7 +37,7 @@ class Room:
 
     #: amounts that the candidates for any of the pods hold
     held: HeldAmounts
-    #: by kind how many pods there are, what one requests, and the nodes that it may use, shape (nodes,)
+    #: number of pods by kind, the request of each, and the nodes that it may use, shape (nodes,)
     kinds: Sequence[tuple[int, Vector, Mask]]
     #: number of the pods that the job needs to start
     lacking: int

@@ -47,7 +47,7 @@ class Surplus:
         self.job = job
         self._pods = 0 if _goes_together(job) else job.ready_count - job.min_available
         self._roles: dict[str, int] = {}
-        #: uids of the groups that are ready, and how many of each policy are beyond its minimum
+        #: uids of the ready groups, and the number beyond the minimum of each policy
         self._ready: set[str] = set()
         self._groups: dict[str, int] = {}
         #: whether a group holds places, and fewer than it needs

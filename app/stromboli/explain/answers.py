@@ -132,7 +132,7 @@ class Start(Part, frozen=True, kw_only=True):
     within: float | None = None
     #: the number of earlier predictions that count, 0 where it was measured
     within_of: int = 0
-    #: in how many of the simulations it started, and how many there were
+    #: number of simulations that it started in, and of all
     started: int = 0
     simulated: int = 0
     #: why no start is predicted, empty if one is
@@ -187,7 +187,7 @@ class Answer(Part, frozen=True, kw_only=True):
     placed: int = 0
     #: number of pods that start together
     min_member: int = 0
-    #: the seconds that its pods run at most, 0 where nothing says so
+    #: maximum run time of its pods in seconds, 0 where none is set
     run_time: float = 0.0
     #: number of waiting pods that fit on nodes now
     would_fit: int = 0

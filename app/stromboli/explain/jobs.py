@@ -304,5 +304,5 @@ def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
 
 
 def _apart(reason: Reason | None) -> str:
-    """Words for a restriction that is ignored when counting how many pods of a gang would fit."""
+    """Words for a restriction that is ignored when counting the pods of a gang that would fit."""
     return ", wherever HyperNodes are" if reason is not None and reason.reason in _OF_HYPER_NODES else ""

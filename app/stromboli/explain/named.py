@@ -60,7 +60,7 @@ def keys_in(session: Session, kind: str, namespace: str | None = None) -> set[st
 
 
 def near_key(key: str, keys: Iterable[str]) -> str:
-    """The key that is most like one, by names alone; empty for none.
+    """The key that is most similar to one, by names alone; empty for none.
 
     What is in one namespace, or in another, is no likeness; of those of one name that in the namespace counts, and of
     several in others none.

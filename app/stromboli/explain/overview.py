@@ -96,7 +96,7 @@ class JobRow(Part, frozen=True, kw_only=True):
     priority: int
     #: seconds since the epoch
     created: float
-    #: all pods, those that have a place, and how many start together
+    #: numbers of all pods, of those with a place, and of those that start together
     pods: int
     placed: int
     min_member: int
@@ -180,7 +180,7 @@ class Nodes(Page, frozen=True, kw_only=True):
     #: pods on them, and those of the job that was asked about
     pods: list[int]
     of_job: list[int] = field(default_factory=list)
-    #: the cards that no pod holds, and how much of these a typical pod cannot use; empty where no node has cards
+    #: the free cards, and the part of these that a typical pod cannot use; empty where no node has cards
     free_cards: list[float] = field(default_factory=list)
     fragments: list[float] = field(default_factory=list)
     #: those that take no new pods, by their place in these lists

@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
     @classmethod
     def of(cls, workload: str, queue: str, pods: int) -> Kind:
-        """The kind of a job: its workload as KIND/NAME, its queue, and how many pods start together."""
+        """The kind of a job: its workload as KIND/NAME, its queue, and the number of pods that start together."""
         return cls(workload.partition("/")[0], queue, 1 << max(pods - 1, 0).bit_length())
 
     def wider(self) -> Iterator[Kind]:
@@ -56,7 +56,7 @@ class Run(NamedTuple):
 
     #: its run time, in seconds
     seconds: float
-    #: its declared maximum run time, 0 where it did not say so
+    #: its declared maximum run time, 0 without one
     declared: float
     #: seconds since the epoch
     ended: float

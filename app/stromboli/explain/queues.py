@@ -73,7 +73,7 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
     ending = view.vector(None) if ends is None else view.by_queue(ends)[queue.name]
     guarantee = view.vector(queue.spec.guarantee.resource)
     known = {name: gauges.amounts.get(name) for name in ("inqueue", "deserved")}
-    # The root is what is divided: it deserves something only where a tree says so.
+    # The root is what is divided: it has a share only under a plugin with a tree.
     divided = known["deserved"] if known["deserved"] is not None else view.vector(None)
     for column, resource in enumerate(view.dimensions):
         told = [

@@ -1,4 +1,4 @@
-"""The condition of pods that have a node: why they do not run as they should, and how many of a job do."""
+"""The condition of pods that have a node: why they do not run as they should, and the number of a job's that do."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class ToldStarts:
 
     @property
     def share(self) -> tuple[float, int] | None:
-        """The part of jobs that started within their range, and how many there were; None if too few."""
+        """The part of jobs that started within their range, and their number; None if too few."""
         kept = list(self._kept)
         return (sum(each.right for each in kept) / len(kept), len(kept)) if len(kept) >= _ENOUGH else None
 

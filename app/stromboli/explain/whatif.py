@@ -172,7 +172,7 @@ def _in_queue(lost: Moved, session: Session) -> Moved:
 
 
 def _jobs(found: WhatIf, job_of: Mapping[str, str], before: Session, after: Session) -> Iterator[JobShift]:
-    """The jobs of the pods that a difference names, with how many of theirs wait after it."""
+    """The jobs of the pods that a difference names, with the number of theirs that wait after it."""
     counts: dict[str, Counter[str]] = {}
     for what in ("bound", "evicted", "lost", "no_longer_bound"):
         for moved in getattr(found, what):

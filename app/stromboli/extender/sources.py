@@ -34,7 +34,7 @@ class Source(Protocol):
         ...
 
     def patience(self, pod: Pod, names: Sequence[str]) -> Callable[[], float]:
-        """Tells for how many seconds from now a refusal of these nodes waits for news, 0 once it is not outdated."""
+        """Seconds from now that a refusal of these nodes waits for news, 0 once it is up to date."""
         ...
 
     def fits_on(self, pod: PodRecord, node: str) -> bool:

@@ -34,7 +34,7 @@ def clip(guarantee: Matrix, own: Matrix, whole: Vector, asked: Matrix) -> tuple[
 
 
 def report_clipped(report: Report, view: View, queue: Queue, clipped: Mask) -> None:
-    """Report the part of a queue's guarantee that cannot be kept; `clipped` says so for each dimension."""
+    """Report the part of a queue's guarantee that cannot be kept; `clipped` is true for its dimensions."""
     guaranteed = queue.spec.guarantee.resource
     if not guaranteed:
         return

@@ -135,7 +135,7 @@ class Questions:
 
     @property
     def past(self) -> PastRuns:
-        """For how long jobs ran that are over."""
+        """Run times of finished jobs."""
         return self._source.past
 
     def unreadable(self, kind: str, key: str) -> str:
@@ -202,7 +202,7 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         """The state of a queue. Needs `get` on queues. `last` as for a job."""
         who = await caller(request, reviews)
         await who.demand("get", GROUP, "queues")
-        # Who may not list queues is told of none but the one that was asked for.
+        # Callers who may not list queues only learn of the one that they asked for.
         may_list = await who.may("list", GROUP, "queues")
 
         def question(session: Session, _: Rehearsal | None) -> QueueAnswer | str:
@@ -295,7 +295,7 @@ async def _explain(
         return questions.unreadable("Pod" if kind == "pod" else "PodGroup", key) or questions.absent(kind, key)
 
     missing = why_absent(key)
-    # Who may not list pods elsewhere is told of no name there.
+    # Callers who may not list pods elsewhere learn no names there.
     may_list = await who.may("list", "", "pods")
 
     def question(session: Session, rehearsal: Rehearsal | None) -> Answer | str:

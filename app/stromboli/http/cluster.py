@@ -46,7 +46,7 @@ class Source(Protocol):
 
     @property
     def past(self) -> PastRuns:
-        """For how long jobs ran that are over."""
+        """Run times of finished jobs."""
 
 
 class LiveCluster:

@@ -24,7 +24,7 @@ from stromboli.state.reads import Reads
 
 T = TypeVar("T")
 
-#: the conditions of pods that say why one has no node, or since when it has one, and why one is on its way out
+#: the conditions of pods on why one has no node, since when it has one, and why it is being removed
 _PLACED, _LEAVES = "PodScheduled", "DisruptionTarget"
 #: annotations that are read of objects other than pods, by the part before the slash
 _DOMAINS = ("volcano.sh", "scheduling.volcano.sh", "scheduling.k8s.io", "stromboli.io")

@@ -91,7 +91,7 @@ class Silent:
 
 
 class Known(NamedTuple):
-    """A job in the cluster, and how long it may run."""
+    """A job in the cluster, and its possible run times."""
 
     need: int
     pods: tuple[str, ...]
@@ -100,7 +100,7 @@ class Known(NamedTuple):
     began: float
     #: by run, infinite where nothing says it
     lengths: Vector
-    #: whether it has run for longer than it said
+    #: whether it has run for longer than declared
     overdue: bool
 
 
@@ -112,9 +112,9 @@ class Outcome:
     after: tuple[float, ...]
     #: horizon of the forecast, in seconds from now
     until: float
-    #: jobs that hold places then and never end, since nothing says how long they run
+    #: jobs that hold places then and never end, since their run time is unknown
     unknown: tuple[str, ...]
-    #: jobs that were over by then, and have run for longer than they said
+    #: jobs that were over by then, and have run for longer than declared
     overdue: tuple[str, ...]
     #: whether it ended for the work that it took, and not because nothing more can happen
     cut: bool

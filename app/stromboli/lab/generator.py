@@ -51,7 +51,7 @@ class Model:
     users: int = 8
     #: arrivals on a day of the weekend, relative to another day
     weekend: float = 0.5
-    #: the part of jobs that say for how long they run, and of these the part that run for exactly as long
+    #: the part of jobs that declare a run time, and of these the part that run for exactly that time
     declared: float = 1.0
     exact: float = 0.15
     #: the true part of the others' declared times is uniform between this and 1

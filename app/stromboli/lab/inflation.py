@@ -97,7 +97,7 @@ def inflate(
 ) -> Inflated:
     """Let pods arrive under a policy. Raises InflationError and PolicyError."""
     registry = registry or discover()
-    # What is wrong with it is told before it is read as plain data.
+    # Its mistakes are reported before it is read as plain data.
     Engine(policy, registry=registry)
     capacity = CARD * sum(node.cards for node in nodes)
     if not capacity:

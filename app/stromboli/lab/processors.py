@@ -13,7 +13,7 @@ class Processors:
 
     #: the processors of the largest pods
     per_pod: int = 32
-    #: bytes for each processor of jobs that do not say how much they need
+    #: bytes for each processor of jobs without a memory request
     memory: int = 2 << 30
     _made: dict[tuple[int, int], Gang] = field(default_factory=dict, repr=False, compare=False)
 

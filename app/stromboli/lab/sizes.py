@@ -36,7 +36,7 @@ class Gangs:
     sizes: Sequence[int]
     queue: str = "default"
     namespace: str = "default"
-    #: request of a pod; one of the cards of the cluster, or else a processor, where nothing is said
+    #: request of a pod; one of the cards of the cluster, or else a processor, by default
     request: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -73,7 +73,7 @@ def _quantile(values: list[float], at: float) -> float:
 
 
 class _Watch(Silent):
-    """Learns how long jobs run as they end, and which have arrived."""
+    """Learns the run times of jobs as they end, and which have arrived."""
 
     def __init__(self, workload: Workload, rows: Mapping[str, int]) -> None:
         self._workload, self._rows = workload, rows

@@ -29,7 +29,7 @@ from stromboli.framework.cluster.environment import Environment
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord, timestamp
 
-#: sessions in vain after which nothing is expected any more, if nothing else can happen
+#: sessions without a decision after which none is expected any more, if nothing else can happen
 _PATIENCE = 1_000
 #: actions that decide nothing while no pod waits
 _PLACING = frozenset(("enqueue", "allocate", "backfill", "preempt", "gangpreempt", "reclaim", "gangreclaim"))
@@ -246,7 +246,7 @@ class Timeline:
         acted = any(isinstance(each, _ACTS) for each in result.decisions)
         self._in_vain = 0 if acted else self._in_vain + 1
         self._carry_out(result)
-        # What is only said, such as why pods wait, has another session decide nothing.
+        # Mere reports, such as why pods wait, do not change the next session's decisions.
         self._changed |= acted or result.unfinished
         self._again = result.again_at
         # A collection of garbage for every few sessions would take a tenth of the time.

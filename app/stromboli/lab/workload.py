@@ -41,7 +41,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The gang that a job submits: its pods, and how many of them start together."""
+    """The gang that a job submits: its pods, and the number that start together."""
 
     tasks: tuple[Task, ...]
     min_member: int
@@ -76,7 +76,7 @@ class Workload:
     arrival: Seconds
     #: seconds for which the job runs once it has started, if it is not evicted
     run_time: Seconds
-    #: seconds that its user said it would run for at most, NaN if nothing was said
+    #: maximum run time in seconds that its user declared, NaN for none
     declared: Seconds
     #: index into `gangs`
     gang: Numbers

@@ -82,7 +82,7 @@ class Service:
         self._writer_kube = fenced(self._credentials)
         self._binder_kube = fenced(self._credentials, settings.bind_connections)
         self.mirror = Mirror(self.state, self._wake, observer)
-        #: for how long jobs ran that are over
+        #: run times of finished jobs
         self.past = PastRuns()
         RunRecorder(self.mirror, self.past)
         self._reflectors, self._writers = self._make_parts()

@@ -42,7 +42,7 @@ def that_may_fit(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord],
 
 
 def copies_in(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> Vector:
-    """An upper bound of how many of some pods fit in each of some HyperNodes, now or later; shape (HyperNodes,).
+    """An upper bound on the number of some pods that fit in each of some HyperNodes, now or later; shape (HyperNodes,).
 
     Of pods whose place depends on other pods only amounts count. A HyperNode in which they do not fit cannot be the
     best of several for a plugin, so it is skipped for all pods or for none.

@@ -80,7 +80,7 @@ class Account:
     """The node groups that a queue may use, and its limits there."""
 
     affinity: Affinity
-    #: the most that it may hold in a group, infinite where nothing is said; None when its annotation cannot be read
+    #: the most that it may hold in a group, infinite without a limit; None when its annotation cannot be read
     limits: dict[str, Vector] | None
     #: amounts that it holds in each limited group, shape (dimensions,)
     held: dict[str, Vector] = field(default_factory=dict)

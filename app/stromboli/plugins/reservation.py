@@ -125,7 +125,7 @@ class Reservation(Plugin):
     # -- times -----------------------------------------------------------------------------------------------------
 
     def _run_times(self) -> Vector:
-        """For how long each job runs, shape (jobs,)."""
+        """Maximum run time of each job in seconds, shape (jobs,)."""
         values, numbers = self._view.jobs.said("run time", lambda group: group.run_time or math.inf)
         lengths: Vector = np.minimum(np.array(values[:])[numbers], self._deadlines())
         lengths[np.isinf(lengths)] = self.arguments.default

@@ -378,7 +378,7 @@ class _Reader:
 
 
 def _shown(allowed: Iterable[str]) -> set[str]:
-    """The names that are told: of several spellings one, and none that has no effect."""
+    """The names that are reported: one of several spellings, and none without effect."""
     return set(allowed) - OTHER_SPELLINGS.keys() - set(WITHOUT_EFFECT.values())
 
 

@@ -58,13 +58,13 @@ class Policy:
     compatibility: Compatibility | None = None
     #: rule -> `volcano` or `strict`, where it differs from `compatibility`
     rules: Mapping[str, Compatibility] = field(default_factory=dict)
-    #: limits on repeated evictions, and how long the freed resources are reserved
+    #: limits on repeated evictions, and the time for which freed resources are reserved
     evictions: EvictionSettings = _EVICTIONS
     #: whether cluster autoscalers are asked for the nodes of whole gangs
     provisioning: ProvisioningSettings = _PROVISIONING
     #: limits on the work of a session
     session: SessionSettings = _SESSION
-    #: labels of nodes that say where they are in the network
+    #: labels of nodes with their place in the network
     topology: TopologySettings = _TOPOLOGY
     #: by which workloads get their queue; without any they are where they say
     queue_rules: tuple[QueueRule, ...] = ()

@@ -1,4 +1,4 @@
-"""The policy's settings of the topology: labels of nodes that say where they are in the network."""
+"""The policy's settings of the topology: labels of nodes with their place in the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files on their way to text: whatever is wrong with one is said in one line, and none is read beyond a limit."""
+"""Files on their way to text: each mistake is reported in one line, and none is read beyond a limit."""
 
 from __future__ import annotations
 

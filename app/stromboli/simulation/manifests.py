@@ -1,6 +1,6 @@
 """Reading manifests: YAML and JSON files, folders, lists of kubectl, and scenario files.
 
-Whatever is wrong is said in one line with file, document, object, field and value, and the rest is still read.
+Each mistake is reported in one line with file, document, object, field and value, and the rest is still read.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _RANKS = {kind: rank for rank, kind in enumerate(_FEED_ORDER)}
 
 @dataclass(slots=True)
 class Loaded:
-    """Objects that were read, as (kind, object), and the lines that say what could not be."""
+    """Objects that were read, as (kind, object), and a line for each that could not be read."""
 
     objects: list[tuple[str, Any]] = field(default_factory=list)
     scenarios: list[dict[str, Any]] = field(default_factory=list)

@@ -20,7 +20,7 @@ from stromboli.simulation.run import Run
 
 #: infinity as the recorded gauges have it
 _UNLIMITED = sys.float_info.max
-#: resources that are told even when there is nothing of them
+#: resources that are reported even when no node has any
 _ALWAYS_TOLD = frozenset(("cpu", "memory"))
 #: annotations of a binding that are recorded: which cards a pod got
 _DEVICE_ANNOTATIONS = frozenset(("volcano.sh/gpu-index", "volcano.sh/vgpu-ids-new"))

@@ -28,7 +28,7 @@ from stromboli.api.crds.base import (
 )
 from stromboli.api.keys import NATIVE_GROUP, outer_name
 
-#: an annotation: how long its pods run at most, once they do; a duration, or a number of seconds
+#: an annotation: maximum run time of its pods; a duration, or a number of seconds
 RUN_TIME = "stromboli.io/run-time"
 #: an annotation: why fewer of its pods start together than its workload asks for
 FEWER = "stromboli.io/fewer-together"
@@ -64,7 +64,7 @@ def run_time(text: str) -> float:
 
 
 def longest_run(declared: float | None, deadlines: Iterable[float]) -> float | None:
-    """The seconds that a job runs at most; None where that is not said.
+    """Maximum run time of a job in seconds; None where it is not set.
 
     It is over when it declares so, or when the last of its pods is over by its `activeDeadlineSeconds`, 0 without one.
     """
@@ -238,7 +238,7 @@ class PodGroup(KubeObject):
 
     @property
     def run_time(self) -> float | None:
-        """The seconds that its pods run at most; None where that is not said, or not so that it can be read."""
+        """Maximum run time of its pods in seconds; None where it is not set, or invalid."""
         try:
             return run_time(self.metadata.annotations[RUN_TIME])
         except (KeyError, ValueError):

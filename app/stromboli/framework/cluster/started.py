@@ -1,4 +1,4 @@
-"""When pods were scheduled and started, if their statuses say so."""
+"""Times when pods were scheduled and started, from their statuses."""
 
 from __future__ import annotations
 

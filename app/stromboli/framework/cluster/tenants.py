@@ -29,7 +29,7 @@ _NAME_LABEL = "kubernetes.io/metadata.name"
 class Tenants:
     """The namespaces that may use a queue and those below it: named or selected ones."""
 
-    #: the queue that says so
+    #: the queue whose annotations name them
     queue: str
     names: frozenset[str]
     #: an unreadable selector selects nothing: a typo must not open the queue to everyone

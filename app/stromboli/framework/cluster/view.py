@@ -343,7 +343,7 @@ def _shown(pods: PodColumns) -> PodColumns:
 
 
 def _name_pods(queues: Iterable[Queue]) -> bool:
-    """Whether any queue says how many pods it may have."""
+    """Whether any queue limits its number of pods."""
     for queue in queues:
         spec = queue.spec
         if (

@@ -104,7 +104,7 @@ _NOTED = {
 }
 #: where the policies of sub groups name a tier
 _SUB_GROUP_TIER = "subGroupPolicy[*].networkTopology.highestTierName"
-#: where the annotation stands that says how long a job runs
+#: the object with the annotation for a job's run time
 _RUN_TIME = field_path(("metadata", "annotations", RUN_TIME))
 #: the reason of the condition by the field of a PodGroup that has no effect, the first one counts
 _REASONS = {

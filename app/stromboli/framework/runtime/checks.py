@@ -162,7 +162,7 @@ def mask(method: Method, answer: Any, size: int) -> Mask | None:
 
 
 def filters(method: Method, answer: Any, nodes: int) -> Iterator[tuple[str, Mask]]:
-    """Pairs of a cause and the mask of nodes that do not have it; `nodes` is how many it was shown."""
+    """Pairs of a cause and the mask of nodes that do not have it; `nodes` is the number that it was shown."""
     if type(answer) is not GeneratorType and (
         isinstance(answer, np.ndarray | str | Mapping) or not isinstance(answer, Iterable)
     ):

@@ -131,7 +131,7 @@ class Points(Participants):
         return ((plugin_of(method), error) for method, error in told)
 
     def filtering(self) -> list[Plugin]:
-        """The plugins that say which nodes pass pods."""
+        """The plugins that filter nodes."""
         return [plugin_of(method) for method in self.all["predicate"]]
 
     # -- nodes and HyperNodes ----------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Points(Participants):
         return masks
 
     def named(self, point: str, *subject: Any) -> Iterator[tuple[str, int | None]]:
-        """Each plugin with an opinion about victims, and how many it names; None for a failing one."""
+        """Each plugin with an opinion about victims, and the number that it names; None for a failing one."""
         return self._victims.counted(point, *subject)
 
     def steady(self, point: str) -> bool:

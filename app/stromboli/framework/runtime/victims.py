@@ -128,7 +128,7 @@ class VictimQuestions:
         return found
 
     def counted(self, point: str, *subject: Any) -> Iterator[tuple[str, int | None]]:
-        """Each plugin with an opinion about victims, and how many it names; None for a failing one."""
+        """Each plugin with an opinion about victims, and the number that it names; None for a failing one."""
         for method in self._participants.all[point]:
             plugin = plugin_of(method).name
             try:

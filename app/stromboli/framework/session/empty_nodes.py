@@ -62,7 +62,7 @@ class EmptyNodes:
 
 
 def _kinds(amounts: Matrix) -> tuple[Matrix, Rows]:
-    """The distinct columns, in order of appearance, and how often each is there.
+    """The distinct columns, in order of appearance, and the number of each.
 
     Columns are compared as bytes: sorting them costs the more, the more dimensions there are.
     """

@@ -323,7 +323,7 @@ class _Judge:
         return None
 
     def _limiting(self, queue: Queue, column: int, most: float) -> str:
-        """A queue, or the one above it whose capability says how much it may hold of a resource."""
+        """A queue, or the one above it whose capability limits what it may hold of a resource."""
         name = self._view.dimensions[column]
         for each in lineage(queue, self._view.queues):
             if amounts(each.spec.capability).get(name) == most:

@@ -1,4 +1,4 @@
-"""Consumable capacity: how much of a device's capacity a request consumes, under the device's request policy."""
+"""Consumable capacity: the part of a device's capacity that a request consumes, under the device's request policy."""
 
 from __future__ import annotations
 

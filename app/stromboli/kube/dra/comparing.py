@@ -53,7 +53,7 @@ def names(constraint: Constraint, request: ClaimRequest) -> bool:
 
 
 def compared_of(demand: Demand, naming: Mapping[str, int]) -> list[Compared]:
-    """Comparisons in the constraints of a pod's claims; `naming` says how many pods share each claim."""
+    """Comparisons in the constraints of a pod's claims; `naming` is the number of pods that share each claim."""
     of_claim: defaultdict[str, list[ClaimRequest]] = defaultdict(list)
     for request in demand.claim_requests:
         of_claim[request.claim].append(request)
@@ -86,7 +86,7 @@ def comparisons(
 ) -> Iterator[Limited]:
     """Limits on the number of such claims on each node, by its free devices, and by all of them.
 
-    `supply` says how many times each device can be taken for some claims now, and at all, shape (devices + 1,).
+    `supply` gives the number of times that each device can be taken now, and at all, shape (devices + 1,).
     """
     kinds = list[Compared]()
     for each in (compared for of_pod in pods for compared in of_pod):

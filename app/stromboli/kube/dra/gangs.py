@@ -1,4 +1,4 @@
-"""Gangs whose pods have claims: how many share one, and which devices the first of them leave to the others."""
+"""Gangs whose pods have claims: the number that share one, and the devices that the first leave to others."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ CROWDED = "node(s) had insufficient resources for all pods that share a resource
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Devices that a request may get, and how many of them it takes at least."""
+    """Devices that a request may get, and the minimum number that it takes."""
 
     #: shape (devices + 1,)
     devices: Mask
@@ -54,7 +54,7 @@ class Needs:
 
     @classmethod
     def of(cls, demand: Demand, naming: Mapping[str, int], claims: Sequence[str]) -> Needs:
-        """`naming` says how many pods share each claim."""
+        """`naming` is the number of pods that share each claim."""
         shared = frozenset(key for key in claims if naming[key] > 1)
         return cls(list(_wanted(demand, naming)), compared_of(demand, naming), shared)
 

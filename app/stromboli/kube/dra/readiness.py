@@ -12,7 +12,7 @@ TIMEOUT = 600.0
 
 
 def failure(claim: ResourceClaim) -> str | None:
-    """Why a device of a claim will not become ready, None while no condition says so."""
+    """Why a device of a claim will not become ready, None without a condition about it."""
     for device in _awaited(claim):
         for condition in _conditions(claim, device):
             if condition.status == "True" and condition.type in (device.binding_failure_conditions or ()):

@@ -29,7 +29,7 @@ class Reading(msgspec.Struct, frozen=True):
     queue_by: QueueBy = "user"
     #: processors of the largest pods of a log
     per_pod: int = 32
-    #: seconds that jobs of manifests run for that say nothing; None to leave them out
+    #: run time in seconds of manifests' jobs that declare none; None to leave them out
     run_time: float | None = None
 
 

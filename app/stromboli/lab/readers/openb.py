@@ -28,7 +28,7 @@ T = TypeVar("T")
 CARD = 1000
 #: upper bounds on a figure, and on lines that are named; the others are counted
 _MOST, _MOST_NAMED = 10**12, 100
-#: pods on a node, and how many may share a card
+#: maximum number of pods on a node, and of those that share a card
 _PODS = 1001
 
 
@@ -88,7 +88,7 @@ class TracePod:
         )
 
     def annotations(self) -> Mapping[str, str]:
-        """The annotations that say which cards it may have."""
+        """The annotations that select its cards."""
         return {USE_TYPE: self.models} if self.models else {}
 
 

@@ -1,4 +1,4 @@
-"""Whether the PodGroup of a gang says how many pods it has by now, when one of them comes."""
+"""Whether the PodGroup of a gang has its current number of pods, when one of them comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learns how long jobs run, from their succeeded pods, and whether they start when predicted."""
+"""Learns the run times of jobs from their succeeded pods, and whether they start when predicted."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _kind(obj: PodGroup | Queue) -> str:
 
 
 def _patch(obj: Mapping[str, Any], problem: str) -> Object | None:
-    """The patch that writes an object's problem; None if the object says so already."""
+    """The patch that writes an object's problem; None if the object has it already."""
     conditions = _listed(_mapping(obj, "status"))
     said = _find(conditions, CONDITION)
     if said is not None and said.get("message") == problem:

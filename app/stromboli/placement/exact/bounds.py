@@ -80,7 +80,7 @@ def _at_least(problem: Problem, kinds: int, opened: Sequence[int]) -> int:
 
 
 def _sets(problem: Problem) -> Iterator[tuple[int, Vector, Sequence[int] | None]]:
-    """Sets of kinds, how many of their pods each place takes, and the nodes of each place, None for one each."""
+    """Sets of kinds, the number of their pods that each place takes, and the nodes of each place, None for one each."""
     free = np.array(problem.free).reshape(len(problem.free), len(problem.dimensions))
     everything = (1 << len(problem.kinds)) - 1
     for kinds in islice(dict.fromkeys((everything, *_large(problem))), _MOST_SETS):

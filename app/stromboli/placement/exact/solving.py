@@ -48,7 +48,7 @@ class Solver:
     def __init__(
         self, session: Session, job: Job, kinds: Sequence[Sequence[PodRecord]], budget: int, *, most_refused: int
     ) -> None:
-        """`most_refused` is how often plugins may refuse places that were found before searches end."""
+        """`most_refused` is the number of times that plugins may refuse found places before searches end."""
         self._session = session
         self._job = job
         self._kinds = kinds

@@ -39,7 +39,7 @@ class Reclaim:
     """The victims that plugins are asked for by `reclaim` and `gangreclaim`."""
 
     def __init__(self, view: View, opened: Accounts, level: int) -> None:
-        """`level` is how many ancestors of a queue count."""
+        """`level` is the number of a queue's ancestors that count."""
         self._view = view
         self._opened = opened
         self._accounts = opened.taking_part

@@ -50,7 +50,7 @@ class FairShareArguments(Arguments):
 
     @property
     def memory(self) -> Memory | None:
-        """For how long sessions remember usage; None when they do not."""
+        """Memory of past usage in sessions; None when they keep none."""
         given = (self.usage_half_life, self.usage_window, self.usage_reset)
         if self.usage_source == "prometheus" or not any(given):
             return None

@@ -16,7 +16,7 @@ import numpy as np
 
 from stromboli.api.resources import Matrix, Vector
 
-#: into how many buckets the time that counts is divided
+#: number of buckets that the time that counts is divided into
 _BUCKETS = 24
 #: far above any held amount or time in seconds
 _LARGEST = 1e30
@@ -26,7 +26,7 @@ _FORGOTTEN = 10
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """For how long usage counts, in seconds; infinite for what is not given. One of them is finite."""
+    """Times for which usage counts, in seconds; infinite if not given. One of them is finite."""
 
     half_life: float = math.inf
     #: usage before that does not count

@@ -70,9 +70,9 @@ class Worth:
         #: the amounts of CPU that typical pods ask for, ascending
         self._cpus: Vector = np.array(sorted({pod.cpu for pod, _ in sharers}), np.float64)
         size = len(self._cpus) + 1
-        #: by kind, how many of these amounts are left, and what is left of a card
+        #: by kind, number of these amounts that are left, and the rest of a card
         self._card: Matrix = np.zeros((len(kinds), size, CARD + 1))
-        #: by kind, how many of these amounts are left, and how many cards are untouched
+        #: by kind, number of these amounts that are left, and of untouched cards
         self._several: Matrix = np.zeros((len(kinds), size, most_cards + 1))
         for number, kind in enumerate(kinds):
             for pod, weight in sharers:

@@ -83,7 +83,7 @@ class RunTimes:
         return next((each for each in line if _said(each, reclaimer)), line[0])
 
     def class_of(self, job: Job, reclaimer: Queue | None) -> str:
-        """The priority class that says the minimum run time of a job, empty for none."""
+        """The priority class with the minimum run time of a job, empty for none."""
         name = job.pod_group.spec.priority_class_name
         of = self._arguments.classes.get(name)
         return name if of is not None and (of.preempt if reclaimer is None else of.reclaim) is not None else ""

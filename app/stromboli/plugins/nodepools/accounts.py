@@ -33,7 +33,7 @@ class Account:
     guarantee: Matrix = field(init=False)
     #: infinite where unset
     capability: Matrix = field(init=False)
-    #: where it is said what it deserves, shape (pools, dimensions)
+    #: where its deserved amounts are set, shape (pools, dimensions)
     named: Mask = field(init=False)
     held: Matrix = field(init=False)
     #: the most that it may hold when others hold no more than what is guaranteed to them
@@ -247,7 +247,7 @@ class _Shares:
     deserved: Matrix
     guarantee: Matrix
     capability: Matrix
-    #: where it is said what it deserves
+    #: where its deserved amounts are set
     named: Mask
     #: whether limits name the number of pods
     pods: bool

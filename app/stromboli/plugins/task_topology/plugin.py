@@ -122,9 +122,9 @@ class Plan:
         self._load = np.zeros(4)
         #: node and number of the role of each pod placed in this session, and 1, or -1 where one was taken off again
         self._placed: list[tuple[int, int, int]] = []
-        #: by number of the role, how many pods that repel it were placed on each node, shape (nodes,)
+        #: by number of the role, number of placed pods on each node that repel it, shape (nodes,)
         self._repelled: Recent[int, Vector] = Recent(_MOST_ROLES_KEPT)
-        #: the bucket that was asked for last, and how many of its pods are on each node, shape (nodes,)
+        #: the bucket that was asked for last, and the number of its pods on each node, shape (nodes,)
         self._last: Bucket | None = None
         self._on_node: Vector = np.zeros(0)
 
