@@ -63,6 +63,7 @@ def decided(cluster: tuple[list[Any], list[Any]], text: str) -> Any:
     return Engine(text).decide(of.snapshot(), now=NOON)
 
 
+@pytest.mark.exhaustive
 @tried(15)
 @given(
     clusters(),

@@ -139,6 +139,7 @@ BOUNDED: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(
     ("by", "bounded"),

@@ -141,6 +141,7 @@ def _pod(name: str, job: str, amounts: Amounts, **more: Any) -> Any:
     return pod(name, job, cpu=str(cpu), resources={GPU: str(cards)} if cards else None, **more)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("pdb", [False, True], ids=["pdb off", "pdb on"])
 @pytest.mark.parametrize("action", ACTIONS)
 @tried(10)

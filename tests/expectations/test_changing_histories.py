@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
@@ -115,6 +116,7 @@ class ChangingHistories(Histories):
         super().lose(gone, ends)
 
 
+@pytest.mark.exhaustive
 def test_histories_of_changes() -> None:
     run_state_machine_as_test(
         ChangingHistories,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
@@ -233,6 +234,7 @@ class ClaimHistories(ChangingHistories):
         return [(job, pod) for job, pod in super().pods_with_cpus() if job.brings != "whole"]
 
 
+@pytest.mark.exhaustive
 def test_histories_of_claims() -> None:
     run_state_machine_as_test(
         ClaimHistories,

@@ -45,6 +45,7 @@ def test_what_lies_deeper_waits_and_says_so_while_others_keep_their_limits(by: s
     assert (why.reason, why.actionable) == ("QueueMisconfigured", "admin")
 
 
+@pytest.mark.one_in(3)
 @EVERY
 @pytest.mark.parametrize("length", [1, 3, 2_000])
 def test_circles_wait(by: str, length: int) -> None:

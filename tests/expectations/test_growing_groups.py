@@ -143,6 +143,7 @@ def _any_make_it_whole(cpus: list[int], parts: list[list[int]], *, tight: bool) 
     return any(_fits(cpus, [*two], tight=tight) for part in parts for two in combinations(part, 2))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("action", BOTH)
 @tried(15)
 @given(

@@ -249,8 +249,9 @@ class Histories(RuleBasedStateMachine):
             changes, result = self._session()
             # The same history gives the same decisions.
             assert session or result.decisions == first
-            # Who has left during a session gave room that the next one sees, and what was written is read by it.
-            if leaving or result.decisions:
+            # Who has left during a session gave room that the next one sees, and what was written is read by it. A
+            # queue whose last turn took long waits for the next one.
+            if leaving or result.decisions or result.session.view.trace.not_reached:
                 busy = world.now
             elif result.conclusive:
                 if result.again_at > world.now + SOON:

@@ -131,6 +131,7 @@ class PartHistories(Histories):
         super().a_job_comes(drawn)
 
 
+@pytest.mark.exhaustive
 def test_histories_of_parts() -> None:
     run_state_machine_as_test(
         PartHistories,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -198,6 +199,7 @@ class RestlessPoolHistories(RestlessHistories, pools.PoolHistories):
         return engine(pools.policy, order, shares)
 
 
+@pytest.mark.exhaustive
 def test_restless_histories_of_limits() -> None:
     run_state_machine_as_test(
         RestlessLimitHistories,
@@ -205,6 +207,7 @@ def test_restless_histories_of_limits() -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_restless_histories_of_pools() -> None:
     run_state_machine_as_test(
         RestlessPoolHistories,

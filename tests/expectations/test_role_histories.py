@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
@@ -152,6 +153,7 @@ class RoleHistories(Histories):
         super().a_job_comes(drawn)
 
 
+@pytest.mark.exhaustive
 def test_histories_of_roles() -> None:
     run_state_machine_as_test(
         RoleHistories,

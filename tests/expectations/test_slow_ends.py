@@ -36,6 +36,7 @@ def world(shares: str, actions: str, *jobs: Job, spare: bool, patience: int = 0)
     )
 
 
+@pytest.mark.one_in(2)
 @SHARES
 @SPARE
 def test_a_preemptor_waits_for_its_victim_and_for_no_other(shares: str, spare: bool) -> None:

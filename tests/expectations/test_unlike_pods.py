@@ -116,6 +116,7 @@ _gangs = st.lists(
 )
 
 
+@pytest.mark.exhaustive
 @given(action=st.sampled_from(sorted(ENGINES)), jobs=_jobs, gang=_gangs, spare=st.integers(0, 1), in_rack=st.booleans())
 @example(  # only two of the three that take the port have places in a rack
     action="gangpreempt",

@@ -62,6 +62,7 @@ def holds(live: World, placed: list[Placed]) -> bool:
     return True
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "order", [("allocate", "preempt", "backfill"), ("gangpreempt", "allocate", "backfill")], ids=" ".join
 )

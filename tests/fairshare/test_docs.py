@@ -32,6 +32,7 @@ def test_the_policy_of_the_page_is_one(repository: Path) -> None:
     assert "stalegangeviction" in Engine(policy).policy.actions
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_the_worked_example_is_what_is_printed(repository: Path, tmp_path: Path, plugin: str) -> None:
     page = (repository / "docs/fair-shares.md").read_text()

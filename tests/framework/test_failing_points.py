@@ -187,6 +187,7 @@ def test_a_plugin_that_is_well_again_leaves_no_mark() -> None:
     assert not decide(by).session.failures
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("point", ["node_order", "job_order", "predicate", "job_missing", "preemptable", "on_allocate"])
 def test_what_was_decided_beside_a_plugin_that_fails_is_replayed(point: str) -> None:
     recording = Recording(engine(point, "raise LookupError(object())"))

@@ -97,6 +97,7 @@ def session(decide: Successive, state: ClusterState, now: float = builders.NOON)
     return decide.decide(state.snapshot(), now=now)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("what", GANGS)
 def test_no_turn_takes_more_than_it_may(what: str) -> None:
     """With savings that are used up, whatever gang it is; and another queue's gang is placed at once."""
@@ -131,6 +132,7 @@ def test_what_is_cut_has_a_longer_turn_when_its_queue_has_saved_for_it() -> None
     assert any(len(each.session.bound) == 3 * MEMBERS for each in later)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("members", [3 * MEMBERS, 10 * MEMBERS])
 def test_what_is_cut_is_given_what_its_pods_take_at_once(members: int) -> None:
     """The pods that had places say how long the turn has to be, so that none is cut a second time."""

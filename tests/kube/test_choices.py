@@ -6,6 +6,7 @@ import copy
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ RULES = st.one_of(clusters.pod_rules, clusters.spread_rules)
 GANGS = st.tuples(st.integers(1, 5), st.integers(1, 5)).map(lambda pair: (max(pair), min(pair)))
 
 
+@pytest.mark.exhaustive
 @tried(20)
 @given(clusters.worlds(RULES), st.lists(st.tuples(clusters.worlds(RULES).map(lambda each: each[1]), GANGS), max_size=3))
 def test_decisions_are_those_of_asking_all_nodes_anew_for_each_pod(

@@ -59,6 +59,7 @@ def test_files_run_once_and_what_is_generated_with_each_seed(plan: Path) -> None
     assert len({trial.key() for trial in trials}) == 8
 
 
+@pytest.mark.exhaustive
 def test_outcomes_are_those_of_the_simulation(plan: Path) -> None:
     by_key = {(found.workload, found.policy, found.seed): found for found in on_cores(read_plan(plan), 1)}
     log = by_key["log.swf", "packing", 1]

@@ -259,6 +259,7 @@ def cost(fields: Fields) -> int:
     return calls(lambda: event(state))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("what", SPECS)
 def test_a_pod_with_many(what: str) -> None:
     fields, most = SPECS[what]
@@ -276,6 +277,7 @@ def test_a_gang_that_wants_more_pods_than_there_are() -> None:
     assert session(100_000) <= session(100) + 10
 
 
+@pytest.mark.exhaustive
 def test_the_search_for_a_gang_of_distinct_pods_costs_their_square() -> None:
     """Each pod is placed in turn, and it is looked at all of them which is the next."""
     engine = Engine(builders.policy("gang", "predicates"))
@@ -294,6 +296,7 @@ def test_the_search_for_a_gang_of_distinct_pods_costs_their_square() -> None:
     assert search(160) <= 4.4 * search(80)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("plugin", ["overcommit", "proportion", "capacity"])
 def test_jobs_that_were_admitted_and_have_no_turn_are_summed_up_at_once(plugin: str) -> None:
     engine = Engine(builders.policy("gang", f"predicates {plugin}") + "\nsession: {steps: 1000}")
@@ -310,6 +313,7 @@ def test_jobs_that_were_admitted_and_have_no_turn_are_summed_up_at_once(plugin: 
     assert session(400) == session(200)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("what", OBJECTS)
 def test_twice_as_much_costs_twice_the_calls(what: str) -> None:
     make, plugin, count = OBJECTS[what]
@@ -354,6 +358,7 @@ def test_what_a_pod_names_is_read_once() -> None:
     assert session(1_000) <= session(10) + 3 * 1_000
 
 
+@pytest.mark.exhaustive
 def test_pods_with_hundreds_of_claims_are_reached_over_many_sessions() -> None:
     def session(pods: int) -> int:
         state = builders.state(_claims(200, pods))
@@ -380,6 +385,7 @@ def test_a_gang_that_is_too_large_to_move_costs_no_trial_for_each_node() -> None
     assert session(16) <= 4 * session(4)
 
 
+@pytest.mark.exhaustive
 def test_jobs_that_never_fit_cost_a_few_calls_each_and_are_told_over_many_sessions() -> None:
     """Their pods are still to come, and each asks for another amount."""
 
@@ -410,6 +416,7 @@ def test_admitted_groups_that_have_no_pods_cost_no_object_each(owned: bool) -> N
     assert session(400) <= session(200) + 10
 
 
+@pytest.mark.exhaustive
 def test_groups_of_queues_that_do_not_exist_cost_a_few_calls_each_whatever_queues_come() -> None:
     """Each names another queue, much like those that there are: all are told so, and some which one was meant."""
 

@@ -211,6 +211,7 @@ def test_a_plugin_that_depends_on_other_pods_has_to_say_so(kind: type[Plugin], c
     assert set(found) == {"pods are placed in batches as one by one"}
 
 
+@pytest.mark.exhaustive
 def test_one_that_says_so_holds() -> None:
     def varies(self: Plugin, pod: PodRecord) -> bool:
         return pod.host_network
@@ -230,6 +231,7 @@ def test_what_follows_from_the_pods_of_a_node_alone_has_to_be_said() -> None:
     assert "on it: see `varies_on_node`" in problems(Alone)["pods are placed in batches as one by one"]
 
 
+@pytest.mark.exhaustive
 def test_what_is_declared_may_be_read() -> None:
     declared = type("Declared", (Undeclared,), {"reads": Reads(labels=("team",)), "predicate": _of_team})
     assert problems(declared) == {}

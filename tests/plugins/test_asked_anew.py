@@ -129,6 +129,7 @@ def test_kept_answers_decide_as_those_that_are_asked_anew(world: str, seed: int)
     assert kept == anew
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("world", ["memory", "cards", "vGPU", "packed"])
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_known_of_cards_is_what_all_nodes_say_now(world: str, seed: int) -> None:
@@ -143,6 +144,7 @@ def test_what_is_known_of_cards_is_what_all_nodes_say_now(world: str, seed: int)
             assert plugin._plan(pod, node) == draft.plan(node)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("world", ["vGPU", "packed"])
 @pytest.mark.parametrize("seed", range(6))
 def test_cards_are_not_given_to_more_pods_than_they_have_room_for(world: str, seed: int) -> None:

@@ -159,6 +159,7 @@ def test_a_resource_that_is_used_up_and_given_back_has_not_all_shares_computed_a
     assert asked[0] is not asked[1]
 
 
+@pytest.mark.exhaustive
 def test_whoever_gives_back_is_found_as_if_each_were_asked_alone() -> None:
     """A candidate goes when its branch, with one pod less, still comes after the own one with one more."""
     chance, drf = random.Random(5), in_six_queues(24)

@@ -77,6 +77,7 @@ def test_the_other_minimum_does_not_matter(action: str) -> None:
     }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("action", ACTIONS)
 @given(st.lists(st.sampled_from([30, 90]), min_size=1, max_size=5), st.integers(1, 5), st.integers(1, 5))
 @tried(15)

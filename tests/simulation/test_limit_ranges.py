@@ -49,6 +49,7 @@ def said(folder: Path, *arguments: str, of: tuple[dict[str, Any], ...]) -> str:
     return " ".join(stromboli(command, *rest, *files).output.split())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("bounds", "given", "asks"),
     [
@@ -93,6 +94,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("bounds", "given", "why"), REFUSED)
 def test_what_is_out_of_bounds_is_not_made_and_that_is_said(
     tmp_path: Path, bounds: dict[str, Any], given: dict[str, Any], why: str

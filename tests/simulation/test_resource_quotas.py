@@ -76,6 +76,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("limit", "given", "why"), REFUSED)
 def test_what_is_beyond_a_quota_is_not_made_and_that_is_said(
     tmp_path: Path, limit: dict[str, Any], given: dict[str, Any], why: str
