@@ -51,6 +51,9 @@ class ChangingWorld(World):
         return changes, result
 
     def objects(self) -> list[Any]:
+        # Pods of a job that has ended may have had the names of others.
+        resized = {name for job in self.jobs for name in job.resized}
+        self.sizes = {name: size for name, size in self.sizes.items() if name in resized}
         return [self._told(each) for each in super().objects()]
 
     def _told(self, each: Any) -> Any:

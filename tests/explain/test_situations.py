@@ -227,7 +227,7 @@ CASES = {
         lambda: one(node("n", cpu="0", unschedulable=True), node("m", taints=[{"key": "gpu", "effect": "NoSchedule"}])),
         "NoMatchingNode",
         "user",
-        ("tolerate gpu:NoSchedule",),
+        ("tolerate taint gpu:NoSchedule",),
     ),
     "several cordons": Case(
         lambda: two(*(node(f"n{i}", cpu="1", unschedulable=True) for i in range(2))),
