@@ -9,6 +9,7 @@ import pytest
 
 from tests.expectations.invariants import check_starts, holdings_now
 from tests.expectations.test_histories import engine
+from tests.expectations.test_situations import ENGINES
 from tests.expectations.world import Job, World, evictions
 
 #: a queue a that is limited to 4 CPUs, by itself or by a queue above it
@@ -85,3 +86,30 @@ def test_a_reclaim_takes_once_what_ends_slowly(shares: str) -> None:
         _, result = live.session()
         gone += len(list(evictions(result)))
     assert (gone, live.jobs[1].running, borrower.running) == (2, 2, 2)
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("frees", [3, 10])
+@pytest.mark.parametrize("of_engine", ENGINES, ids=" ".join)
+def test_a_job_whose_victim_never_ends_starts_on_a_node_that_becomes_free(
+    of_engine: tuple[str, str], frees: int
+) -> None:
+    """Once its place is reserved no longer, without a second eviction."""
+    tree = of_engine[1].endswith("tree")
+    share = {"deserved": {"cpu": "16", "memory": "64Gi"}} | ({"parent": "root"} if tree else {})
+    queues = ({"root": {}} if tree else {}) | {"a": share}
+    live = World(ENGINES[of_engine], {"n1": (2, 64), "n2": (2, 64)}, queues)
+    stuck = Job("stuck", "a", 1, 1, cpu=2, slow=1_000_000, created=9, phase="Running")
+    other = Job("other", "a", 1, 1, cpu=2, priority="high", created=1, phase="Running")
+    waits = Job("waits", "a", 1, 1, cpu=2, priority="high", created=20)
+    for job, node in ((stuck, "n1"), (other, "n2")):
+        job.pods = dict.fromkeys(job.pods, node)
+    live.jobs = [stuck, other, waits]
+    evicted = 0
+    for session in range(12):
+        if session == frees:
+            live.jobs.remove(other)
+        changes, _ = live.session()
+        evicted += changes["evicted"]
+        live.now += 100
+    assert (evicted, waits.running) == (1, 1)

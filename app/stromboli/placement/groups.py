@@ -43,7 +43,8 @@ def place_group(
 def place_as_nominated(session: Session, pending: PendingGroup) -> Statement | None:
     """Place all pods of a group on their nominated nodes in its nominated HyperNode.
 
-    None, with the nominations void, if one of them no longer fits there.
+    None, with the nominations void, if one of them no longer fits there, and None if one would have to wait where
+    other nodes are tried, too.
     """
     sub_job = pending.sub_job
     within = session.view.topology.mask(sub_job.nominated_hyper_node)
@@ -57,8 +58,12 @@ def place_as_nominated(session: Session, pending: PendingGroup) -> Statement | N
         node, now = place
         if now and may_start(session, sub_job.job, pod, node):
             statement.allocate(sub_job, (pod,), (node,))
-        else:
+        elif now or not session.rules.what_fits:
             statement.pipeline(sub_job, pod, node)
+        else:
+            # Other nodes may be free by now.
+            statement.discard()
+            return None
     pending.take(len(pending.left()))
     pending.missing = max(0, session.ask.sub_job_missing(sub_job))
     if pending.missing:
@@ -152,10 +157,10 @@ class _GroupPlacement:
 
     def _place(self, pod: PodRecord, count: int) -> bool:
         """Place up to `count` pods like this one; False if there is no node for it."""
-        kernel = self._session.kernel
+        kernel, nominated = self._session.kernel, None
         if pod.nominated_node and not self._pending.sub_job.nominations_void:
             nominated = self._session.nominated(pod, self._within)
-            if nominated is not None:
+            if nominated is not None and (nominated[1] or not self._session.rules.what_fits):
                 return self._assign(nominated)
             count = 1
         limits = shard.by_preference(self._session.view.shard, self._within)
@@ -164,6 +169,8 @@ class _GroupPlacement:
             if nodes:
                 self._allocate(nodes)
                 return True
+        if nominated is not None:
+            return self._assign(nominated)
         return any(self._assign(kernel.best(pod, within)) for within in limits)
 
     def _promise(self, pod: PodRecord) -> bool:
