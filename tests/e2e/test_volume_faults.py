@@ -22,6 +22,8 @@ from tests.e2e.world import CORE, Object, World
 pytestmark = pytest.mark.e2e
 
 _GANGS, _MEMBERS = 8, 8
+#: on each node, enough for claims that are deleted, whose volumes serve no others, and made again
+_VOLUMES = 112
 _NODES = [f"disk-{number}" for number in range(4)]
 #: faults of one run
 _FAULTS = 24
@@ -177,7 +179,7 @@ def test_gangs_start_whole_in_the_end_and_nothing_stays_reserved(
 ) -> None:
     world.api.delete(f"{CORE}/nodes").raise_for_status()
     world.nodes(len(_NODES), cpu="64", prefix="disk")
-    disks.volumes([volume(f"v{number}", _NODES[number % 4], "local") for number in range(72 * len(_NODES))])
+    disks.volumes([volume(f"v{number}", _NODES[number % 4], "local") for number in range(_VOLUMES * len(_NODES))])
     for gang in range(_GANGS):
         world.group(f"gang-{gang}", _MEMBERS)
     pods = [member(f"gang-{gang}-{number}") for gang in range(_GANGS) for number in range(_MEMBERS)]
