@@ -231,6 +231,18 @@ def test_what_a_queue_is_guaranteed_in_a_pool_is_not_taken() -> None:
     assert evicted(in_pool("a"), mine, kept, full, job("job", 2, "a", owner="mine")) == set()
 
 
+@pytest.mark.parametrize("elsewhere", [0, 1, 2])
+def test_what_a_queue_is_guaranteed_of_the_cluster_is_not_taken(elsewhere: int) -> None:
+    """Whatever it holds in other pools counts."""
+    mine = shares("mine", a={"deserved": "4"})
+    kept = queue("team", guarantee={"resource": {"cpu": "3"}})
+    full = running("full", *["a"] * 4, *["b"] * elsewhere)
+    nodes = [in_pool("a"), in_pool("b")]
+    for wanted in range(1, 5):
+        found = evicted(*nodes, mine, kept, full, job("job", wanted, "a", owner="mine"))
+        assert len(found) == (wanted if wanted <= 1 + elsewhere else 0)
+
+
 def test_relatives_take_back_within_what_their_parent_holds() -> None:
     parent = shares("parent", a={"deserved": "4"})
     one = shares("one", parent="parent", a={"deserved": "2"})
