@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from stromboli.discovery import discover
+from stromboli.engine import Engine
+from stromboli.framework.plugin.base import Plugin
+from stromboli.policy.document import DEFAULT_POLICY
 from tests.expectations.invariants import check_starts, holdings_now
 from tests.expectations.test_histories import engine
 from tests.expectations.test_situations import ENGINES
@@ -25,6 +29,12 @@ QUEUES: dict[str, dict[str, dict[str, Any]]] = {
     "fairshare": {"a": {"capability": {"cpu": "4"}}, "b": {}},
 }
 SHARES = pytest.mark.parametrize("shares", QUEUES)
+#: the plugins that filter nodes; `extender` would ask a server
+FILTERS = sorted(
+    name
+    for name, plugin in discover().plugins.items()
+    if plugin.predicate is not Plugin.predicate and name not in ("predicates", "extender")
+)
 SPARE = pytest.mark.parametrize("spare", [False, True], ids=["full", "idle nodes"])
 
 
@@ -113,3 +123,22 @@ def test_a_job_whose_victim_never_ends_starts_on_a_node_that_becomes_free(
         evicted += changes["evicted"]
         live.now += 100
     assert (evicted, waits.running) == (1, 1)
+
+
+@pytest.mark.parametrize("plugin", FILTERS)
+def test_a_host_port_is_waited_for_beside_every_plugin_that_filters_nodes(plugin: str) -> None:
+    """Sessions run meanwhile, whatever else a plugin takes part in."""
+    text = DEFAULT_POLICY.replace("allocate, backfill", "allocate, preempt, backfill") + f"  - name: {plugin}\n"
+    if plugin == "nodegroup":
+        text += "    arguments: {strict: false}\n"
+    low = Job("low", "a", 1, 1, cpu=1, port=True, slow=3)
+    live = World(Engine(text), {"n1": (4, 64)}, {"a": {}}, [low])
+    live.session()
+    high = Job("high", "a", 1, 1, cpu=1, port=True, priority="high", created=1)
+    live.jobs.append(high)
+    evicted = 0
+    for _ in range(8):
+        changes, result = live.session()
+        evicted += changes["evicted"]
+        assert not result.session.failures
+    assert (evicted, high.running, low.running) == (1, 1, 0)

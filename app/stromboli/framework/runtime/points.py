@@ -130,9 +130,10 @@ class Points(Participants):
         told: Iterator[tuple[Method, BaseException]] = self._ask[point](*subject)
         return ((plugin_of(method), error) for method, error in told)
 
-    def filtering(self) -> list[Plugin]:
-        """The plugins that filter nodes."""
-        return [plugin_of(method) for method in self.all["predicate"]]
+    def of_filters(self, point: str) -> list[Method]:
+        """The methods at a point of those plugins that filter nodes."""
+        filters = [plugin_of(method) for method in self.all["predicate"]]
+        return [method for method in self.all[point] if plugin_of(method) in filters]
 
     # -- nodes and HyperNodes ----------------------------------------------------------------------------------------
 

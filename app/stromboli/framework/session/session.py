@@ -346,9 +346,10 @@ class Session:
 
     def _pretend(self, steps: Iterable[tuple[Operation, bool]]) -> None:
         """Tell plugins that filter that pods have their nodes, or that they do not."""
+        placed, gone = self.points.of_filters("on_allocate"), self.points.of_filters("on_deallocate")
         for operation, there in steps:
-            for plugin in self.points.filtering():
-                (plugin.on_allocate if there else plugin.on_deallocate)(operation)
+            for tell in placed if there else gone:
+                tell(operation)
 
     # -- nominations -------------------------------------------------------------------------------------------------
 
