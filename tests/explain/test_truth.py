@@ -182,6 +182,9 @@ def test_disruption_budgets_are_causes_with_names(allowed: int, told: str, actio
     text = said(cluster, JOB, PREEMPTING.replace("preempt", action))
     assert told in text
     assert ("PodDisruptionBudget" in text) == bool(told)
+    cluster.upsert("PodDisruptionBudget", budget | {"metadata": {"name": "second", "namespace": "default"}})
+    several = "Kubernetes evicts no pod that several disruption budgets select, as they do 4 of them"
+    assert several in said(cluster, JOB, PREEMPTING.replace("preempt", action))
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:

@@ -179,7 +179,7 @@ def _by_rank(pair: tuple[Job, int]) -> tuple[int, str]:
 
 
 def _protected(session: Session, pods: Sequence[PodRecord], victims: Sequence[PodRecord] = ()) -> Iterator[Passage]:
-    """The disruption budgets that allow no eviction of some pods besides the victims, if the policy respects them."""
+    """The disruption budgets that forbid to evict some pods besides the victims, if the policy respects them."""
     if not any(plugin.name == "pdb" for plugin in session.points.plugins):
         return
     budgets = budgets_of(session.view.snapshot, empty_selects_all=session.rules.budgets)
@@ -192,6 +192,10 @@ def _protected(session: Session, pods: Sequence[PodRecord], victims: Sequence[Po
         words = f"PodDisruptionBudget {budgets.key(number)} allows {most}, and {covers}"
         others = f"disruption budgets of other namespaces allow {'no further' if used[number] else 'no'} disruption"
         yield Passage((budgets.listed[number].namespace,), words, others)
+    several = [pod for pod in pods if session.rules.budgets and len(budgets.covering(pod)) > 1]
+    if several:
+        words = f"Kubernetes evicts no pod that several disruption budgets select, as they do {len(several)} of them"
+        yield Passage(tuple(sorted({pod.namespace for pod in several})), words, "disruption budgets protect pods")
 
 
 def young_jobs(session: Session, job: Job, point: str, pods: Sequence[PodRecord]) -> list[tuple[float, Job]]:

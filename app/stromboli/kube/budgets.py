@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, cast
 
@@ -71,6 +73,14 @@ class Budgets:
         for number, budget in enumerate(self.listed):
             for place in _places(budget):
                 self._placed.setdefault(place, []).append(number)
+
+    @cached_property
+    def overlapping(self) -> list[int]:
+        """The numbers of the budgets that may select pods which others select, too, in order."""
+        # Budgets that require different values of the same label select no pod together.
+        keys = Counter(namespace for namespace, _ in {place[:2] for place in self._placed})
+        found = (numbers for place, numbers in self._placed.items() if keys[place[0]] > 1 or numbers[1:])
+        return sorted({number for numbers in found for number in numbers})
 
     def key(self, number: int) -> str:
         """`NAMESPACE/NAME` of a budget."""

@@ -1,8 +1,8 @@
 """pdb: respects PodDisruptionBudgets when victims are chosen.
 
-A budget allows `status.disruptionsAllowed` evictions; every budget that selects a pod must allow its eviction. All
-evictions of the session count. Under Volcano's rules each question is answered as if it were the first, pods without
-labels are never victims, and an empty selector selects nothing.
+A budget allows `status.disruptionsAllowed` evictions. All evictions of the session count. A pod that several budgets
+select is never evicted: Kubernetes refuses that. Under Volcano's rules it is if all of them allow it, each question is
+answered as if it were the first, pods without labels are never victims, and an empty selector selects nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Pdb(Plugin):
         #: remaining evictions of each budget, by number
         self._allowed = [budget.allowed for budget in self._budgets.listed]
         self._facts = view.snapshot.pod_facts
-        #: number of exhausted budgets that select each pod, by row; None until it is needed
+        #: number of exhausted budgets that select each pod, by row, more where several do; None until it is needed
         self._barring: Rows | None = None
         #: numbers of the budgets that select a pod, by row
         self._covering: dict[int, list[int]] = {}
@@ -80,7 +80,7 @@ class Pdb(Plugin):
                 if allowed is None:
                     allowed = left[number] = self._allowed[number]
                 least = min(least, allowed)
-            if self._strict and least < 1:
+            if self._strict and (least < 1 or len(covering) > 1):
                 continue
             for number in covering:
                 left[number] -= 1
@@ -93,10 +93,13 @@ class Pdb(Plugin):
         if not self._strict:
             return None
         if self._barring is None:
-            self._barring = np.zeros(len(self._facts), np.intp)
+            self._barring, selecting = np.zeros((2, len(self._facts)), np.intp)
             for budget, allowed in zip(self._budgets.listed, self._allowed, strict=True):
                 if allowed < 1:
                     self._barring[budget.covered(self._facts)] += 1
+            for number in self._budgets.overlapping:
+                selecting[self._budgets.listed[number].covered(self._facts)] += 1
+            self._barring += selecting > 1
         spared: Mask = self._barring[rows] == 0
         return spared
 
