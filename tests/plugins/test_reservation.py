@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from stromboli.api.reasons import Actionable, Reason
 from stromboli.engine import Engine
 from stromboli.explain.jobs import explain_job
 from stromboli.framework.session.session import Session
@@ -218,11 +219,15 @@ def test_a_gang_that_waits_long_gets_its_reservation_though_nothing_happens() ->
 
 def test_the_gang_is_told_from_when_on_it_has_places_and_which_jobs_should_be_over() -> None:
     said: dict[float, tuple[str, float | None, bool]] = {}
+    refused: list[Reason] = []
 
     class Watched(Engine):
         def decide(self, *args, now, **options):  # type: ignore[no-untyped-def]
             result = super().decide(*args, now=now, **options)
             answer = explain_job(result.session, "default/gang")
+            later = result.session.view.jobs.get("default/later")
+            reason = None if later is None else result.session.view.reason(later)
+            refused.extend([reason] if reason is not None and "are kept for a gang" in reason.message else [])
             left = result.environment.left.get("reservation")
             if answer is not None and left is not None:
                 options["environment"] = result.environment
@@ -234,6 +239,7 @@ def test_the_gang_is_told_from_when_on_it_has_places_and_which_jobs_should_be_ov
         Job(0, 1_000, pods(8), 100, name="runs"),
         Job(0, 500, pods(8), 500, name="ends-in-time"),
         Job(10, 100, pods(12), 100, name="gang"),
+        Job(600, 100, pods(4), 100, name="later"),
     ]
     done = simulate(in_order(jobs), equal_nodes(4, {"cpu": "4"}), Watched(with_reservation()), Settings(period=5.0))
     assert of(done, "gang", "started") == 1_000
@@ -247,6 +253,9 @@ def test_the_gang_is_told_from_when_on_it_has_places_and_which_jobs_should_be_ov
         assert "places are kept for it that PodGroup default/runs has, which runs for longer than it said" in detail
         assert "ends-in-time" not in detail
         assert time is None
+    assert refused
+    assert all("places are kept for PodGroup default/gang" in each.told for each in refused)
+    assert all(each.actionable is Actionable.Wait for each in refused)
     # As time goes by nothing of that is news, which would call for another session.
     assert all(same for *_, same in (*before, *after))
 

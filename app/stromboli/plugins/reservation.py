@@ -34,7 +34,7 @@ from stromboli.framework.cluster.job import Job
 from stromboli.framework.cluster.nodes import NodeView
 from stromboli.framework.cluster.view import View
 from stromboli.framework.plugin.base import Arguments, Plugin, Verdict, Vote
-from stromboli.framework.plugin.causes import Filters
+from stromboli.framework.plugin.causes import Elsewhere, Filters
 from stromboli.framework.plugin.report import Report
 from stromboli.framework.session.remarks import amend
 from stromboli.kube import node_affinity, taints
@@ -110,7 +110,12 @@ class Reservation(Plugin):
         asked = np.flatnonzero(request)
         spare = self._reservation.spare[:, nodes.rows] - (nodes.used - self._used[:, nodes.rows])
         enough: Mask = np.logical_and.reduce(spare[asked] + TOLERANCE >= request[asked, None], axis=0)
-        yield "node(s) are kept for a gang that has waited long", enough
+        yield Elsewhere("node(s) are kept for a gang that has waited long", self._kept_for), enough
+
+    def _kept_for(self) -> Passage:
+        assert self._job is not None
+        words = f"places are kept for {self._job.title}"
+        return Passage((self._job.namespace,), words, "places are kept for a job of another namespace")
 
     def _keeps_off(self, pod: PodRecord) -> bool:
         """Whether a pod may not take amounts that the gang will need."""
