@@ -179,7 +179,7 @@ def _by_rank(pair: tuple[Job, int]) -> tuple[int, str]:
 
 
 def _protected(session: Session, pods: Sequence[PodRecord], victims: Sequence[PodRecord] = ()) -> Iterator[Passage]:
-    """The disruption budgets that forbid to evict some pods besides the victims, if the policy respects them."""
+    """The disruption budgets that protect some pods besides the victims, if the policy respects them."""
     if not any(plugin.name == "pdb" for plugin in session.points.plugins):
         return
     budgets = budgets_of(session.view.snapshot, empty_selects_all=session.rules.budgets)

@@ -301,10 +301,11 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
 
 
 def _who_changes(session: Session, pod: PodRecord, causes: list[str]) -> Actionable:
-    """The role that can make a node take a pod: an administrator, if every cause is theirs to change."""
+    """Who can make a node take a pod: an administrator, if only administrative causes bar a large enough one."""
+    if not any(isinstance(cause, Administrative) for cause in causes):
+        return Actionable.User
     large_enough = fits(session.view.request(pod), session.view.nodes.allocatable)
-    mended = any(isinstance(cause, Administrative) for cause in causes) and session.kernel.mendable(pod) & large_enough
-    return Actionable.Admin if np.any(mended) else Actionable.User
+    return Actionable.Admin if (session.kernel.mendable(pod) & large_enough).any() else Actionable.User
 
 
 def _no_capacity(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int], *, passing: bool) -> Reason:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.api.validation import nearest
 from stromboli.api.words import by_number
 from stromboli.fairness import shares
@@ -271,33 +271,27 @@ class NodePools(Plugin):
             return None
         own, wanted = self._account(job.queue), view.request(pod)
         takes = {pool: pool < 0 or own.deserves_more(pool, wanted, accounts.pods) for pool in set(pools)}
-        left, whole = dict[tuple[str, int], Vector](), dict[str, Vector]()
+        left: dict[str, Matrix] = {}
         victims = []
         for candidate, pool in zip(candidates, pools, strict=True):
             request = view.request(candidate)
             giving = self._giving(view.jobs[candidate.job].queue, own) if pool >= 0 else []
-            keeps = [left.get((each.queue.name, pool), each.held[pool]) - request for each in giving]
-            held = [whole.get(each.queue.name, each.held.sum(axis=0)) for each in giving]
-            if (
-                takes[pool]
-                and all(map(partial(self._gives, own, pool, request, wanted), giving, keeps))
-                and all(map(partial(self._keeps_in_all, request), giving, held))
-            ):
-                left.update(((each.queue.name, pool), kept) for each, kept in zip(giving, keeps, strict=True))
-                whole.update((each.queue.name, had - request) for each, had in zip(giving, held, strict=True))
+            held = [left.get(each.queue.name, each.held) for each in giving]
+            if takes[pool] and all(map(partial(self._gives, own, pool, request, wanted), giving, held)):
+                for each, amounts in zip(giving, held, strict=True):
+                    left[each.queue.name] = amounts.copy()
+                    left[each.queue.name][pool] -= request
                 victims.append(candidate)
         return victims
 
-    def _gives(self, taker: Account, pool: int, request: Vector, wanted: Vector, giver: Account, left: Vector) -> bool:
-        """Whether a queue left with an amount of a pool only gave what exceeds its share there."""
-        held, pods, named = left + request, self._accounts.pods, giver.named[pool] | taker.named[pool]
-        above = shares.stays_above(held, request, wanted, giver.deserved[pool], named, pods)
-        return above and shares.keeps(held, request, giver.guarantee[pool], pods)
-
-    def _keeps_in_all(self, request: Vector, giver: Account, held: Vector) -> bool:
-        """Whether a queue that holds `held` of all pools keeps what it is guaranteed of the cluster."""
-        least = self._view.vector(giver.queue.spec.guarantee.resource)
-        return shares.keeps(held, request, least, self._accounts.pods)
+    def _gives(self, taker: Account, pool: int, request: Vector, wanted: Vector, giver: Account, held: Matrix) -> bool:
+        """Whether a queue that holds `held`, shape (pools, dimensions), gives only what exceeds its share of a pool."""
+        pods, named = self._accounts.pods, giver.named[pool] | taker.named[pool]
+        return (
+            shares.stays_above(held[pool], request, wanted, giver.deserved[pool], named, pods)
+            and shares.keeps(held[pool], request, giver.guarantee[pool], pods)
+            and shares.keeps(held.sum(axis=0), request, self._view.vector(giver.queue.spec.guarantee.resource), pods)
+        )
 
     def _giving(self, queue: Queue, own: Account) -> list[Account]:
         """A giving queue and those of its ancestors that are not ancestors of the reclaiming queue."""
